@@ -1,0 +1,41 @@
+# Two commands are enough: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint services bench docs lock clean
+.DEFAULT_GOAL := demo
+
+demo: $(READY)  ## run the coffee shop to its end, kill included
+	@$(BIN)/holdfast demo coffee-shop
+
+test: $(READY)  ## every test that needs no heavy server
+	@$(BIN)/pytest
+
+lint: $(READY)  ## style, types and layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+services:  ## install the light servers that some tests start (needs root, Debian)
+	@scripts/services.sh
+
+bench: $(READY)  ## the measurements of docs/measurements.md
+	@$(BIN)/holdfast bench
+
+docs: $(READY)  ## write the generated reference pages
+	@$(BIN)/python docs/generate.py
+
+lock: $(READY)  ## resolve the lock file anew
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
+	  --no-annotate --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .holdfast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Made once, and again whenever what it is made from changes.
+$(READY): requirements.lock pyproject.toml scripts/setup.sh
+	@scripts/setup.sh "$(PYTHON)" "$(VENV)"
+	@touch $@

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# services.sh: install the light servers that some tests start, from Debian's packages.
+#
+# It installs and does nothing else: the tests start their own servers on free ports and end them.
+# Run it as often as you like; what is there already is only reported.
+set -euo pipefail
+
+# One line a service: name, Debian package, and a shell pattern of a program that proves it is there.
+services='
+PostgreSQL  postgresql  /usr/lib/postgresql/*/bin/postgres
+'
+
+found() { compgen -G "$1" | sort -V | tail -n 1; }
+
+missing=()
+while read -r name package program; do
+  [ -n "$name" ] || continue
+  [ -n "$(found "$program")" ] || missing+=("$package")
+done <<<"$services"
+
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "error: installing ${missing[*]} needs root; run: sudo make services" >&2
+    exit 2
+  fi
+  if ! command -v apt-get >/dev/null; then
+    echo "error: no apt-get here; install these yourself: ${missing[*]}" >&2
+    exit 7
+  fi
+  echo "installing ${missing[*]} …" >&2
+  # No service may start by itself: Debian would run a cluster of its own beside the tests' servers.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    trap 'rm -f "$policy"' EXIT
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq || { echo "error: the package lists cannot be fetched" >&2; exit 5; }
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 \
+    || { echo "error: these packages cannot be installed: ${missing[*]}" >&2; exit 5; }
+fi
+
+while read -r name package program; do
+  [ -n "$name" ] || continue
+  path=$(found "$program")
+  if [ -z "$path" ]; then
+    echo "error: $package is installed, but $program is not there" >&2
+    exit 70
+  fi
+  echo "$name  $path  ($("$path" --version | head -n 1))"
+done <<<"$services"

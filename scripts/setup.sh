@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# setup.sh PYTHON VENV: a virtual environment with exactly what requirements.lock names.
+set -euo pipefail
+python=$1
+venv=$2
+
+"$python" - <<'PY' || { echo "error: Python 3.10 or newer is needed; name one with: make PYTHON=python3.12" >&2; exit 2; }
+import sys
+sys.exit(0 if sys.version_info >= (3, 10) else 1)
+PY
+if [ ! -x "$venv/bin/python" ]; then
+  echo "setting up $venv …"
+  "$python" -m venv "$venv" || {
+    rm -rf "$venv"
+    echo "error: this Python cannot make virtual environments; on Debian: apt install python3-venv" >&2
+    exit 2
+  }
+fi
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<0.14'
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --require-hashes -r requirements.lock
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps --editable .

@@ -1,0 +1,1 @@
+"""The measurements: Holdfast against raw PySpark in the same run."""

@@ -1,0 +1,71 @@
+"""What Holdfast's defaults cost or gain against Spark's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from holdfast.bench.measure import Bench, Series
+
+ROWS = 20_000
+BATCHES = 6
+
+
+def defaults(runs: int) -> Bench:
+    """Time the batches of a running count, in a session of Spark's defaults and in one of Holdfast's.
+
+    Each run is a process of its own; its first batch is left out, since it pays for the start.
+    """
+    taken: dict[str, list[float]] = {"spark": [], "holdfast": []}
+    for _ in range(runs):
+        for side, seconds in taken.items():
+            seconds.extend(_batches(side))
+    series = tuple(Series(f"a batch with {side}'s defaults", tuple(each)) for side, each in taken.items())
+    ratio = series[0].median / series[1].median
+    return Bench("defaults", f"a running count of {ROWS:,} rows a batch", series, {"spark / holdfast": ratio})
+
+
+def _batches(side: str) -> list[float]:
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", "holdfast.bench.defaults", side], check=True, capture_output=True, text=True
+    )
+    taken: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return taken
+
+
+def _measure(side: str) -> list[float]:
+    """Run the count to its end in this process and return its batches' seconds."""
+    import os  # noqa: PLC0415 - only in the measured process
+
+    from pyspark.sql import SparkSession, functions  # noqa: PLC0415 - needs Spark
+
+    from holdfast.config.settings import Settings  # noqa: PLC0415 - only in the measured process
+    from holdfast.engine.session import configure, prepare_environment  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        prepare_environment(Settings.resolve({"home": folder}, os.environ, Path.cwd()))
+        builder = SparkSession.builder.appName("bench").master("local[*]").config("spark.ui.enabled", "false")
+        spark = (configure(builder, home=folder) if side == "holdfast" else builder).getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
+        counts = rows.groupBy((functions.col("value") % 5000).alias("k")).count()
+        query = (
+            counts.writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .start()
+        )
+        while query.lastProgress is None or query.lastProgress["batchId"] < BATCHES:
+            if query.awaitTermination(1):
+                break
+        taken = [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress[1:]]
+        query.stop()
+        spark.stop()
+    return taken
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measure(sys.argv[1])) + "\n")

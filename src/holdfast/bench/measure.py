@@ -1,0 +1,113 @@
+"""What every measurement shares: timing, medians, and a note of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.engine.session import available_cores
+from holdfast.engine.versions import installed
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Repeated timings of one thing, in seconds."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The figure to quote."""
+        return statistics.median(self.seconds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "median_s": round(self.median, 4),
+            "min_s": round(min(self.seconds), 4),
+            "max_s": round(max(self.seconds), 4),
+            "runs": len(self.seconds),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where and with what it was measured, and how busy the machine was."""
+
+    cores: int
+    python: str
+    pyspark: str | None
+    system: str
+    load_before: float
+    load_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The result of one measurement.
+
+    Attributes:
+        name: As given to `holdfast bench`.
+        what: One sentence: what was timed.
+        series: Every side, in one run.
+        ratios: Comparisons of medians, by name.
+    """
+
+    name: str
+    what: str
+    series: tuple[Series, ...]
+    ratios: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "what": self.what,
+            "series": [each.as_dict() for each in self.series],
+            "ratios": {name: round(value, 3) for name, value in self.ratios.items()},
+        }
+
+
+def time_commands(commands: Mapping[str, Sequence[str]], runs: int) -> tuple[Series, ...]:
+    """Time whole commands in turn, so that a machine that slows down slows all of them.
+
+    One round is not counted: it fills the caches.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(runs + 1):
+        for name, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own commands
+            if number:
+                taken[name].append(time.perf_counter() - began)
+    return tuple(Series(name, tuple(values)) for name, values in taken.items())
+
+
+def machine(load_before: float) -> Machine:
+    """Note the machine; `load_before` is what `load()` said before the work began."""
+    return Machine(
+        available_cores(),
+        platform.python_version(),
+        installed("pyspark"),
+        f"{platform.system()} {platform.machine()}",
+        load_before,
+        load(),
+    )
+
+
+def load() -> float:
+    """How many processes wanted the processor in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def machine_fields(found: Machine) -> dict[str, Any]:
+    """Plain values for JSON."""
+    return asdict(found)

@@ -1,0 +1,79 @@
+"""The command line: one file a verb. A verb computes a value, `output` renders it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from holdfast.cli import bench, cancel, demo, doctor, output, run, status, stop
+from holdfast.cli import list as list_
+from holdfast.errors import HoldfastError, Internal
+
+TRACEBACK = "HOLDFAST_TRACEBACK"
+
+
+class _Verbs(TyperGroup):
+    """Turns every error into its message and exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            failed = error
+        except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            if os.environ.get(TRACEBACK):
+                traceback.print_exc()
+            failed = Internal(
+                "something went wrong inside Holdfast",
+                found=f"{type(error).__name__}: {error}",
+                hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
+            )
+        output.report_error(failed, as_json="--json" in sys.argv)
+        raise typer.Exit(failed.exit_code)
+
+
+app = typer.Typer(
+    name="holdfast",
+    cls=_Verbs,
+    help="State management for streaming on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import __version__  # noqa: PLC0415 - only here
+
+        output.line(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("list")(list_.list_jobs)
+app.command("status")(status.status)
+app.command("stop")(stop.stop)
+app.command("cancel")(cancel.cancel)
+app.command("doctor")(doctor.doctor)
+app.command("bench")(bench.bench)
+
+
+def main() -> None:
+    """The `holdfast` command."""
+    app()

@@ -1,0 +1,45 @@
+"""`holdfast cancel`: end a job at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.stop import Timeout
+from holdfast.errors import Invalid
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def cancel(
+    job: options.JobName,
+    timeout: Timeout = 60.0,
+    yes: Yes = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """End a job's driver at once. Its checkpoint stays unless the job says `on_cancel="delete"`."""
+    jobs = options.control(home)
+    status = jobs.running(job)
+    deletes = status.job.on_cancel == "delete"
+    fate = f"{'delete' if deletes else 'keep'} its checkpoint {status.job.checkpoint}"
+    if not dry_run:
+        if deletes and not yes:
+            _ask(f"Cancel {status.job.name} and {fate}?")
+        status = jobs.cancel(status.job.name, timeout)
+    if json:
+        output.emit_json({"dry_run": dry_run, "deletes_checkpoint": deletes, **status.as_dict()})
+    elif dry_run:
+        output.line(f"{status.job.name}: {status.job.state.value}, would be ended at once and {fate}")
+    else:
+        output.line(f"{status.job.name}: {status.job.state.value}")
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise Invalid("this deletes something and nobody can be asked", hint="answer with --yes")
+    typer.confirm(question, abort=True, err=True)

@@ -1,0 +1,89 @@
+"""`holdfast demo`: an example that runs to its end and checks itself."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.demo.show import Shown
+
+EXAMPLES = ("coffee-shop",)
+
+
+def demo(
+    example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="Which example.")] = "coffee-shop",
+    seed: Annotated[int, typer.Option("--seed", help="The same seed, the same day.")] = 7,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the day, tables and checkpoint there.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run a seeded day at a coffee shop, kill its driver half-way, and check every answer."""
+    if example not in EXAMPLES:
+        raise NotFound("there is no such example", found=example, expected=", ".join(EXAMPLES))
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise Conflict("the folder is not empty", where=str(keep), hint="name one that is new or empty")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        shown = _show(keep.resolve(), seed)
+    else:
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
+            shown = _show(Path(folder).resolve(), seed)
+    if json:
+        output.emit_json(shown.as_dict())
+    else:
+        _render(shown)
+    if not shown.exact:
+        raise typer.Exit(1)
+
+
+def _show(folder: Path, seed: int) -> Shown:
+    from holdfast.demo.show import CoffeeShop  # noqa: PLC0415 - not needed for --help
+
+    with progress("coffee shop", "the day") as tell:
+        return CoffeeShop(folder, seed, options.now_ms, tell).run()
+
+
+def _render(shown: Shown) -> None:
+    output.line(
+        f"coffee shop, seed {shown.seed}: {shown.events:,} events, out of order, some late, some twice"
+    )
+    output.line()
+    output.table(
+        ["QUESTION", "ROWS", "LATE", "MISSING", "EXTRA", "EXACT"],
+        [
+            (
+                shown.questions[each.name],
+                each.equal,
+                shown.late[each.name],
+                each.missing,
+                each.extra,
+                "yes" if each.exact else "NO",
+            )
+            for each in shown.comparisons
+        ],
+    )
+    for each in shown.comparisons:
+        for sample in each.missing_samples:
+            output.line(f"  missing from {each.name}: {sample}")
+        for sample in each.extra_samples:
+            output.line(f"  too much in {each.name}: {sample}")
+    output.line()
+    output.fields(
+        [
+            ("batches", shown.batches),
+            ("drivers", f"{shown.drivers}, the first killed with SIGKILL half-way"),
+            ("recovery", output.duration(shown.recovery_ms)),
+            ("state", f"{shown.peak_state_rows:,} rows at its largest, {shown.state_bytes:,} bytes on disk"),
+            ("took", output.duration(shown.elapsed_ms)),
+        ]
+    )
+    output.line(f"exact: {'yes' if shown.exact else 'no'}")

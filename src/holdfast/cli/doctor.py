@@ -1,0 +1,91 @@
+"""`holdfast doctor`: could a job run here, and with which settings?"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import options, output
+
+if TYPE_CHECKING:
+    from holdfast.engine.doctor import Check, Examination
+    from holdfast.jobs.explain import JobExplained
+
+
+def doctor(
+    deep: Annotated[bool, typer.Option("--deep", help="Start Spark and run a small stateful query.")] = False,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Explain this job's settings too.")
+    ] = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run."""
+    from holdfast.engine.doctor import examine  # noqa: PLC0415 - not needed for --help
+
+    settings = options.settings(home)
+    found = examine(settings, os.environ)
+    explained = _explain(job)
+    tried = _try(settings) if deep and found.ok else None
+    ok = found.ok and (tried is None or tried.ok)
+    if json:
+        output.emit_json(_document(found, tried, explained, ok))
+    else:
+        _render(found, tried, explained)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _explain(job: str | None) -> JobExplained | None:
+    if job is None:
+        return None
+    from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - only when asked for
+
+    return explain_job(job)
+
+
+def _try(settings: Any) -> Check:
+    from holdfast.engine.doctor import deep_check  # noqa: PLC0415 - only when asked for
+
+    output.say("starting Spark for a small stateful query …")
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
+        return deep_check(settings, Path(folder))
+
+
+def _document(
+    found: Examination, tried: Check | None, explained: JobExplained | None, ok: bool
+) -> dict[str, Any]:
+    document = {**found.as_dict(), "ok": ok}
+    if tried is not None:
+        document["deep"] = asdict(tried)
+    if explained is not None:
+        document["job"] = explained.as_dict()
+    return document
+
+
+def _render(found: Examination, tried: Check | None, explained: JobExplained | None) -> None:
+    for check in (*found.checks, *([tried] if tried else [])):
+        mark = "ok     " if check.ok else ("MISSING" if check.needed else "–      ")
+        output.line(f"{mark}  {check.name}: {check.found}")
+        if check.hint:
+            output.line(f"         {check.hint}")
+    output.line()
+    output.line("defaults that differ from Spark's:")
+    for each in found.defaults:
+        origin = f"yours, from {each.given_by}" if each.given_by else f"Spark: {each.spark_default}"
+        output.line(f"  {each.key} = {each.value}  ({origin})")
+        output.line(f"      {each.reason}")
+    if explained is not None:
+        output.line()
+        output.line(f"job {explained.name}:")
+        for knob in explained.knobs:
+            output.line(f"  {knob.name} = {knob.value}  ->  {knob.becomes or knob.outcome.value}")
+            output.line(f"      {knob.why}")
+    output.line()
+    ready = found.ok and (tried is None or tried.ok)
+    output.line("a job could run here" if ready else "a job could not run here; see MISSING above")

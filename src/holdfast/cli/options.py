@@ -1,0 +1,42 @@
+"""Options that several verbs share, and what they resolve to."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Settings
+    from holdfast.jobs.control import Control
+
+Home = Annotated[
+    str | None,
+    typer.Option("--home", metavar="DIR", help="State home. [env: HOLDFAST_HOME; default: .holdfast]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+
+
+def now_ms() -> int:
+    """The wall clock in epoch milliseconds."""
+    return int(time.time() * 1000)
+
+
+def settings(home: str | None) -> Settings:
+    """The settings that hold for this call."""
+    from holdfast.config.settings import Settings  # noqa: PLC0415 - not needed for --help
+
+    return Settings.resolve({} if home is None else {"home": home}, os.environ, Path.cwd())
+
+
+def control(home: str | None) -> Control:
+    """The jobs of the state home that holds for this call."""
+    from holdfast.jobs.control import Control  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+
+    return Control(StateHome(settings(home).home.resolve()), now_ms)

@@ -1,0 +1,89 @@
+"""Render what commands return: data to standard output, words to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document, or one line of many."""
+    sys.stdout.write(json.dumps(value, indent=None, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def line(text: str = "") -> None:
+    """A line of data."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A line of words."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Aligned columns; numbers to the right. Empty is not an error: the headers stand alone."""
+    body = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(header), *(len(row[i]) for row in body)]) for i, header in enumerate(headers)]
+    right = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(headers))]
+    for row in [list(headers), *body]:
+        cells = [
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
+        ]
+        line("  ".join(cells).rstrip())
+
+
+def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
+    """Names and values, one a line, the values under each other."""
+    listed = [(name, _cell(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        line(f"{indent}{name.ljust(width)}  {value}".rstrip())
+
+
+def report_error(error: HoldfastError, *, as_json: bool) -> None:
+    """The one shape of an error; with `--json` the same facts stand on standard output too."""
+    if as_json:
+        emit_json(error.as_dict())
+    say(f"error: {error}")
+
+
+def duration(ms: int | None) -> str:
+    """`0.4 s`, `12.3 s`, `3 min 5 s`, `2 h 10 min`."""
+    if ms is None:
+        return "–"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def moment(ms: int | None) -> str:
+    """An instant in UTC, to the second."""
+    import datetime as dt  # noqa: PLC0415 - only some verbs show times
+
+    if ms is None:
+        return "–"
+    return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == "–"

@@ -1,0 +1,102 @@
+"""`holdfast run`: supervise a job in the foreground."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.errors import Failed, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.jobs.supervisor import Event
+
+QUIET_S = 5.0
+
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting or parameter of the job."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; wins over the job's own."),
+]
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
+    set_: Pairs = None,
+    conf: Conf = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Run a job under supervision until it ends, is stopped, or fails for good.
+
+    The first Ctrl-C stops it after the batch that runs, a second one at once.
+    """
+    from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.process import DriverProcess  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.supervisor import Supervisor  # noqa: PLC0415 - not needed for --help
+    from holdfast.model import JobState  # noqa: PLC0415 - not needed for --help
+
+    place = options.settings(home).ensure_home().resolve()
+    spec = DriverSpec(
+        target=target,
+        home=str(place),
+        overrides=_pairs("--set", set_),
+        conf=_pairs("--conf", conf),
+        master=master,
+    )
+    supervisor = Supervisor(
+        spec,
+        StateHome(place),
+        _emit_event if json else narrator(),
+        clock=options.now_ms,
+        rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
+        launch=lambda each: DriverProcess.start(each, quiet=json),
+    )
+    outcome = supervisor.run()
+    if outcome.state is JobState.FAILED:
+        raise Failed(
+            "the job failed for good",
+            where=target,
+            found=outcome.reason,
+            hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
+        )
+
+
+def narrator() -> Callable[[Event], None]:
+    """Tell events as lines: every one but batches, and of those one in a while for each query."""
+    told: dict[str, float] = {}
+
+    def tell(event: Event) -> None:
+        if event.kind == "batch":
+            query, now = str(event.facts["query"]), time.monotonic()
+            if now - told.get(query, -QUIET_S) < (1.0 if sys.stderr.isatty() else QUIET_S):
+                return
+            told[query] = now
+        output.say(event.text)
+
+    return tell
+
+
+def _emit_event(event: Event) -> None:
+    output.emit_json({"event": event.kind, "text": event.text, **event.facts})
+
+
+def _pairs(flag: str, given: list[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for each in given or []:
+        key, equals, value = each.partition("=")
+        if not key or not equals:
+            raise Invalid("this is not a setting", where=f"{flag} {each}", expected="KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs

@@ -1,0 +1,65 @@
+"""Checks that several settings share, each with an error that says what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from holdfast.errors import Invalid
+
+# What a Spark setting of type int can hold.
+MAX_INT = 2**31 - 1
+
+
+def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> int:
+    """Return a whole number within bounds.
+
+    Raises:
+        Invalid: It is a boolean, not an `int`, or out of bounds.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upper = "" if most == MAX_INT else f" and at most {most}"
+        raise _refused(setting, value, f"a whole number of at least {least}{upper}")
+    return value
+
+
+def fraction(value: object, setting: str, *, least: float, most: float | None = None) -> float:
+    """Return a finite number within bounds.
+
+    Raises:
+        Invalid: It is a boolean, not a number, NaN, infinite or out of bounds.
+    """
+    allowed = f"a number of at least {least:g}" + ("" if most is None else f" and at most {most:g}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _refused(setting, value, allowed)
+    if value < least or (most is not None and value > most):
+        raise _refused(setting, value, allowed)
+    return float(value)
+
+
+def flag(value: object, setting: str) -> bool:
+    """Return a boolean.
+
+    Raises:
+        Invalid: It is anything else; the text "false" would otherwise count as true.
+    """
+    if not isinstance(value, bool):
+        raise _refused(setting, value, "True or False")
+    return value
+
+
+def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
+    """Return a word out of a list.
+
+    Raises:
+        Invalid: It is not one of them.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise _refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
+    return value
+
+
+def _refused(setting: str, value: object, expected: str) -> Invalid:
+    return Invalid(
+        f"cannot use this value for {setting}", where=setting, found=repr(value), expected=expected
+    )

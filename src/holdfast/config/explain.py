@@ -1,0 +1,221 @@
+"""The words for every field of a checkpoint: what became of it, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.config.defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY, UNLOAD_KEY
+from holdfast.config.knob import Knob, Outcome, shown
+from holdfast.config.units import format_duration
+
+if TYPE_CHECKING:
+    from holdfast.config.checkpoint import Checkpoint
+
+_STARTS = (
+    "Spark writes a checkpoint with every batch, so the time between checkpoints is the time between the "
+    "beginnings of batches. A trigger named on the job wins."
+)
+
+
+def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+    """Explain every field of a checkpoint, in the order of the fields."""
+    return (
+        Knob(
+            "storage",
+            str(checkpoint.storage),
+            Outcome.SPARK,
+            f"checkpointLocation = {checkpoint.storage}",
+            "Everything that a restart needs lies there. Two jobs must never share it; a job with several "
+            "queries gives each its own directory below it.",
+        ),
+        _interval(checkpoint),
+        _min_pause(checkpoint),
+        _timeout(checkpoint),
+        _tolerable_failures(checkpoint),
+        _max_concurrent(checkpoint),
+        _mode(checkpoint),
+        _unaligned(checkpoint),
+        _aligned_timeout(checkpoint),
+        _on_cancel(checkpoint),
+        *_spark_settings(checkpoint),
+    )
+
+
+def _interval(checkpoint: Checkpoint) -> Knob:
+    interval, pause = checkpoint.interval_ms, checkpoint.min_pause_ms or 0
+    if interval is None:
+        return Knob(
+            "interval",
+            shown(None),
+            Outcome.ALWAYS,
+            "a checkpoint with every batch",
+            "Every batch ends in a checkpoint, and batches come as the trigger says.",
+        )
+    becomes = f"trigger: every {format_duration(max(interval, pause))}"
+    why = _STARTS if interval >= pause else f"{_STARTS} Here min_pause is longer and decides."
+    return Knob("interval", format_duration(interval), Outcome.TRIGGER, becomes, why)
+
+
+def _min_pause(checkpoint: Checkpoint) -> Knob:
+    interval, pause = checkpoint.interval_ms or 0, checkpoint.min_pause_ms
+    if not pause:
+        value = shown(None) if pause is None else format_duration(pause)
+        return Knob(
+            "min_pause",
+            value,
+            Outcome.ALWAYS,
+            "no pause is forced",
+            "A batch and its checkpoint are one piece of work, so a checkpoint never competes with the "
+            "records that follow it.",
+        )
+    why = (
+        "Spark cannot wait after a batch, only space their beginnings: the pause is that time less the "
+        "batch's own, and none where a batch runs longer."
+    )
+    if interval > pause:
+        why += " Here interval is longer and decides."
+    becomes = f"trigger: every {format_duration(max(interval, pause))}"
+    return Knob("min_pause", format_duration(pause), Outcome.TRIGGER, becomes, why)
+
+
+def _timeout(checkpoint: Checkpoint) -> Knob:
+    if checkpoint.timeout_ms is None:
+        return Knob(
+            "timeout",
+            shown(None),
+            Outcome.SUPERVISOR,
+            "no limit",
+            "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
+            "batch for ever.",
+        )
+    limit = format_duration(checkpoint.timeout_ms)
+    return Knob(
+        "timeout",
+        limit,
+        Outcome.SUPERVISOR,
+        f"a batch that runs longer than {limit} is a failed checkpoint",
+        "Spark has no such limit. The checkpoint is the end of its batch, so the whole batch is timed.",
+    )
+
+
+def _tolerable_failures(checkpoint: Checkpoint) -> Knob:
+    count = checkpoint.tolerable_failures
+    if checkpoint.timeout_ms is not None:
+        return Knob(
+            "tolerable_failures",
+            str(count),
+            Outcome.SUPERVISOR,
+            f"the driver is restarted after {count + 1} failed checkpoints in a row",
+            "Batches over the timeout are counted. A checkpoint that cannot be written is not borne: Spark "
+            "stops the query, and the restart strategy decides.",
+        )
+    outcome = Outcome.ALWAYS if count == 0 else Outcome.NO_USE
+    return Knob(
+        "tolerable_failures",
+        str(count),
+        outcome,
+        "a checkpoint that fails stops the query" if count == 0 else "",
+        "A batch whose checkpoint cannot be written has not happened, so Spark stops the query and the "
+        "restart strategy decides. Only batches over a timeout can be borne, and no timeout is set.",
+    )
+
+
+def _max_concurrent(checkpoint: Checkpoint) -> Knob:
+    count = checkpoint.max_concurrent
+    return Knob(
+        "max_concurrent",
+        str(count),
+        Outcome.ALWAYS if count == 1 else Outcome.NO_USE,
+        "one checkpoint at a time" if count == 1 else "",
+        "A batch begins when the one before it is committed, so two checkpoints of a query never overlap.",
+    )
+
+
+def _mode(checkpoint: Checkpoint) -> Knob:
+    exactly = checkpoint.mode == "exactly_once"
+    return Knob(
+        "mode",
+        checkpoint.mode,
+        Outcome.ALWAYS if exactly else Outcome.NO_USE,
+        "state is exactly-once" if exactly else "",
+        "State, offsets and watermark are committed together for a whole batch. No barrier holds records "
+        "back, so a weaker promise would gain nothing. What reaches a sink is for the sink to promise.",
+    )
+
+
+def _unaligned(checkpoint: Checkpoint) -> Knob:
+    return Knob(
+        "unaligned",
+        shown(checkpoint.unaligned),
+        Outcome.NO_USE if checkpoint.unaligned else Outcome.ALWAYS,
+        "" if checkpoint.unaligned else "a checkpoint at the end of a batch",
+        "At the end of a batch no record is under way, so there is nothing for a checkpoint to overtake. "
+        "Under a backlog, smaller batches keep checkpoints short: limit what a source gives to one batch.",
+    )
+
+
+def _aligned_timeout(checkpoint: Checkpoint) -> Knob:
+    limit = checkpoint.aligned_timeout_ms
+    return Knob(
+        "aligned_timeout",
+        shown(None) if limit is None else format_duration(limit),
+        Outcome.NO_USE,
+        "",
+        "Checkpoints are never unaligned here, so there is no moment to change over.",
+    )
+
+
+def _on_cancel(checkpoint: Checkpoint) -> Knob:
+    if checkpoint.on_cancel == "retain":
+        return Knob(
+            "on_cancel",
+            "retain",
+            Outcome.ALWAYS,
+            "the checkpoint stays",
+            "Spark never deletes a checkpoint that was given a place.",
+        )
+    return Knob(
+        "on_cancel",
+        "delete",
+        Outcome.SUPERVISOR,
+        "`holdfast cancel` deletes the checkpoint",
+        "It happens once the driver has ended, and only on cancel: stop, failure and a crash keep it.",
+    )
+
+
+def _spark_settings(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+    conf = checkpoint.spark_conf()
+
+    def knob(name: str, value: object, key: str, why: str) -> Knob:
+        return Knob(name, shown(value), Outcome.SPARK, f"{key} = {conf[key]}", why)
+
+    return (
+        knob(
+            "retain",
+            checkpoint.retain,
+            RETAIN_KEY,
+            "So many batches back a restart, a savepoint or an inspection can go; older files are deleted "
+            "in the background.",
+        ),
+        knob(
+            "incremental",
+            checkpoint.incremental,
+            CHANGELOG_KEY,
+            "A batch uploads what it changed, and whole snapshots follow in the background; otherwise "
+            "each batch waits for a snapshot. For RocksDB: the memory backend always writes changes.",
+        ),
+        knob(
+            "compression",
+            checkpoint.compression,
+            COMPRESSION_KEY,
+            "The codec of change and snapshot files. The first start writes it into the checkpoint, and "
+            "Spark ignores a later change.",
+        ),
+        knob(
+            "local_recovery",
+            checkpoint.local_recovery,
+            UNLOAD_KEY,
+            "Executors keep their state loaded, so the next batch or a retried task on the same executor "
+            "downloads nothing. Otherwise each batch loads its state anew.",
+        ),
+    )

@@ -1,0 +1,203 @@
+"""Holdfast's own settings, and where each of them came from.
+
+A flag wins over an environment variable, that over the file, that over the default.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import Invalid, NotFound
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+FILE_NAME = "holdfast.toml"
+FILE_VARIABLE = "HOLDFAST_CONFIG"
+TABLE = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    name: str
+    variable: str
+    default: str
+
+    @property
+    def option(self) -> str:
+        return f"--{self.name}"
+
+
+# Every setting is a path so far. One of another kind brings its own reader.
+_SETTINGS = (_Setting("home", "HOLDFAST_HOME", ".holdfast"),)
+_NAMES = tuple(setting.name for setting in _SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a setting came from.
+
+    Args:
+        kind: "flag", "environment", "file" or "default".
+        place: The option, the variable or the file; for a default the default itself.
+    """
+
+    kind: str
+    place: str
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "default" else f"{self.kind} {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Holdfast's settings, resolved.
+
+    Args:
+        home: The state home: registry, logs and what Holdfast needs between two runs. Absolute.
+        sources: Where each setting came from, by its name.
+    """
+
+    home: Path
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    @classmethod
+    def resolve(cls, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Settings:
+        """Find each setting's value and where it came from.
+
+        A relative path is taken from `cwd`, in a file from the file's directory. An empty variable
+        counts as not set.
+
+        Args:
+            flags: Options of the command line by setting name; None for one that was not given.
+            environ: The environment. `HOLDFAST_CONFIG` names the file; by default it is
+                `holdfast.toml` in `cwd`, if there is one.
+            cwd: An absolute directory.
+
+        Raises:
+            Invalid: A name that is not a setting, a value that does not fit, or a file that cannot be
+                read.
+            NotFound: The file that `HOLDFAST_CONFIG` names is not there.
+        """
+        _only_known(flags, "flags")
+        path = _file(environ, cwd)
+        table = {} if path is None else _table(path)
+        values: dict[str, Path] = {}
+        sources: dict[str, Source] = {}
+        for setting in _SETTINGS:
+            value, source, base = _first(setting, flags, environ, cwd, path, table)
+            values[setting.name] = _path(value, setting, source, base)
+            sources[setting.name] = source
+        return cls(home=values["home"], sources=sources)
+
+    def ensure_home(self) -> Path:
+        """Create the state home if it is not there, and prove that it can be written.
+
+        Cost: one small file is written and removed.
+
+        Raises:
+            Invalid: It cannot be created or written.
+        """
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.home, prefix=".writable-") as probe:
+                probe.write(b"1")
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            source = self.sources.get("home")
+            raise Invalid(
+                "the state home cannot be written",
+                where=f"{self.home}" + ("" if source is None else f" (from {source})"),
+                found=error.strerror or str(error),
+                expected="a directory that this user may write",
+                hint="name another with --home or HOLDFAST_HOME",
+            ) from error
+        return self.home
+
+
+def _first(
+    setting: _Setting,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    cwd: Path,
+    path: Path | None,
+    table: Mapping[str, object],
+) -> tuple[object, Source, Path]:
+    """Give the value that wins, where it came from, and what a relative path in it is relative to."""
+    if flags.get(setting.name) is not None:
+        return flags[setting.name], Source("flag", setting.option), cwd
+    if environ.get(setting.variable):
+        return environ[setting.variable], Source("environment", setting.variable), cwd
+    if path is not None and setting.name in table:
+        return table[setting.name], Source("file", str(path)), path.parent
+    return setting.default, Source("default", setting.default), cwd
+
+
+def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise Invalid(
+            f"cannot use this value for {setting.name}",
+            where=str(source),
+            found=repr(value),
+            expected="a directory",
+        )
+    # Not resolve(): the home shows as it was named, links and all.
+    return Path(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100
+
+
+def _file(environ: Mapping[str, str], cwd: Path) -> Path | None:
+    named = environ.get(FILE_VARIABLE)
+    path = cwd / (named or FILE_NAME)
+    if path.is_file():
+        return path
+    if named:
+        raise NotFound(
+            "there is no such settings file",
+            where=f"{FILE_VARIABLE}={named}",
+            found=f"no file at {path}",
+            hint=f"unset {FILE_VARIABLE}, or create the file with a table [{TABLE}]",
+        )
+    return None
+
+
+def _table(path: Path) -> Mapping[str, object]:
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Invalid(
+            "the settings file cannot be read", where=str(path), found=error.strerror or str(error)
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid("the settings file is not TOML", where=str(path), found=str(error)) from error
+    stray = [name for name in content if name != TABLE]
+    if stray:
+        raise Invalid(
+            "the settings file has more than its table",
+            where=str(path),
+            found=", ".join(stray),
+            expected=f"only the table [{TABLE}]",
+            hint=f"put settings below a line [{TABLE}]",
+        )
+    table = content.get(TABLE, {})
+    if not isinstance(table, dict):
+        raise Invalid(f"{TABLE} is not a table", where=str(path), found=repr(table), expected=f"[{TABLE}]")
+    _only_known(table, f"[{TABLE}] of {path}")
+    return table
+
+
+def _only_known(given: Mapping[str, object], where: str) -> None:
+    unknown = [name for name in given if name not in _NAMES]
+    if unknown:
+        raise Invalid(
+            "there is no such setting", where=where, found=", ".join(unknown), expected=", ".join(_NAMES)
+        )

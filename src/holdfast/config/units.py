@@ -1,0 +1,241 @@
+"""Durations and sizes as people write them, and back again.
+
+A duration is a whole number of milliseconds, a size a whole number of bytes. Text always carries its
+unit. A plain number means milliseconds (or bytes), so reading a value that was read before changes
+nothing: `parse_duration(parse_duration(x)) == parse_duration(x)`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+from holdfast.errors import Invalid
+
+Duration = str | int | float | timedelta
+Size = str | int
+
+# A century: longer than any job, and short enough for every clock that the value is handed to.
+MAX_DURATION_MS = 36_525 * 86_400_000
+# The largest long of the JVM, which is where sizes end up.
+MAX_SIZE_BYTES = 2**63 - 1
+
+_DURATION_UNITS: tuple[tuple[Fraction, tuple[str, ...]], ...] = (
+    (Fraction(1, 1_000_000), ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
+    (Fraction(1, 1_000), ("us", "µs", "micro", "micros", "microsecond", "microseconds")),
+    (Fraction(1), ("ms", "milli", "millis", "millisecond", "milliseconds")),
+    (Fraction(1_000), ("s", "sec", "secs", "second", "seconds")),
+    (Fraction(60_000), ("m", "min", "mins", "minute", "minutes")),
+    (Fraction(3_600_000), ("h", "hr", "hrs", "hour", "hours")),
+    (Fraction(86_400_000), ("d", "day", "days")),
+    (Fraction(604_800_000), ("w", "week", "weeks")),
+)
+_MS_PER = {name: factor for factor, names in _DURATION_UNITS for name in names}
+_ISO_FACTORS = (_MS_PER["d"], _MS_PER["h"], _MS_PER["m"], _MS_PER["s"])
+
+_SIZE_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (1, ("b", "byte", "bytes")),
+    (1 << 10, ("k", "kb", "kib", "kibibytes")),
+    (1 << 20, ("m", "mb", "mib", "mebibytes")),
+    (1 << 30, ("g", "gb", "gib", "gibibytes")),
+    (1 << 40, ("t", "tb", "tib", "tebibytes")),
+    (1 << 50, ("p", "pb", "pib", "pebibytes")),
+)
+_BYTES_PER = {name: factor for factor, names in _SIZE_UNITS for name in names}
+
+# Bounded digits: a thousand of them are a mistake, and Python refuses to convert 5,000.
+_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,9})?"
+_TERM = re.compile(rf"\s*({_NUMBER})\s*([a-zµ]+)\s*")
+_BARE = re.compile(rf"\s*({_NUMBER})\s*")
+_ISO = re.compile(
+    rf"p(?:({_NUMBER})d)?(?:t(?=[0-9])(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?)?",
+)
+
+_DURATION_SHAPE = 'a duration with its unit, such as "250ms", "10s", "1 minute", "1m30s", "24h" or "7d"'
+_SIZE_SHAPE = 'a size with its unit, such as "64k", "512m" or "10 GB" (1 k = 1024 bytes)'
+
+
+def parse_duration(value: Duration, setting: str = "duration", *, allow_zero: bool = False) -> int:
+    """Read a duration as whole milliseconds.
+
+    Args:
+        value: Text with units ("1 second", "1m30s", "24h", "PT10M"), a `timedelta`, or a number of
+            milliseconds. Text without a unit is refused: a reader could not tell what it means.
+        setting: The name that an error gives.
+        allow_zero: Whether nothing at all is a right answer.
+
+    Raises:
+        Invalid: The value cannot be read, is negative, zero where that is not allowed, finer than a
+            millisecond, or longer than a century.
+    """
+    return _duration(value, setting, allow_zero=allow_zero, bare_ms=False)
+
+
+def parse_flink_duration(value: Duration, setting: str = "duration", *, allow_zero: bool = False) -> int:
+    """Read a duration as Flink does: like `parse_duration`, and a bare number in text is milliseconds.
+
+    Raises:
+        Invalid: As `parse_duration`.
+    """
+    return _duration(value, setting, allow_zero=allow_zero, bare_ms=True)
+
+
+def parse_size(value: Size, setting: str = "size", *, allow_zero: bool = False) -> int:
+    """Read a size as whole bytes.
+
+    Units are powers of 1024 whether written "m", "MB" or "MiB", as in Spark and Flink. A number that
+    is not text is bytes; text without a unit is refused.
+
+    Raises:
+        Invalid: The value cannot be read, is negative, zero where that is not allowed, not a whole
+            number of bytes, or larger than the JVM can count.
+    """
+    size = _bytes(value, setting)
+    _check_range(size, value, setting, _SIZE_SHAPE, allow_zero=allow_zero)
+    if size.denominator != 1:
+        raise _refused(setting, value, "a whole number of bytes")
+    if size > MAX_SIZE_BYTES:
+        raise _refused(setting, value, f"at most {MAX_SIZE_BYTES} bytes")
+    return int(size)
+
+
+def format_duration(ms: int) -> str:
+    """Write milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s"."""
+    parts: list[str] = []
+    rest = ms
+    for factor, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")):
+        count, rest = divmod(rest, factor)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts) or "0ms"
+
+
+def format_size(size_bytes: int) -> str:
+    """Write bytes so that `parse_size` reads the same number back: 1536 is "1536 B", 2048 is "2 KiB".
+
+    It never rounds, so it suits settings; a measured size reads better with its own rounding.
+    """
+    for factor, unit in (
+        (1 << 50, "PiB"),
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} B"
+
+
+def seconds(n: float) -> timedelta:
+    """Give a number of seconds as a `timedelta`, for settings and for arithmetic on event times."""
+    return timedelta(seconds=_finite(n, "seconds"))
+
+
+def minutes(n: float) -> timedelta:
+    """Give a number of minutes as a `timedelta`."""
+    return timedelta(minutes=_finite(n, "minutes"))
+
+
+def hours(n: float) -> timedelta:
+    """Give a number of hours as a `timedelta`."""
+    return timedelta(hours=_finite(n, "hours"))
+
+
+def days(n: float) -> timedelta:
+    """Give a number of days, each of 24 hours, as a `timedelta`."""
+    return timedelta(days=_finite(n, "days"))
+
+
+def _duration(value: Duration, setting: str, *, allow_zero: bool, bare_ms: bool) -> int:
+    ms = _milliseconds(value, setting, bare_ms=bare_ms)
+    _check_range(ms, value, setting, _DURATION_SHAPE, allow_zero=allow_zero)
+    if ms.denominator != 1:
+        raise _refused(setting, value, "a whole number of milliseconds")
+    if ms > MAX_DURATION_MS:
+        raise _refused(setting, value, "at most a hundred years")
+    return int(ms)
+
+
+def _milliseconds(value: object, setting: str, *, bare_ms: bool) -> Fraction:
+    if isinstance(value, timedelta):
+        return Fraction(value // timedelta(microseconds=1), 1_000)
+    if isinstance(value, str):
+        return _duration_text(value, setting, bare_ms=bare_ms)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _refused(setting, value, _DURATION_SHAPE)
+    return Fraction(value)
+
+
+def _duration_text(text: str, setting: str, *, bare_ms: bool) -> Fraction:
+    lowered, sign = _unsigned(text)
+    iso = _ISO.fullmatch(lowered)
+    if iso and any(iso.groups()):
+        pairs = zip(iso.groups(), _ISO_FACTORS, strict=True)
+        return sign * sum((Fraction(count) * factor for count, factor in pairs if count), Fraction(0))
+    bare = _BARE.fullmatch(lowered)
+    if bare:
+        if bare_ms:
+            return sign * Fraction(bare[1])
+        raise _refused(
+            setting, text, _DURATION_SHAPE, hint=f'add the unit: "{text.strip()}ms" or "{text.strip()}s"'
+        )
+    total = Fraction(0)
+    at = 0
+    while at < len(lowered):
+        term = _TERM.match(lowered, at)
+        if term is None or term[2] not in _MS_PER:
+            raise _refused(setting, text, _DURATION_SHAPE)
+        total += Fraction(term[1]) * _MS_PER[term[2]]
+        at = term.end()
+    if not lowered:
+        raise _refused(setting, text, _DURATION_SHAPE)
+    return sign * total
+
+
+def _bytes(value: object, setting: str) -> Fraction:
+    if isinstance(value, str):
+        return _size_text(value, setting)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _refused(setting, value, _SIZE_SHAPE)
+    return Fraction(value)
+
+
+def _size_text(text: str, setting: str) -> Fraction:
+    lowered, sign = _unsigned(text)
+    term = _TERM.fullmatch(lowered)
+    if term and term[2] in _BYTES_PER:
+        return sign * Fraction(term[1]) * _BYTES_PER[term[2]]
+    hint = f'add the unit: "{text.strip()}m" or "{text.strip()}b"' if _BARE.fullmatch(lowered) else None
+    raise _refused(setting, text, _SIZE_SHAPE, hint=hint)
+
+
+def _unsigned(text: str) -> tuple[str, int]:
+    """Split a leading minus off, so that "-5s" is refused for its sign and not as gibberish."""
+    lowered = text.strip().lower()
+    return (lowered[1:].lstrip(), -1) if lowered.startswith("-") else (lowered, 1)
+
+
+def _check_range(amount: Fraction, value: object, setting: str, shape: str, *, allow_zero: bool) -> None:
+    if amount < 0:
+        raise _refused(setting, value, f"nothing negative: {shape}")
+    if amount == 0 and not allow_zero:
+        raise _refused(setting, value, f"more than zero: {shape}")
+
+
+def _refused(setting: str, value: object, expected: str, *, hint: str | None = None) -> Invalid:
+    return Invalid(
+        f"cannot use this value for {setting}",
+        where=setting,
+        found=repr(value),
+        expected=expected,
+        hint=hint,
+    )
+
+
+def _finite(n: object, name: str) -> float:
+    if isinstance(n, bool) or not isinstance(n, (int, float)) or not math.isfinite(n):
+        raise Invalid(f"cannot make a duration of {name}", found=repr(n), expected="a finite number")
+    return n

@@ -1,0 +1,1 @@
+"""Examples that run to their end and check themselves."""

@@ -1,0 +1,307 @@
+"""A made-up day at a coffee shop, the same for the same seed, as three streams of JSON files.
+
+A camera at the entrance sees arrivals, the till takes orders, the card terminal takes payments. The
+streams are as untidy as real ones: rows come out of order, some far too late, the camera and the
+terminal send some rows twice, some orders are never paid and some payments belong to no order.
+
+What makes the answers exact is how late a row may come. On-time rows are delivered at most `DISORDER`
+after they happened, less than the watermark's delay, so no way of cutting the files into batches drops
+them. Late rows come at least `FAR` files after the watermark has passed them, so every way does, as
+long as a batch takes a file or two of each stream. Between the two there is nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from holdfast.errors import Invalid
+
+TODAY: Final = date(2026, 3, 5)  # a Thursday
+DELAY: Final = timedelta(minutes=10)  # the watermark that the day is made for
+DISORDER: Final = timedelta(minutes=8)
+FAR: Final = 5
+STREAMS: Final = ("arrivals", "orders", "payments")
+CLOSING: Final = "closing"
+
+_OPEN = time(7, 0, tzinfo=timezone.utc)
+_OPEN_SECONDS: Final = 10 * 3600 + 1800
+_DAYS_BACK: Final = 10
+_SEATS: Final = 24
+_FEWEST_FILES: Final = 9
+_MENU: Final = (
+    ("espresso", 240),
+    ("americano", 290),
+    ("flat white", 380),
+    ("cappuccino", 370),
+    ("latte", 390),
+    ("mocha", 430),
+    ("tea", 260),
+    ("hot chocolate", 410),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The camera saw a customer sit down."""
+
+    arrival_id: str
+    customer: str
+    seat: int
+    ts: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The till took an order; the amount is in cents."""
+
+    order_id: str
+    customer: str
+    drink: str
+    amount: int
+    ts: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """The terminal took a payment, with a tip perhaps; the amount is in cents."""
+
+    payment_id: str
+    order_id: str
+    customer: str
+    amount: int
+    ts: datetime
+
+
+Event: TypeAlias = "Arrival | Order | Payment"
+Files: TypeAlias = tuple[tuple[Event, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoffeeDay:
+    """Three streams, cut into files in the order of delivery.
+
+    Attributes:
+        streams: By stream, its files, each a sequence of events.
+        late: By stream, how many events were delivered after any watermark.
+        repeated: By stream, how many events were delivered twice.
+    """
+
+    streams: Mapping[str, Files]
+    late: Mapping[str, int]
+    repeated: Mapping[str, int]
+
+    @property
+    def events(self) -> int:
+        """All deliveries in all streams."""
+        return sum(len(file) for files in self.streams.values() for file in files)
+
+    @classmethod
+    def make(cls, seed: int = 7, customers: int = 400, files: int = 10, today: date = TODAY) -> CoffeeDay:
+        """Make the day `today` and the ten days before it.
+
+        A third of the files hold the days before, the rest hold today. The last file of orders and of
+        payments ends with an event of a later week, which moves the watermark past everything.
+
+        Args:
+            seed: The same seed, the same day.
+            customers: How many people come at all; about 15 events each.
+            files: How many files each stream has, which is how many batches a query will run.
+            today: The day that the shop's questions are about.
+
+        Raises:
+            Invalid: There are too few customers or files for a day like this.
+        """
+        for name, value, least in (("customers", customers, 1), ("files", files, _FEWEST_FILES)):
+            if value < least:
+                raise Invalid(
+                    "the day is too small",
+                    where=f"CoffeeDay.make({name}=…)",
+                    found=str(value),
+                    expected=f"at least {least}",
+                )
+        rng = Random(seed)  # noqa: S311 - a coffee shop, not a cipher
+        happened = _happened(rng, customers, today)
+        return _delivered(rng, happened, _slots(today, files), today)
+
+    def write(self, directory: Path) -> None:
+        """Write each stream as a directory of newline-delimited JSON, one file per delivery.
+
+        Names and times of modification are in order, because Spark reads files by the latter. The times
+        are a second apart: a file seven days older than the newest would be ignored.
+        """
+        for stream, files in self.streams.items():
+            folder = directory / stream
+            folder.mkdir(parents=True, exist_ok=True)
+            for number, events in enumerate(files):
+                path = folder / f"{number:03d}.json"
+                path.write_text("".join(_line(event) for event in events), encoding="utf-8")
+                modified = _EPOCH_OF_FILES + number
+                os.utime(path, (modified, modified))
+
+
+_EPOCH_OF_FILES: Final = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp())
+
+
+def _line(event: Event) -> str:
+    fields = asdict(event)
+    fields["ts"] = event.ts.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return json.dumps(fields) + "\n"
+
+
+def _happened(rng: Random, customers: int, today: date) -> dict[str, list[Event]]:
+    """Everything that happened, in no order, before the streams made a mess of it."""
+    events: dict[str, list[Event]] = {stream: [] for stream in STREAMS}
+    for back in range(_DAYS_BACK, -1, -1):
+        opening = datetime.combine(today - timedelta(days=back), _OPEN)
+        for number in range(1, customers + 1):
+            for _ in range(_visits(rng, is_today=back == 0)):
+                seated = opening + timedelta(seconds=rng.randrange(_OPEN_SECONDS))
+                _visit(rng, events, f"c{number:04d}", seated)
+    return events
+
+
+def _visits(rng: Random, *, is_today: bool) -> int:
+    if not is_today:
+        return int(rng.random() < 0.3)
+    return bisect_right((0.15, 0.60, 0.85), rng.random())
+
+
+def _visit(rng: Random, events: dict[str, list[Event]], customer: str, seated: datetime) -> None:
+    """Add one visit: being seated, perhaps moving to a better seat, ordering, paying."""
+    arrivals, orders = events["arrivals"], events["orders"]
+    arrivals.append(Arrival(f"a{len(arrivals):05d}", customer, 1 + rng.randrange(_SEATS), seated))
+    if rng.random() < 0.04:
+        moved = seated + timedelta(seconds=90)
+        arrivals.append(Arrival(f"a{len(arrivals):05d}", customer, 1 + rng.randrange(_SEATS), moved))
+    at = seated
+    for nth in range(bisect_right((0.06, 0.76), rng.random())):
+        at += timedelta(seconds=_until_order(rng) if nth == 0 else 600 + rng.randrange(1800))
+        drink, price = _MENU[rng.randrange(len(_MENU))]
+        order = Order(f"o{len(orders):05d}", customer, drink, price, at)
+        orders.append(order)
+        _pay(rng, events["payments"], order)
+
+
+def _until_order(rng: Random) -> int:
+    # Some order exactly five minutes after being seated, which is still within five minutes.
+    kind = rng.random()
+    if kind < 0.03:
+        return 300
+    return 30 + rng.randrange(270) if kind < 0.8 else 301 + rng.randrange(1200)
+
+
+def _pay(rng: Random, payments: list[Event], order: Order) -> None:
+    """Add the payment of an order, unless nobody pays it, and now and then one that nobody asked for."""
+    kind = rng.random()
+    paid: int | None = 20 + rng.randrange(1500)
+    if kind < 0.05:
+        paid = None
+    elif kind < 0.08:
+        paid = 1801 + rng.randrange(1200)
+    elif kind < 0.09:
+        paid = 1800
+    if paid is not None:
+        tip = (0, 0, 20, 50)[rng.randrange(4)]
+        at = order.ts + timedelta(seconds=paid)
+        name = f"p{len(payments):05d}"
+        payments.append(Payment(name, order.order_id, order.customer, order.amount + tip, at))
+    if rng.random() < 0.02:
+        name = f"p{len(payments):05d}"
+        at = order.ts + timedelta(seconds=rng.randrange(600))
+        payments.append(Payment(name, f"unknown-{name}", order.customer, 500, at))
+
+
+def _slots(today: date, files: int) -> list[datetime]:
+    """The moments at which a file is full: the days before share a third of the files."""
+    first = datetime.combine(today - timedelta(days=_DAYS_BACK), _OPEN)
+    opening = datetime.combine(today, _OPEN)
+    before = files // 3
+    history = [first + (opening - first) * n / before for n in range(1, before + 1)]
+    rest = files - before
+    return history + [opening + timedelta(hours=12) * n / rest for n in range(1, rest)]
+
+
+def _delivered(
+    rng: Random, happened: dict[str, list[Event]], slots: list[datetime], today: date
+) -> CoffeeDay:
+    """Put events into files by when they were delivered, some twice, some far too late."""
+    count = len(slots) + 1
+    streams: dict[str, list[list[tuple[datetime, Event]]]] = {}
+    tardy: dict[str, list[Event]] = {}
+    repeated = dict.fromkeys(STREAMS, 0)
+    for stream, events in happened.items():
+        streams[stream] = [[] for _ in range(count)]
+        tardy[stream] = []
+        for event in events:
+            if rng.random() < 0.02:
+                tardy[stream].append(event)
+                continue
+            _deliver(rng, streams[stream], event, slots)
+            # The till sends an order once; the camera and the terminal send again when in doubt.
+            if stream != "orders" and rng.random() < 0.04:
+                _deliver(rng, streams[stream], event, slots)
+                repeated[stream] += 1
+    passed = _passed(streams, count)
+    late = dict.fromkeys(STREAMS, 0)
+    for stream, held in tardy.items():
+        for event in held:
+            after = [n for n, moment in enumerate(passed) if moment is not None and event.ts <= moment]
+            if not after:  # it happened too near the end of the day to be late
+                _deliver(rng, streams[stream], event, slots)
+                continue
+            number = after[rng.randrange(len(after))]
+            streams[stream][number].append((event.ts + timedelta(days=1), event))
+            late[stream] += 1
+    for closing in _closing(today):
+        stream = "orders" if isinstance(closing, Order) else "payments"
+        streams[stream][-1].append((closing.ts, closing))
+    return CoffeeDay(
+        MappingProxyType({stream: _ordered(files) for stream, files in streams.items()}),
+        MappingProxyType(late),
+        MappingProxyType(repeated),
+    )
+
+
+def _deliver(
+    rng: Random, files: list[list[tuple[datetime, Event]]], event: Event, slots: list[datetime]
+) -> None:
+    delivered = event.ts + timedelta(seconds=rng.randrange(int(DISORDER.total_seconds())))
+    files[bisect_right(slots, delivered)].append((delivered, event))
+
+
+def _passed(streams: Mapping[str, list[list[tuple[datetime, Event]]]], count: int) -> list[datetime | None]:
+    """For each file, the moment that every watermark has passed when it is read, however batches are cut.
+
+    A query may read any of the streams, and its watermark is that of the slowest.
+    """
+    passed: list[datetime | None] = []
+    for number in range(count):
+        newest = [
+            max((event.ts for file in files[: max(0, number - FAR + 1)] for _, event in file), default=None)
+            for files in streams.values()
+        ]
+        known = [moment for moment in newest if moment is not None]
+        passed.append(min(known) - DELAY if len(known) == len(newest) else None)
+    return passed
+
+
+def _closing(today: date) -> list[Order | Payment]:
+    monday = today + timedelta(days=7 - today.weekday())
+    at = datetime.combine(monday + timedelta(days=1), _OPEN)
+    return [
+        Order(f"{CLOSING}-order", CLOSING, "none", 0, at),
+        Payment(f"{CLOSING}-payment", f"{CLOSING}-none", CLOSING, 0, at),
+    ]
+
+
+def _ordered(files: Iterable[list[tuple[datetime, Event]]]) -> Files:
+    return tuple(tuple(event for _, event in sorted(file, key=lambda each: each[0])) for file in files)

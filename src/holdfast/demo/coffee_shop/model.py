@@ -1,0 +1,320 @@
+"""What the coffee shop's answers must be, worked out in plain Python from the files alone.
+
+It knows neither Spark nor the job nor how the day was made. It reads the streams in the order of their
+files and applies the rules that the documentation gives:
+
+- **Repeats.** Rows with one `arrival_id` (or `payment_id`) are one event.
+- **Late rows.** A query's watermark is ten minutes behind the newest time that it has read, and behind
+  that of its slower stream where it reads two. A row at or before the watermark is dropped. The
+  watermark moves between batches, and how files are cut into batches may change when a driver dies; so
+  a row counts as on time only if no cut can drop it, and as late only if every cut does (of at most two
+  files of a stream a batch). A row between the two has no right answer, and the model says so.
+- **Held rows.** A week is told when the watermark has passed its end. An order or payment that met
+  nobody is told when the watermark says that nobody can come any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from holdfast.errors import Invalid, NotFound
+
+Value: TypeAlias = "str | int | None"
+Row: TypeAlias = tuple[Value, ...]
+
+_DELAY: Final = timedelta(minutes=10)
+_SEATED_TO_ORDER: Final = timedelta(minutes=5)
+_ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
+# What a batch sees as its watermark for late rows comes from the batch before the last one. With two
+# files in each batch the nearest file that surely counts is this many files back.
+_SURE: Final = 5
+_SAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question and its answer.
+
+    Attributes:
+        name: The sink's name.
+        question: What a person asked.
+        columns: The names of the columns.
+        rows: The answer, in no particular order.
+    """
+
+    name: str
+    question: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the rows found differ from the rows expected, counted with repeats.
+
+    Attributes:
+        equal: Rows that are in both.
+        missing: Rows that were expected and not found.
+        extra: Rows that were found and not expected.
+        missing_samples: The first few of the missing rows.
+        extra_samples: The first few of the extra rows.
+    """
+
+    name: str
+    equal: int
+    missing: int
+    extra: int
+    missing_samples: tuple[Row, ...] = ()
+    extra_samples: tuple[Row, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is missing and nothing is too much."""
+        return not self.missing and not self.extra
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A row of a stream: its fields, its time, and the file that brought it."""
+
+    fields: Mapping[str, Any]
+    at: datetime
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The rows of one stream, and the newest time within the first files.
+
+    Attributes:
+        reach: By number of files read, the newest time among them; None before the first row.
+    """
+
+    name: str
+    events: tuple[Event, ...]
+    reach: tuple[datetime | None, ...]
+
+
+def read_day(directory: Path) -> dict[str, Stream]:
+    """Read the three streams under a directory, in the order of their files' names.
+
+    Raises:
+        NotFound: A stream has no files.
+    """
+    return {name: _read_stream(directory / name) for name in ("arrivals", "orders", "payments")}
+
+
+def answers(day: Mapping[str, Stream]) -> tuple[Answer, ...]:
+    """The four answers that the job must give once it has read everything.
+
+    Raises:
+        Invalid: A row is neither surely late nor surely on time.
+    """
+    return (_visits(day), _spend_week(day), _served_in_five(day), _unpaid(day))
+
+
+def late_counts(day: Mapping[str, Stream]) -> dict[str, int]:
+    """By question, how many rows come too late for it."""
+    sources = {
+        "visits": ("arrivals",),
+        "spend_week": ("payments",),
+        "served_in_five": ("arrivals", "orders"),
+        "unpaid": ("orders", "payments"),
+    }
+    counts = {}
+    for question, names in sources.items():
+        streams = [day[name] for name in names]
+        counts[question] = sum(_is_late(event, own, streams) for own in streams for event in own.events)
+    return counts
+
+
+def compare(expected: Answer, found: Iterable[Row]) -> Comparison:
+    """Compare rows as multisets: order means nothing, repeats do."""
+    wanted, got = Counter(expected.rows), Counter(found)
+    missing, extra = wanted - got, got - wanted
+    return Comparison(
+        name=expected.name,
+        equal=sum((wanted & got).values()),
+        missing=sum(missing.values()),
+        extra=sum(extra.values()),
+        missing_samples=_samples(missing),
+        extra_samples=_samples(extra),
+    )
+
+
+def rows_of(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[Row]:
+    """Rows of a table as the model writes them: times as ISO text in UTC, in the order of `columns`.
+
+    A time without a zone is taken as UTC, which is what a UTC session writes.
+    """
+    return [tuple(_plain(record[column]) for column in columns) for record in records]
+
+
+def _read_stream(folder: Path) -> Stream:
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise NotFound("a stream of the day has no files", where=str(folder), expected="*.json")
+    events: list[Event] = []
+    reach: list[datetime | None] = [None]
+    for number, path in enumerate(files):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            fields = json.loads(line)
+            # Python 3.10 does not read the Z.
+            at = datetime.fromisoformat(fields["ts"].replace("Z", "+00:00"))
+            events.append(Event(fields, at, number))
+        reach.append(max((event.at for event in events), default=None))
+    return Stream(folder.name, tuple(events), tuple(reach))
+
+
+def _is_late(event: Event, own: Stream, streams: Sequence[Stream]) -> bool:
+    before = own.reach[event.file]
+    if before is None or event.at > before - _DELAY:
+        return False
+    surely = [stream.reach[min(max(0, event.file - _SURE + 1), len(stream.reach) - 1)] for stream in streams]
+    if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
+        return True
+    raise Invalid(
+        "whether this row is late depends on how files are cut into batches",
+        where=f"{own.name}, file {event.file}",
+        found=json.dumps(dict(event.fields)),
+        expected=f"a row within {_DELAY} of what came before, or one that is {_SURE} files too late",
+    )
+
+
+def _on_time(day: Mapping[str, Stream], *names: str) -> list[list[Event]]:
+    """The rows of each stream that a query over all of them does not drop."""
+    streams = [day[name] for name in names]
+    return [[event for event in own.events if not _is_late(event, own, streams)] for own in streams]
+
+
+def _once(events: Iterable[Event], key: str) -> list[Event]:
+    """The events without repeats."""
+    return list({event.fields[key]: event for event in events}.values())
+
+
+def _final_watermark(day: Mapping[str, Stream], *names: str) -> datetime:
+    newest = [day[name].reach[-1] for name in names]
+    known = [moment for moment in newest if moment is not None]
+    if len(known) < len(newest):
+        return datetime.min.replace(tzinfo=timezone.utc)
+    return min(known) - _DELAY
+
+
+def _visits(day: Mapping[str, Stream]) -> Answer:
+    (arrivals,) = _on_time(day, "arrivals")
+    counts = Counter((e.fields["customer"], e.at.date().isoformat()) for e in _once(arrivals, "arrival_id"))
+    return Answer(
+        "visits",
+        "How many times has each customer been here today?",
+        ("customer", "day", "visits"),
+        tuple((customer, on, count) for (customer, on), count in counts.items()),
+    )
+
+
+def _spend_week(day: Mapping[str, Stream]) -> Answer:
+    (payments,) = _on_time(day, "payments")
+    watermark = _final_watermark(day, "payments")
+    spent: dict[tuple[str, date], list[int]] = defaultdict(list)
+    for event in _once(payments, "payment_id"):
+        monday = event.at.date() - timedelta(days=event.at.weekday())
+        spent[event.fields["customer"], monday].append(event.fields["amount"])
+    return Answer(
+        "spend_week",
+        "How much did each customer spend this week?",
+        ("customer", "week", "cents", "payments"),
+        tuple(
+            (customer, monday.isoformat(), sum(amounts), len(amounts))
+            for (customer, monday), amounts in spent.items()
+            if _midnight(monday + timedelta(days=7)) <= watermark
+        ),
+    )
+
+
+def _served_in_five(day: Mapping[str, Stream]) -> Answer:
+    arrivals, orders = _on_time(day, "arrivals", "orders")
+    seated: dict[str, list[Event]] = defaultdict(list)
+    for arrival in _once(arrivals, "arrival_id"):
+        seated[arrival.fields["customer"]].append(arrival)
+    rows: list[Row] = []
+    for order in orders:
+        for arrival in seated[order.fields["customer"]]:
+            if timedelta(0) <= order.at - arrival.at <= _SEATED_TO_ORDER:
+                seen, asked = arrival.fields, order.fields
+                rows.append(
+                    (
+                        seen["arrival_id"],
+                        asked["order_id"],
+                        asked["customer"],
+                        seen["seat"],
+                        asked["drink"],
+                        _plain(arrival.at),
+                        _plain(order.at),
+                    )
+                )
+    return Answer(
+        "served_in_five",
+        "What did each customer order within five minutes of being seated?",
+        ("arrival_id", "order_id", "customer", "seat", "drink", "seated_at", "ordered_at"),
+        tuple(rows),
+    )
+
+
+def _unpaid(day: Mapping[str, Stream]) -> Answer:
+    orders, payments = _on_time(day, "orders", "payments")
+    payments = _once(payments, "payment_id")
+    watermark = _final_watermark(day, "orders", "payments")
+    ordered: dict[str, list[Event]] = defaultdict(list)
+    paid: dict[str, list[Event]] = defaultdict(list)
+    for order in orders:
+        ordered[order.fields["order_id"]].append(order)
+    for payment in payments:
+        paid[payment.fields["order_id"]].append(payment)
+
+    def met(order: Event, payment: Event) -> bool:
+        return timedelta(0) <= payment.at - order.at <= _ORDER_TO_PAYMENT
+
+    rows: list[Row] = []
+    for order in orders:
+        alone = not any(met(order, payment) for payment in paid[order.fields["order_id"]])
+        if alone and order.at + _ORDER_TO_PAYMENT <= watermark:
+            rows.append(_unmatched("order", order, None))
+    for payment in payments:
+        alone = not any(met(order, payment) for order in ordered[payment.fields["order_id"]])
+        if alone and payment.at <= watermark:
+            rows.append(_unmatched("payment", payment, payment.fields["payment_id"]))
+    return Answer(
+        "unpaid",
+        "Which orders and which payments never met?",
+        ("what", "order_id", "payment_id", "customer", "cents", "at"),
+        tuple(rows),
+    )
+
+
+def _unmatched(what: str, event: Event, payment_id: str | None) -> Row:
+    fields = event.fields
+    return (what, fields["order_id"], payment_id, fields["customer"], fields["amount"], _plain(event.at))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=timezone.utc)
+
+
+def _plain(value: Any) -> Value:
+    if isinstance(value, datetime):
+        utc = value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+        return utc.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if value is None or isinstance(value, (str, int)):
+        return value
+    raise Invalid("an answer holds only text, whole numbers and times", found=type(value).__name__)
+
+
+def _samples(rows: Counter[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows.elements(), key=repr)[:_SAMPLES])

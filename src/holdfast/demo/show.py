@@ -1,0 +1,214 @@
+"""Run the coffee shop, kill its driver half-way, and hold the answers against the model."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.demo.coffee_shop import day as coffee_day
+from holdfast.demo.coffee_shop.model import (
+    Answer,
+    Comparison,
+    Row,
+    answers,
+    compare,
+    late_counts,
+    read_day,
+    rows_of,
+)
+from holdfast.errors import Failed
+from holdfast.formats.sink_log import committed_files
+from holdfast.jobs.control import Control, JobDetails
+from holdfast.jobs.driver import DriverSpec
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.supervisor import Event, Supervisor
+from holdfast.model import JobState
+
+JOB = Path(__file__).parent / "coffee_shop" / "job.py"
+
+# Each stream is read by two of the four queries.
+READERS = 2
+
+# The kill comes when half of all rows are in committed batches.
+HALF = 0.5
+
+Tell = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the demo did and found.
+
+    Attributes:
+        events: Rows delivered in all streams.
+        late: By answer, the rows that came too late for it.
+        questions: By answer, the question.
+        recovery_ms: From the kill to the first batch committed after it.
+        peak_state_rows: The largest state over all queries at one moment.
+        state_bytes: What the state takes on disk at the end, with the retained batches.
+    """
+
+    seed: int
+    events: int
+    late: Mapping[str, int]
+    questions: Mapping[str, str]
+    comparisons: tuple[Comparison, ...]
+    batches: int
+    drivers: int
+    recovery_ms: int | None
+    peak_state_rows: int
+    state_bytes: int
+    elapsed_ms: int
+    folder: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether every answer equals the model's and a driver really was killed on the way."""
+        return self.drivers > 1 and all(each.exact for each in self.comparisons)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **asdict(self),
+            "comparisons": [{**asdict(each), "exact": each.exact} for each in self.comparisons],
+            "exact": self.exact,
+        }
+
+
+class CoffeeShop:
+    """One showing, in a folder that is empty or new.
+
+    Args:
+        folder: Where the day, the tables, the checkpoint and a state home go.
+        seed: The same seed gives the same day.
+        clock: Epoch milliseconds.
+        tell: Called with the share of rows that are in committed batches, and a note.
+    """
+
+    def __init__(self, folder: Path, seed: int, clock: Callable[[], int], tell: Tell) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._clock = clock
+        self._tell = tell
+        self._rows = 0
+        self._total = 1
+        self._driver: int | None = None
+        self._killed = False
+        self._note = "starting Spark"
+
+    def run(self) -> Shown:
+        """Run to the end.
+
+        Raises:
+            Failed: The job failed for good.
+        """
+        began = self._clock()
+        day = coffee_day.CoffeeDay.make(self._seed)
+        day.write(self._folder / "day")
+        self._total = day.events * READERS
+        self._tell(0.0, self._note)
+        details = self._supervise()
+        streams = read_day(self._folder / "day")
+        expected = answers(streams)
+        return Shown(
+            seed=self._seed,
+            events=day.events,
+            late=late_counts(streams),
+            questions={answer.name: answer.question for answer in expected},
+            comparisons=tuple(compare(answer, self._found(answer)) for answer in expected),
+            batches=len(details.batches),
+            drivers=len(details.attempts),
+            recovery_ms=next(iter(details.recoveries_ms), None),
+            peak_state_rows=_peak(details),
+            state_bytes=_bytes_below(self._folder / "checkpoint"),
+            elapsed_ms=self._clock() - began,
+            folder=str(self._folder),
+        )
+
+    def _supervise(self) -> JobDetails:
+        home = StateHome(self._folder / "home")
+        home.path.mkdir(parents=True, exist_ok=True)
+        spec = DriverSpec(
+            target=str(JOB),
+            home=str(home.path),
+            overrides={
+                "day": str(self._folder / "day"),
+                "out": str(self._folder / "tables"),
+                "checkpoint.storage": str(self._folder / "checkpoint"),
+            },
+            conf={"spark.ui.enabled": "false"},
+        )
+        (self._folder / "tables").mkdir(exist_ok=True)
+        outcome = Supervisor(
+            spec,
+            home,
+            self._hear,
+            clock=self._clock,
+            rng=random.Random(self._seed),  # noqa: S311 - spreads restarts, guards nothing
+            launch=lambda each: DriverProcess.start(each, quiet=True),
+        ).run()
+        if outcome.state is not JobState.FINISHED:
+            raise Failed(
+                "the coffee shop's job failed",
+                where=str(home.job("coffee-shop")),
+                found=outcome.reason,
+                hint="the driver's log is there; `holdfast doctor --deep` tries Spark alone",
+            )
+        return Control(home, self._clock).details("coffee-shop")
+
+    def _hear(self, event: Event) -> None:
+        if event.kind == "starting":
+            self._driver = int(event.facts["pid"])
+        elif event.kind == "running" and not self._killed:
+            self._note = ""
+        elif event.kind == "restarting":
+            self._note = "driver killed with SIGKILL, recovering"
+        elif event.kind == "recovered":
+            self._note = f"recovered in {event.facts['recovery_ms'] / 1000:.1f} s"
+        elif event.kind == "batch":
+            self._rows += int(event.facts["input_rows"])
+            self._kill_at_half()
+        self._tell(min(1.0, self._rows / self._total), self._note)
+
+    def _kill_at_half(self) -> None:
+        if self._killed or self._driver is None or self._rows < self._total * HALF:
+            return
+        self._killed = True
+        os.kill(self._driver, signal.SIGKILL)
+
+    def _found(self, answer: Answer) -> list[Row]:
+        """What the job wrote, read without Spark."""
+        tables = self._folder / "tables"
+        if answer.name == "visits":
+            with closing(sqlite3.connect(tables / "answers.db")) as db:
+                db.row_factory = sqlite3.Row
+                rows = db.execute("SELECT * FROM visits").fetchall()
+                return rows_of([dict(row) for row in rows], answer.columns)
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only the demo reads tables here
+
+        rows = [
+            row for file in committed_files(tables / answer.name) for row in pq.read_table(file).to_pylist()
+        ]
+        return rows_of(rows, answer.columns)
+
+
+def _peak(details: JobDetails) -> int:
+    """The largest sum of all queries' state rows, as batches came in."""
+    now: dict[str, int] = {}
+    peak = 0
+    for batch in details.batches:
+        now[batch.query] = batch.state_rows
+        peak = max(peak, sum(now.values()))
+    return peak
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file() and "state" in each.parts)

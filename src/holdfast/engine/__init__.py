@@ -1,0 +1,1 @@
+"""The only room that knows py4j and Spark's internals."""

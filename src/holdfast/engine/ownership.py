@@ -1,0 +1,104 @@
+"""A lock on a checkpoint, held by the process that really writes to it: the JVM.
+
+When a driver's Python dies, its JVM lives on for a moment and may still commit a batch. A lock that the
+JVM itself holds is free exactly when that can no longer happen. It is an advisory lock of the operating
+system (`fcntl`), so no crash leaves it behind, and Python sees it too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.storage import local_path
+from holdfast.errors import Conflict, HoldfastError, Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a checkpoint: a job, from which state home, in which process."""
+
+    job: str
+    home: str
+    pid: int
+
+
+def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
+    """Where the lock of a checkpoint is.
+
+    A local checkpoint's lock lies beside it, never inside, so that every state home and every container
+    that shares the disk sees the same one. For another file system it lies in the state home and guards
+    against this home's jobs only.
+    """
+    path = local_path(checkpoint_uri)
+    if path is not None:
+        return path.parent / f".{path.name}.holdfast.lock"
+    mark = hashlib.sha256(checkpoint_uri.encode()).hexdigest()[:24]
+    return state_home / "locks" / f"{mark}.lock"
+
+
+def holder(path: Path) -> Owner | None:
+    """Who holds the lock now, or None if it is free. Changes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return _read_owner(path)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
+    """Take the lock in the session's JVM and return it; it is held while the JVM lives.
+
+    Raises:
+        Conflict: Another process holds it.
+        Invalid: The lock's directory cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid("the checkpoint's directory cannot be made", where=str(path.parent)) from error
+    jvm: Any = spark._jvm
+    try:
+        file = jvm.java.io.RandomAccessFile(str(path), "rw")
+        lock = file.getChannel().tryLock()
+    except Exception as error:
+        raise Invalid(
+            "the checkpoint's lock cannot be taken", where=str(path), found=str(error).splitlines()[0]
+        ) from error
+    if lock is None:
+        raise in_use(path, _read_owner(path))
+    file.setLength(0)
+    file.write(json.dumps(asdict(owner)).encode())
+    return lock
+
+
+def in_use(path: Path, owner: Owner | None) -> HoldfastError:
+    """The error for a checkpoint that somebody else holds."""
+    who = f"job {owner.job!r} (process {owner.pid}, state home {owner.home})" if owner else "another process"
+    return Conflict(
+        "the checkpoint is in use by another job",
+        where=str(path.parent / path.name.removeprefix(".").removesuffix(".holdfast.lock")),
+        found=who,
+        hint="stop that job first, or give this one a checkpoint of its own",
+    )
+
+
+def _read_owner(path: Path) -> Owner | None:
+    try:
+        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

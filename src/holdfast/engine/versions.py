@@ -1,0 +1,47 @@
+"""Which Spark versions Holdfast knows, and what differs between them."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from holdfast.errors import NotFound, Unsupported
+
+OLDEST = (4, 2)
+TOO_NEW = (4, 4)
+RANGE = ">=4.2,<4.4"
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a package, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def minor(version: str) -> tuple[int, int]:
+    """(4, 2) for `4.2.0`."""
+    numbers = re.findall(r"\d+", version)
+    return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
+
+
+def spark_version() -> str:
+    """The installed pyspark, if it is one that Holdfast was built and tested for.
+
+    Raises:
+        NotFound: pyspark is not installed.
+        Unsupported: It is older or newer than what Holdfast knows.
+    """
+    version = installed("pyspark")
+    if version is None:
+        raise NotFound("pyspark is not installed", where="this Python", hint=f"pip install 'pyspark{RANGE}'")
+    if not OLDEST <= minor(version) < TOO_NEW:
+        raise Unsupported(
+            "this Spark is not one that Holdfast knows",
+            where="the installed pyspark",
+            found=version,
+            expected=RANGE,
+            hint=f"pip install 'pyspark{RANGE}'",
+        )
+    return version

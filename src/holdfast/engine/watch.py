@@ -1,0 +1,101 @@
+"""Hear what running queries do, and read why one failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import BatchProgress, OperatorProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Heard = Callable[[str, Mapping[str, Any]], None]
+
+
+def listen(spark: SparkSession, heard: Heard) -> None:
+    """Call `heard("progress", {...})` for each batch and `heard("terminated", {...})` at a query's end.
+
+    Called on a thread of Py4J's, in the order of the events; `heard` must be quick. A query's progress
+    always comes before its end.
+    """
+    from pyspark.sql.streaming.listener import (  # noqa: PLC0415 - needs Spark
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+            pass
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+            heard("progress", json.loads(event.progress.json))
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+            heard("terminated", {"runId": str(event.runId)})
+
+    spark.streams.addListener(Listener())
+
+
+def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> BatchProgress | None:
+    """A progress report as a batch, or None if it tells of a trigger that ran no batch."""
+    durations = progress.get("durationMs") or {}
+    if "addBatch" not in durations:
+        return None
+    return BatchProgress(
+        query=query,
+        batch_id=int(progress["batchId"]),
+        committed_ms=now_ms,
+        input_rows=int(progress.get("numInputRows") or 0),
+        duration_ms=int(durations.get("triggerExecution") or 0),
+        watermark=(progress.get("eventTime") or {}).get("watermark"),
+        operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
+    )
+
+
+def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
+    def number(name: str) -> int:
+        return int(fields.get(name) or 0)
+
+    return OperatorProgress(
+        name=str(fields.get("operatorName", "")),
+        rows=number("numRowsTotal"),
+        updated=number("numRowsUpdated"),
+        removed=number("numRowsRemoved"),
+        late_rows=number("numRowsDroppedByWatermark"),
+        memory_bytes=number("memoryUsedBytes"),
+        commit_ms=number("commitTimeMs"),
+        partitions=number("numShufflePartitions"),
+    )
+
+
+def failure_text(query: StreamingQuery) -> str | None:
+    """The whole text of a failed query's exception with all its causes, or None if it did not fail."""
+    from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
+
+    found = query._jsq.exception()
+    if not found.isDefined():
+        return None
+    jvm: Any = SparkContext._jvm
+    return str(jvm.org.apache.spark.util.Utils.exceptionString(found.get()))
+
+
+def written_format(writer: DataStreamWriter) -> str | None:
+    """The format that a writer was given, which Spark offers no public way to ask for."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        return str(writer._jwrite.source())
+    except (AttributeError, Py4JError):
+        return None
+
+
+def java_pid(spark: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())

@@ -1,0 +1,146 @@
+"""The errors a person can meet, defined by what the caller does next.
+
+HoldfastError
+├── Invalid      fix the request            exit 2   HTTP 400
+├── NotFound     check the address          exit 3   HTTP 404
+├── Conflict     plan again                 exit 4   HTTP 409
+├── Unavailable  try again later            exit 5   HTTP 503
+├── Corrupt      stop, restore              exit 6   HTTP 500
+├── Unsupported  change version or feature  exit 7   HTTP 501
+├── Failed       mend the job               exit 1   HTTP 500
+└── Internal     report a bug               exit 70  HTTP 500
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """The base of every error that Holdfast raises on purpose.
+
+    A message is the fact, where it was seen, what was found and what was expected, then a hint that
+    names the next step. Each is an attribute too, and an error survives pickling with all of them.
+
+    Args:
+        fact: One sentence without a full stop: what is wrong.
+        where: The file, setting or address that it is about.
+        found: What was there.
+        expected: What would have been right.
+        hint: The next command or step.
+    """
+
+    kind: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 70
+    http_status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        fact: str,
+        *,
+        where: str | None = None,
+        found: str | None = None,
+        expected: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.where = where
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.fact]
+        if self.where:
+            lines.append(f"  in {self.where}")
+        if self.found is not None and self.expected is not None:
+            lines.append(f"  found {self.found}, expected {self.expected}")
+        elif self.found is not None:
+            lines.append(f"  found {self.found}")
+        elif self.expected is not None:
+            lines.append(f"  expected {self.expected}")
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.fact, self.facts())
+
+    def facts(self) -> dict[str, str | None]:
+        """Everything but the sentence, as it is rendered in JSON."""
+        return {"where": self.where, "found": self.found, "expected": self.expected, "hint": self.hint}
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """The one JSON shape of an error, on the command line and over HTTP."""
+        return {"error": self.fact, "kind": self.kind, "exit_code": self.exit_code, **self.facts()}
+
+
+def _rebuild(kind: type[HoldfastError], fact: str, facts: dict[str, str | None]) -> HoldfastError:
+    return kind(fact, **facts)
+
+
+class Invalid(HoldfastError):
+    """The request is wrong as it stands; the caller fixes it."""
+
+    kind = "invalid"
+    exit_code = 2
+    http_status = 400
+
+
+class NotFound(HoldfastError):
+    """Nothing is at that address; the caller checks it."""
+
+    kind = "not-found"
+    exit_code = 3
+    http_status = 404
+
+
+class Conflict(HoldfastError):
+    """Something else holds what was asked for, or it moved; the caller plans again."""
+
+    kind = "conflict"
+    exit_code = 4
+    http_status = 409
+
+
+class Unavailable(HoldfastError):
+    """Something needed is not there at the moment; the caller tries again."""
+
+    kind = "unavailable"
+    exit_code = 5
+    http_status = 503
+
+
+class Corrupt(HoldfastError):
+    """What was stored is damaged; the caller stops and restores."""
+
+    kind = "corrupt"
+    exit_code = 6
+    http_status = 500
+
+
+class Unsupported(HoldfastError):
+    """This version or feature cannot do it; the caller changes one of them."""
+
+    kind = "unsupported"
+    exit_code = 7
+    http_status = 501
+
+
+class Failed(HoldfastError):
+    """A job ran and failed for good; the caller mends the job."""
+
+    kind = "failed"
+    exit_code = 1
+    http_status = 500
+
+
+class Internal(HoldfastError):
+    """Holdfast is at fault; the caller reports a bug."""
+
+
+BY_KIND: dict[str, type[HoldfastError]] = {
+    each.kind: each
+    for each in (Invalid, NotFound, Conflict, Unavailable, Corrupt, Unsupported, Failed, Internal)
+}

@@ -1,0 +1,1 @@
+"""Bytes to values: what Spark writes, read without Spark."""

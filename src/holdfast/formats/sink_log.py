@@ -1,0 +1,139 @@
+"""The log of Spark's file sink: which files of a table are committed.
+
+A streaming query that writes files lists the files of each batch in `_spark_metadata`, one log file a
+batch. A file that no log names belongs to a batch that died on the way. Spark reads the log; a plain
+`*.parquet` glob does not, and may count such a batch twice.
+
+The log is a set of files named by batch id. Every few batches one is named `N.compact` and repeats all
+entries before it. The first line is the version, each further line one JSON entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
+
+LOG_DIRECTORY: Final = "_spark_metadata"
+VERSION: Final = "v1"
+_BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
+
+
+def committed_files(path: Path) -> list[Path]:
+    """The files that a streaming query has committed under `path`, in the order of their batches.
+
+    Reads the newest compacted log file and the ones after it, and no data file. A path is given as it
+    was recorded when it was written: a table that was moved must be read where it was. It does not
+    look whether the files are still there.
+
+    Args:
+        path: The directory that the query writes to.
+
+    Raises:
+        NotFound: There is no log: the directory was not written by a streaming file sink.
+        Corrupt: A log file is missing or cannot be understood.
+        Unsupported: The log has a newer version, or names files that are not on a local disk.
+        Unavailable: A log file cannot be read at the moment.
+    """
+    log = path / LOG_DIRECTORY
+    if not log.is_dir():
+        raise NotFound(
+            "no log of a streaming file sink",
+            where=str(log),
+            hint="read the directory as plain files if no streaming query wrote it",
+        )
+    added: dict[str, None] = {}
+    deleted: set[str] = set()
+    for batch in _batches(log):
+        for action, uri in _entries(batch):
+            if action == "add":
+                added[uri] = None
+            else:
+                deleted.add(uri)
+    return [_local(uri, log) for uri in added if uri not in deleted]
+
+
+def _batches(log: Path) -> list[Path]:
+    plain: dict[int, Path] = {}
+    compact: dict[int, Path] = {}
+    for file in log.iterdir():
+        name = _BATCH_FILE.fullmatch(file.name)
+        if name:
+            (compact if name.group(2) else plain)[int(name.group(1))] = file
+    if not plain and not compact:
+        return []
+    last = max([*plain, *compact])
+    first = max(compact, default=0)
+    files = [compact[first]] if compact else [_batch(plain, 0, log)]
+    files += [_batch(plain, batch_id, log) for batch_id in range(first + 1, last + 1)]
+    return files
+
+
+def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
+    if batch_id not in files:
+        raise Corrupt(
+            f"the sink log has no entry for batch {batch_id}",
+            where=str(log / str(batch_id)),
+            found="no such file",
+            expected="every batch since the newest compacted one",
+            hint="its files cannot be told from those of failed attempts; restore the table's directory",
+        )
+    return files[batch_id]
+
+
+def _entries(file: Path) -> list[tuple[str, str]]:
+    try:
+        version, *lines = file.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise _damaged(file, 1, "bytes that are not text") from error
+    except OSError as error:
+        raise Unavailable("the sink log cannot be read", where=str(file), found=str(error)) from error
+    if version != VERSION:
+        if re.fullmatch(r"v\d+", version):
+            raise Unsupported(
+                "this version of the sink log is not known",
+                where=str(file),
+                found=version,
+                expected=VERSION,
+                hint="a newer Spark wrote it; read the table with that Spark",
+            )
+        raise _damaged(file, 1, repr(version[:40]), expected=f"the version line `{VERSION}`")
+    return [_entry(file, number, line) for number, line in enumerate(lines, start=2)]
+
+
+def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
+    try:
+        entry = json.loads(line)
+        action, uri = entry["action"], entry["path"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(file, number, repr(line[:80])) from error
+    if action not in {"add", "delete"} or not isinstance(uri, str):
+        raise _damaged(file, number, f"action {action!r}", expected="`add` or `delete`")
+    return action, uri
+
+
+def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) -> Corrupt:
+    return Corrupt(
+        "a file of the sink log is damaged",
+        where=f"{file}, line {line}",
+        found=found,
+        expected=expected or "JSON with `path` and `action`",
+        hint="restore this file; without it nobody can tell which data files are committed",
+    )
+
+
+def _local(uri: str, log: Path) -> Path:
+    parts = urlsplit(uri)
+    if parts.scheme not in {"", "file"}:
+        raise Unsupported(
+            "the sink log names files that are not on a local disk",
+            where=str(log),
+            found=uri,
+            expected="file: paths",
+        )
+    # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.
+    return Path(unquote(parts.path))

@@ -1,0 +1,1 @@
+"""Jobs: their definition, their driver process and the supervisor that keeps it running."""

@@ -1,0 +1,205 @@
+"""What a job is: a function that builds queries, and the settings it runs under."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+from holdfast.config import (
+    Checkpoint,
+    Memory,
+    RestartStrategy,
+    RocksDB,
+    Trigger,
+    exponential,
+    parse_trigger,
+)
+from holdfast.errors import Invalid
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+# Settings that `--set` may reach below a dot, and where they live.
+_NESTED = ("checkpoint", "backend")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pipeline with its settings, made by `@holdfast.job`.
+
+    Attributes:
+        name: The job's name, unique within a state home.
+        build: The user's function; called once per driver, in the driver, with the session and the
+            job's parameters. It returns one sink or several named ones.
+        checkpoint: Where and how its queries keep their state.
+        trigger: When a batch begins; by default the checkpoint's interval, else as soon as it can.
+        backend: Which state store.
+        restart: What the supervisor does when the driver fails.
+        master: Where Spark runs.
+        conf: Further Spark settings; they win over everything above.
+        extras: Jars to bring: `delta`, `kafka`.
+        parameters: Values for the function's own parameters.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    checkpoint: Checkpoint
+    trigger: Trigger | None = None
+    backend: RocksDB | Memory = field(default_factory=RocksDB)
+    restart: RestartStrategy = field(default_factory=exponential)
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    extras: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise Invalid(
+                "a job's name cannot be used",
+                where="@holdfast.job(name=…)",
+                found=repr(self.name),
+                expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
+            )
+
+    def __call__(self, spark: Any, **parameters: Any) -> Any:
+        """Build the job's queries without starting them."""
+        return self.build(spark, **{**self.parameters, **parameters})
+
+    def effective_trigger(self) -> Trigger | None:
+        """The trigger named, else the one that the checkpoint's interval asks for."""
+        return self.trigger or self.checkpoint.default_trigger()
+
+    def spark_conf(self) -> dict[str, str]:
+        """The Spark settings that the job's own settings become; `conf` wins."""
+        return {**self.backend.spark_conf(), **self.checkpoint.spark_conf(), **self.conf}
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> Job:
+        """The job with `--set key=value` applied.
+
+        A key is `trigger`, `name`, a field below `checkpoint.` or `backend.`, or a parameter of the
+        job's function; a parameter's text is read as the type of its default.
+
+        Raises:
+            Invalid: A key that the job does not have, or a value that does not fit.
+        """
+        job = self
+        for key, text in overrides.items():
+            head, dot, rest = key.partition(".")
+            if key == "trigger":
+                job = dataclasses.replace(job, trigger=parse_trigger(text))
+            elif key == "name":
+                job = dataclasses.replace(job, name=text)
+            elif dot and head in _NESTED:
+                job = dataclasses.replace(job, **{head: _replaced(getattr(job, head), head, rest, text)})
+            else:
+                values = {**job.parameters, key: _parameter(job.build, key, text)}
+                job = dataclasses.replace(job, parameters=values)
+        return job
+
+
+def job(
+    *,
+    name: str,
+    checkpoint: Checkpoint | str,
+    trigger: Trigger | str | None = None,
+    backend: RocksDB | Memory | None = None,
+    restart: RestartStrategy | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    extras: tuple[str, ...] | list[str] = (),
+) -> Callable[[Callable[..., Any]], Job]:
+    """Turn a function into a job that `holdfast run` can start.
+
+    The function gets the SparkSession, then its own parameters, which need defaults and can be set with
+    `--set key=value`. It returns what it wants to run: `hf.sink(…)`, a `DataStreamWriter`, or a list of
+    named sinks. It must not start a query itself.
+    """
+
+    def decorate(build: Callable[..., Any]) -> Job:
+        _check_signature(build)
+        return Job(
+            name=name,
+            build=build,
+            checkpoint=checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint),
+            trigger=None if trigger is None else parse_trigger(trigger),
+            backend=backend if backend is not None else RocksDB(),
+            restart=restart if restart is not None else exponential(),
+            master=master,
+            conf=dict(conf or {}),
+            extras=tuple(extras),
+        )
+
+    return decorate
+
+
+def strategy_fields(strategy: RestartStrategy) -> dict[str, Any]:
+    """A restart strategy as plain values; `strategy_from_fields` reads them back."""
+    values = {each.name: getattr(strategy, each.name) for each in dataclasses.fields(strategy)}
+    return {"strategy": type(strategy).__name__, **values}
+
+
+def strategy_from_fields(values: Mapping[str, Any]) -> RestartStrategy:
+    """What `strategy_fields` wrote."""
+    kinds = {kind.__name__: kind for kind in get_args(RestartStrategy)}
+    return cast(
+        "RestartStrategy",
+        kinds[values["strategy"]](**{key: value for key, value in values.items() if key != "strategy"}),
+    )
+
+
+def _check_signature(build: Callable[..., Any]) -> None:
+    parameters = list(inspect.signature(build).parameters.values())
+    required = [p.name for p in parameters[1:] if p.default is p.empty and p.kind not in _VARIADIC]
+    if not parameters or required:
+        raise Invalid(
+            "a job's function must take the session first, and its other parameters need defaults",
+            where=f"{build.__module__}.{build.__qualname__}{inspect.signature(build)}",
+            found=f"no default for {', '.join(required)}" if required else "no parameter",
+            expected="def job(spark, day='today'): …",
+        )
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _replaced(value: Any, head: str, name: str, text: str) -> Any:
+    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if name not in fields:
+        raise _unknown(f"{head}.{name}", [f"{head}.{each}" for each in fields])
+    return dataclasses.replace(value, **{name: _converted(f"{head}.{name}", fields[name], text)})
+
+
+def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:
+    parameters = dict(list(inspect.signature(build).parameters.items())[1:])
+    if name not in parameters:
+        nested = [f"{head}.…" for head in _NESTED]
+        raise _unknown(name, ["trigger", "name", *nested, *parameters])
+    return _converted(name, parameters[name].default, text)
+
+
+def _unknown(key: str, allowed: list[str]) -> Invalid:
+    return Invalid("no such setting", where=f"--set {key}=…", found=key, expected=", ".join(allowed))
+
+
+def _converted(key: str, present: Any, text: str) -> Any:
+    """Read a text as the type of the value that it replaces."""
+    try:
+        if isinstance(present, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(present, (int, float)) and _is_number(text):
+            return type(present)(text)
+    except (KeyError, ValueError):
+        raise Invalid(
+            "a value does not fit",
+            where=f"--set {key}=…",
+            found=repr(text),
+            expected=f"{type(present).__name__}, as in {present!r}",
+        ) from None
+    return text
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", text) is not None

@@ -1,0 +1,317 @@
+"""The process that runs one job's queries; a supervisor starts it and talks to it.
+
+It loads the job file, tells the supervisor what it found, waits for the word to go, starts the queries
+and reports each batch. Told to stop, or left alone because the supervisor died, it lets every query
+finish its batch and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.jobs import failure
+from holdfast.jobs.channel import Channel
+from holdfast.jobs.definition import Job, strategy_fields
+from holdfast.jobs.loader import load_job
+from holdfast.model import Failure, QueryStarted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.stream.sinks import Sink
+
+ENVIRONMENT = "HOLDFAST_DRIVER"
+_LOOK_S = 0.1
+_LAST_EVENTS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec:
+    """What a supervisor asks a driver to run."""
+
+    target: str
+    home: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+
+    def as_text(self) -> str:
+        """For the driver's environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> DriverSpec:
+        """What `as_text` wrote."""
+        return cls(**json.loads(text))
+
+
+class _Orders:
+    """What the supervisor said; its silence for good counts as the order to stop."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.go = threading.Event()
+        self.stop = threading.Event()
+        self.log: str | None = None
+        self._channel = channel
+        threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
+
+    def _listen(self) -> None:
+        for message in self._channel.messages():
+            if message["kind"] == "go":
+                self.log = message.get("log")
+                self.go.set()
+            elif message["kind"] == "stop":
+                self.stop.set()
+        self.stop.set()
+        self.go.set()
+
+
+class Driver:
+    """One job, from its file to the end of its queries."""
+
+    def __init__(self, spec: DriverSpec, channel: Channel) -> None:
+        self._spec = spec
+        self._channel = channel
+        self._orders = _Orders(channel)
+        self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
+        self._names: dict[str, str] = {}
+        self._sinks: dict[str, Sink] = {}
+        self._busy: dict[str, bool] = {}
+        self._ended: set[str] = set()
+
+    def run(self) -> int:
+        """Run to the end and return the exit code; every ending is reported first."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            job = load_job(self._spec.target).with_overrides(self._spec.overrides)
+            self._channel.send("defined", **definition_fields(job))
+        except HoldfastError as error:
+            return self._refuse(error)
+        self._orders.go.wait()
+        if self._orders.stop.is_set():
+            self._channel.send("stopped")
+            return 0
+        _log_to(self._orders.log)
+        try:
+            return self._run(job)
+        except Unavailable as error:
+            return self._fail(failure.from_exception(error, str(error), label="start"))
+        except HoldfastError as error:
+            return self._refuse(error)
+        except Exception as error:  # a person's function may raise anything
+            detail = traceback.format_exc()
+            sys.stderr.write(detail)
+            return self._fail(failure.from_exception(error, detail, label="start"))
+
+    def _run(self, job: Job) -> int:
+        from holdfast.engine.watch import listen  # noqa: PLC0415 - needs Spark
+
+        spark = self._start_spark(job)
+        try:
+            listen(spark, lambda kind, facts: self._heard.put((kind, facts)))
+            running = self._start_queries(job, spark)
+            failed = self._watch(running)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+        self._drain(len(running))
+        if failed is not None:
+            return self._fail_or_refuse(failed)
+        self._channel.send("stopped" if self._orders.stop.is_set() else "finished")
+        spark.stop()
+        return 0
+
+    def _start_spark(self, job: Job) -> SparkSession:
+        from holdfast.engine.ownership import Owner, hold, lock_path  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.session import session  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.watch import java_pid  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.workers import ship_by_value  # noqa: PLC0415 - needs Spark
+
+        conf = {**job.spark_conf(), **self._spec.conf}
+        spark = session(
+            job.name,
+            master=self._spec.master or job.master,
+            conf=conf,
+            extras=job.extras,
+            home=self._spec.home,
+        )
+        ship_by_value(sys.modules[job.build.__module__])
+        home = Path(self._spec.home)
+        owner = Owner(job=job.name, home=str(home), pid=java_pid(spark))
+        self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
+        self._channel.send("session", spark=spark.version, java_pid=owner.pid)
+        return spark
+
+    def _start_queries(self, job: Job, spark: SparkSession) -> list[StreamingQuery]:
+        sinks = _sinks(job(spark))
+        trigger = job.effective_trigger()
+        base = job.checkpoint.uri(Path.cwd())
+        running: list[StreamingQuery] = []
+        started: list[QueryStarted] = []
+        for sink in sinks:
+            name = sink.name or job.name
+            self._sinks[name] = sink
+            place = base if len(sinks) == 1 else f"{base}/{name}"
+            query = sink.start(checkpoint=place, trigger=trigger, query_name=name)
+            self._names[str(query.runId)] = name
+            running.append(query)
+            promise = f"{sink.promise.level.value}: {sink.promise.why}"
+            started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
+        self._channel.send("started", queries=[asdict(each) for each in started])
+        return running
+
+    def _watch(self, running: list[StreamingQuery]) -> Failure | None:
+        """Report until every query has ended, by itself or because it was told to."""
+        from holdfast.engine.boundary import ask_to_stop, finish_stopping  # noqa: PLC0415 - needs Spark
+
+        stopping = False
+        failed: Failure | None = None
+        while True:
+            self._report(timeout=_LOOK_S)
+            active = [query for query in running if query.isActive]
+            if failed is None:
+                failed = self._failed(running)
+            if (self._orders.stop.is_set() or failed) and not stopping:
+                stopping = True
+                for query in active:
+                    ask_to_stop(query)
+            if stopping:
+                ended = [finish_stopping(query) for query in running]
+                if all(ended):
+                    return failed or self._failed(running)
+            elif not active:
+                return failed or self._failed(running)
+            else:
+                self._report_busy(active)
+
+    def _failed(self, running: list[StreamingQuery]) -> Failure | None:
+        from holdfast.engine.watch import failure_text  # noqa: PLC0415 - needs Spark
+
+        for query in running:
+            if not query.isActive and (text := failure_text(query)) is not None:
+                name = self._names[str(query.runId)]
+                return failure.from_text(text, label="query", query=name)
+        return None
+
+    def _report_busy(self, active: list[StreamingQuery]) -> None:
+        """Tell when a query begins or ends a batch, so that the supervisor can time it."""
+        for query in active:
+            name = self._names[str(query.runId)]
+            busy = bool(query.status["isTriggerActive"] and query.status["isDataAvailable"])
+            if self._busy.get(name) != busy:
+                self._busy[name] = busy
+                self._channel.send("busy", query=name, busy=busy)
+
+    def _report(self, timeout: float) -> None:
+        """Pass on what was heard; waits for the first of it."""
+        from holdfast.engine.watch import committed_batch  # noqa: PLC0415 - needs Spark
+
+        try:
+            kind, facts = self._heard.get(timeout=timeout)
+            while True:
+                name = self._names.get(str(facts["runId"]))
+                if kind == "terminated":
+                    self._ended.add(str(facts["runId"]))
+                elif name is not None:
+                    batch = committed_batch(name, facts, int(time.time() * 1000))
+                    if batch is not None:
+                        self._channel.send("batch", batch=batch.as_dict())
+                kind, facts = self._heard.get_nowait()
+        except queue.Empty:
+            return
+
+    def _drain(self, expected: int) -> None:
+        """Pass on what Spark's listener bus still holds: a query's end is always its last event."""
+        deadline = time.monotonic() + _LAST_EVENTS_S
+        while len(self._ended) < expected and time.monotonic() < deadline:
+            self._report(timeout=_LOOK_S)
+
+    def _fail_or_refuse(self, what: Failure) -> int:
+        """A sink that knows better than Spark says so: another start would not help a stale owner."""
+        error = self._sinks[what.query].error if what.query in self._sinks else None
+        if isinstance(error, HoldfastError) and not isinstance(error, Unavailable):
+            return self._refuse(error)
+        return self._fail(what)
+
+    def _refuse(self, error: HoldfastError) -> int:
+        self._channel.send("refused", error=error.as_dict())
+        return error.exit_code
+
+    def _fail(self, what: Failure) -> int:
+        self._channel.send("failed", failure=asdict(what))
+        return 1
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._orders.stop.set()
+
+
+def definition_fields(job: Job) -> dict[str, Any]:
+    """What the supervisor needs to know of a job, as plain values."""
+    return {
+        "name": job.name,
+        "checkpoint": job.checkpoint.uri(Path.cwd()),
+        "on_cancel": job.checkpoint.on_cancel,
+        "timeout_ms": job.checkpoint.timeout_ms,
+        "tolerable_failures": job.checkpoint.tolerable_failures,
+        "restart": strategy_fields(job.restart),
+    }
+
+
+def _sinks(built: Any) -> list[Sink]:
+    from holdfast.stream.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
+
+    several = list(built) if isinstance(built, (list, tuple)) else [built]
+    sinks: list[Sink] = []
+    for each in several:
+        if isinstance(each, Sink):
+            sinks.append(each)
+        elif hasattr(each, "trigger") and hasattr(each, "foreachBatch"):
+            sinks.append(adopt(each))
+        else:
+            raise Invalid(
+                "the job's function returned something that cannot be run",
+                found=type(each).__name__,
+                expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
+                hint="end the function with `return hf.sink(frame).delta(path)`",
+            )
+    names = [sink.name for sink in sinks]
+    if not sinks or (len(sinks) > 1 and (None in names or len(set(names)) < len(names))):
+        raise Invalid(
+            "a job with several sinks needs a different name for each",
+            found=", ".join(name or "no name" for name in names) or "no sink",
+            expected="hf.sink(frame, name='…') for each of them",
+        )
+    return sinks
+
+
+def _log_to(path: str | None) -> None:
+    """Send standard error, and the JVM's with it, to a file."""
+    if path is not None:
+        sys.stderr.flush()
+        with Path(path).open("ab") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
+
+
+def main() -> int:
+    """Run as a supervisor's child."""
+    spec = DriverSpec.from_text(os.environ.pop(ENVIRONMENT))
+    return Driver(spec, Channel.inherited()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

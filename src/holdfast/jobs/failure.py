@@ -1,0 +1,84 @@
+"""Find the one line of an error that a person can act on."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.errors import HoldfastError
+from holdfast.model import Failure
+
+_ERROR_LINE = re.compile(
+    r"^(?P<name>[A-Za-z_][\w.$]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)(?:: (?P<text>.*))?$"
+)
+_CAUSE = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$")
+_FIRST = re.compile(r"^(?P<name>[\w.$]+(?:Error|Exception))(?:: (?P<text>.*))?$")
+_CONDITION = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] ?(?P<text>.*)$")
+
+# What differs between two occurrences of the same failure: ids of runs and tasks, addresses.
+_VARIES = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|\b(?:TID|task|stage) \d[\d.]*|0x[0-9a-f]{6,}|@[0-9a-f]{5,}"
+)
+
+
+def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
+    """Boil a Java or Python error down to its origin.
+
+    The user's own Python traceback, if the text has one, ends in the line that he can mend. Otherwise
+    it is the last cause that Java names.
+    """
+    name, line = _origin(text)
+    return Failure(label=label, error_class=name, line=_VARIES.sub("…", line), query=query, detail=text)
+
+
+def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
+    """The same for an exception that was caught; `detail` is its traceback as text."""
+    if isinstance(error, HoldfastError):
+        return Failure(label=label, error_class=type(error).__name__, line=error.fact, detail=str(error))
+    text = str(error)
+    if "Traceback (most recent call last)" in text or "Caused by: " in text:
+        return from_text(text, label=label)
+    name, line = type(error).__name__, next(iter(text.strip().splitlines()), "")
+    condition = _CONDITION.match(line)
+    if condition:
+        name, line = condition["name"], condition["text"]
+    return Failure(label=label, error_class=name, line=_VARIES.sub("…", line), detail=detail)
+
+
+def killed(signal_number: int | None, exit_code: int | None) -> Failure:
+    """A driver that ended without a word."""
+    if signal_number is not None:
+        return Failure("process", f"signal {signal_number}", "the driver was killed")
+    return Failure("process", f"exit code {exit_code}", "the driver ended without a word; see its log")
+
+
+def _origin(text: str) -> tuple[str, str]:
+    lines = text.splitlines()
+    python = _after_traceback(lines)
+    if python:
+        return python
+    causes = [found for line in lines if (found := _CAUSE.match(line.strip()))]
+    if causes:
+        return _named(causes[-1])
+    first = next((line.strip() for line in lines if line.strip()), "")
+    found = _FIRST.match(first)
+    return _named(found) if found else ("error", first)
+
+
+def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
+    """The error line of the last Python traceback in a text."""
+    last: tuple[str, str] | None = None
+    inside = False
+    for line in lines:
+        if "Traceback (most recent call last)" in line:
+            inside = True
+        elif inside and (found := _ERROR_LINE.match(line)):
+            last = _named(found)
+            inside = False
+    return last
+
+
+def _named(found: re.Match[str]) -> tuple[str, str]:
+    name, text = found["name"].rsplit(".", 1)[-1], (found["text"] or "").strip()
+    condition = _CONDITION.match(text)
+    return (condition["name"], condition["text"]) if condition else (name, text)

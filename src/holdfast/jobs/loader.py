@@ -1,0 +1,104 @@
+"""Load a job from the file that a person names."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.definition import Job
+
+_EXAMPLE = "@holdfast.job(name='…', checkpoint='…') above a function that takes the session"
+
+
+def split_target(target: str) -> tuple[Path, str | None]:
+    """`FILE.py:JOB` as its two parts; a colon that belongs to the path stays in it."""
+    path, colon, name = target.rpartition(":")
+    if colon and path.endswith(".py") and name:
+        return Path(path), name
+    return Path(target), None
+
+
+def load_job(target: str) -> Job:
+    """Run a job file and return the job in it.
+
+    The file runs as a module of its own, with its directory first on the import path, as Python does
+    for a script. It costs what the file's imports cost.
+
+    Raises:
+        NotFound: No such file, or no such job in it.
+        Invalid: The file is not a Python file, does not compile, raises while it is loaded, holds no
+            job, or holds several and none was named.
+    """
+    path, wanted = split_target(target)
+    if not path.exists():
+        raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
+    if path.suffix != ".py" or not path.is_file():
+        raise Invalid("this is not a Python file", where=str(path), expected="FILE.py or FILE.py:JOB")
+    module = _run(path)
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
+    return _choose(found, wanted, path)
+
+
+def _choose(found: dict[str, Job], wanted: str | None, path: Path) -> Job:
+    names = ", ".join(job.name for job in found.values())
+    if not found:
+        raise Invalid("the file holds no job", where=str(path), expected=_EXAMPLE)
+    if wanted is not None:
+        for variable, job in found.items():
+            if wanted in (variable, job.name):
+                return job
+        raise NotFound("the file holds no such job", where=str(path), found=names, expected=wanted)
+    if len({id(job) for job in found.values()}) > 1:
+        first = next(iter(found.values())).name
+        raise Invalid(
+            "the file holds several jobs and none was named",
+            where=str(path),
+            found=names,
+            hint=f"name one, as in {path.name}:{first}",
+        )
+    return next(iter(found.values()))
+
+
+def _run(path: Path) -> ModuleType:
+    name = f"holdfast_job_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise Invalid("this file cannot be loaded as Python", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except HoldfastError:
+        raise
+    except SyntaxError as error:
+        raise Invalid(
+            "the job file does not compile",
+            where=f"{error.filename or path}:{error.lineno}",
+            found=f"{error.msg}: {(error.text or '').strip()}",
+        ) from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise Invalid(
+            "the job file raised an error while it was loaded",
+            where=_last_line_in(path, error),
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+    return module
+
+
+def _last_line_in(path: Path, error: BaseException) -> str:
+    """The deepest line of the user's own file in a traceback, which is the one he can mend."""
+    own = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == path.resolve()
+    ]
+    return f"{path}:{own[-1]}" if own else str(path)

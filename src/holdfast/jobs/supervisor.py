@@ -1,0 +1,456 @@
+"""Keep one job running: start its driver, watch it, start it again by the job's strategy.
+
+The supervisor has no Spark in it. What it learns it writes to the registry at once, so that it can be
+killed at any moment: the next one finds the truth in the checkpoint and starts from there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from holdfast.config import RestartStrategy
+from holdfast.config.storage import local_path
+from holdfast.engine.ownership import Owner, holder, in_use, lock_path
+from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
+from holdfast.jobs import failure as failures
+from holdfast.jobs.channel import Message
+from holdfast.jobs.definition import strategy_from_fields
+from holdfast.jobs.driver import DriverSpec
+from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.restart import GiveUp, RestartPolicy
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
+
+LOOK_S = 0.2
+JVM_GRACE_S = 5.0
+ORPHAN_GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth telling a person: its kind, a line of text, and the same as values."""
+
+    kind: str
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended under its supervisor."""
+
+    state: JobState
+    reason: str | None
+    attempts: int
+    batches: int
+
+
+@dataclass(slots=True)
+class _Definition:
+    """What the driver said of the job, once its file was loaded."""
+
+    name: str
+    checkpoint: str
+    on_cancel: str
+    timeout_ms: int | None
+    tolerable_failures: int
+    restart: RestartStrategy
+
+    @classmethod
+    def from_message(cls, message: Message) -> _Definition:
+        values = {key: value for key, value in message.items() if key not in ("kind", "restart")}
+        return cls(restart=strategy_from_fields(message["restart"]), **values)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One driver while it runs."""
+
+    process: DriverProcess
+    number: int = 0
+    recovers: bool = False
+    ending: str | None = None
+    failure: Failure | None = None
+    refusal: HoldfastError | None = None
+    batches: int = 0
+    busy_since: dict[str, float] = field(default_factory=dict)
+    slow: dict[str, int] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Runs one job until it ends for good.
+
+    Args:
+        spec: The job file and how to run it.
+        home: The state home.
+        tell: Called with each event, on this thread.
+        clock: Epoch milliseconds.
+        rng: For the jitter of restart delays.
+        launch: How to start a driver; tests pass one that needs no JVM.
+    """
+
+    def __init__(
+        self,
+        spec: DriverSpec,
+        home: StateHome,
+        tell: Tell,
+        *,
+        clock: Callable[[], int],
+        rng: random.Random,
+        launch: Callable[[DriverSpec], DriverProcess] = DriverProcess.start,
+    ) -> None:
+        self._spec = spec
+        self._home = home
+        self._tell = tell
+        self._clock = clock
+        self._rng = rng
+        self._launch = launch
+        self._registry = Registry(home.registry)
+        self._definition: _Definition | None = None
+        self._policy: RestartPolicy | None = None
+        self._lock: SupervisorLock | None = None
+        self._stop_asked = 0
+        self._cancel_asked = False
+        self._failed_ms: int | None = None
+        self._attempts = 0
+        self._batches = 0
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+
+    def run(self) -> Outcome:
+        """Run the job to its end.
+
+        SIGTERM and SIGINT stop it after the batch that runs; a second one ends the driver at once,
+        which loses nothing but time.
+
+        Raises:
+            HoldfastError: The driver refused the job: a bad file, a checkpoint in use, no Java.
+        """
+        former = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._run()
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            self._wake_read.close()
+            self._wake_write.close()
+            if self._lock is not None:
+                self._lock.release()
+
+    def _run(self) -> Outcome:
+        recovers = False
+        while True:
+            attempt = self._attempt(recovers=recovers)
+            if attempt.refusal is not None:
+                self._end(JobState.FAILED, attempt.refusal.fact)
+                raise attempt.refusal
+            if attempt.ending == "canceled":
+                return self._canceled()
+            if attempt.failure is None:
+                return self._end(JobState.FINISHED, attempt.ending)
+            ended = self._before_restart(attempt, attempt.failure)
+            if ended is not None:
+                return ended
+            recovers = True
+
+    def _before_restart(self, attempt: _Attempt, failure: Failure) -> Outcome | None:
+        """Wait as the strategy says; the outcome, if there is to be no other driver."""
+        if self._stop_asked:
+            return self._end(JobState.FINISHED, f"stopped; the last driver failed: {failure}")
+        self._failed_ms = self._clock()
+        if self._policy is None:
+            return self._end(JobState.FAILED, str(failure))
+        decision = self._policy.on_failure(failure.fingerprint, attempt.batches > 0, self._failed_ms)
+        if isinstance(decision, GiveUp):
+            return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
+        self._set_state(JobState.RESTARTING, str(failure))
+        seconds = decision.delay_ms / 1000
+        self._say("restarting", f"{failure}; starting again in {seconds:.1f} s")
+        if self._wait(seconds):
+            return None
+        if self._cancel_asked:
+            return self._canceled()
+        return self._end(JobState.FINISHED, "stopped while it waited to start again")
+
+    # One driver.
+
+    def _attempt(self, *, recovers: bool) -> _Attempt:
+        attempt = _Attempt(self._launch(self._spec), recovers=recovers)
+        self._attempts += 1
+        self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
+        with selectors.DefaultSelector() as selector:
+            selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
+            selector.register(self._wake_read, selectors.EVENT_READ, "wake")
+            told_to_stop = False
+            while True:
+                ready = {key.data for key, _ in selector.select(LOOK_S)}
+                self._look_for_requests()
+                if self._cancel_asked or self._stop_asked > 1:
+                    attempt.ending = "canceled" if self._cancel_asked else "stopped"
+                    attempt.process.kill()
+                    break
+                if self._stop_asked and not told_to_stop:
+                    told_to_stop = True
+                    self._say("stopping", "stopping after the batch that runs")
+                    attempt.process.channel.send("stop")
+                if "driver" in ready and not self._hear(attempt):
+                    break
+                self._look_at_slow_batches(attempt)
+        self._finish(attempt)
+        return attempt
+
+    def _hear(self, attempt: _Attempt) -> bool:
+        """Act on what the driver said; False at the end of the line."""
+        messages = attempt.process.channel.receive()
+        if messages is None:
+            return False
+        for message in messages:
+            self._act(attempt, message)
+        return attempt.refusal is None
+
+    def _act(self, attempt: _Attempt, message: Message) -> None:
+        kind = message["kind"]
+        if kind == "defined":
+            try:
+                self._go(attempt, _Definition.from_message(message))
+            except HoldfastError as error:
+                attempt.refusal = error
+                attempt.process.kill()
+        elif kind == "started":
+            self._started(attempt, [QueryStarted(**each) for each in message["queries"]])
+        elif kind == "batch":
+            self._batch(attempt, BatchProgress.from_dict(message["batch"]))
+        elif kind == "busy":
+            if message["busy"]:
+                attempt.busy_since[message["query"]] = time.monotonic()
+            else:
+                attempt.busy_since.pop(message["query"], None)
+        elif kind == "refused":
+            attempt.refusal = _rebuilt(message["error"])
+        elif kind == "failed":
+            attempt.failure = Failure(**message["failure"])
+        elif kind in ("finished", "stopped"):
+            attempt.ending = kind
+
+    def _go(self, attempt: _Attempt, definition: _Definition) -> None:
+        """Let the driver begin, once the job and its checkpoint are this supervisor's."""
+        if self._definition is None:
+            self._take(definition)
+        elif (definition.name, definition.checkpoint) != (self._definition.name, self._definition.checkpoint):
+            raise Conflict(
+                "the job file changed its name or checkpoint while the job ran",
+                where=self._spec.target,
+                found=f"{definition.name} in {definition.checkpoint}",
+                expected=f"{self._definition.name} in {self._definition.checkpoint}",
+                hint="stop the job before changing either",
+            )
+        self._await_checkpoint(definition)
+        now = self._clock()
+        attempt.number = self._registry.start_attempt(
+            definition.name, attempt.process.pid, now, recovers=attempt.recovers
+        )
+        log = self._home.start_log(definition.name, attempt.number)
+        self._say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
+        attempt.process.channel.send("go", log=str(log))
+
+    def _take(self, definition: _Definition) -> None:
+        lock = SupervisorLock(self._home, definition.name)
+        if not lock.take():
+            raise Conflict(
+                "this job is already running",
+                where=str(self._home.path),
+                found=f"a live supervisor of job {definition.name!r}",
+                hint=f"see it with `holdfast status {definition.name}`, or stop it first",
+            )
+        self._lock = lock
+        now = self._clock()
+        record = JobRecord(
+            name=definition.name,
+            job_id=job_id(definition.name),
+            target=self._spec.target,
+            checkpoint=definition.checkpoint,
+            on_cancel=definition.on_cancel,
+            state=JobState.CREATED,
+            reason=None,
+            started_ms=now,
+            updated_ms=now,
+            ended_ms=None,
+            supervisor_pid=os.getpid(),
+        )
+        self._definition = definition
+        self._policy = RestartPolicy(definition.restart, self._rng)
+        self._await_checkpoint(definition)
+        self._registry.start_job(record)
+
+    def _await_checkpoint(self, definition: _Definition) -> None:
+        """Wait for a former driver of this very job to end; refuse a checkpoint that another job holds.
+
+        A driver whose supervisor died stops by itself after its batch. One that does not is frozen or
+        stuck, and is ended: what it has not committed, the next driver does again.
+        """
+        path = lock_path(definition.checkpoint, self._home.path)
+        owner = holder(path)
+        if owner is None:
+            return
+        if (owner.job, owner.home) != (definition.name, str(self._home.path)):
+            raise in_use(path, owner)
+        self._say("waiting", f"a former driver (process {owner.pid}) is ending its batch", pid=owner.pid)
+        if not _until_free(path, ORPHAN_GRACE_S):
+            _kill(owner)
+            if not _until_free(path, JVM_GRACE_S):
+                raise in_use(path, owner)
+
+    def _started(self, attempt: _Attempt, queries: list[QueryStarted]) -> None:
+        now = self._clock()
+        self._registry.queries_started(self._name, attempt.number, queries, now)
+        for query in queries:
+            self._say("query", f"query {query.name}, {query.promise}", query=query.name)
+        self._say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
+
+    def _batch(self, attempt: _Attempt, batch: BatchProgress) -> None:
+        attempt.batches += 1
+        self._batches += 1
+        if attempt.busy_since.get(batch.query) is not None:
+            attempt.busy_since[batch.query] = time.monotonic()
+        self._registry.add_batch(self._name, attempt.number, batch)
+        if attempt.batches == 1 and attempt.recovers and self._failed_ms is not None:
+            took = batch.committed_ms - self._failed_ms
+            self._say("recovered", f"recovered in {took / 1000:.1f} s", recovery_ms=took)
+        rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
+        state = f", state {batch.state_rows:,} rows" if batch.operators else ""
+        late = f", {batch.late_rows:,} late" if batch.late_rows else ""
+        text = f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"
+        self._say("batch", text, **batch.as_dict())
+
+    def _look_at_slow_batches(self, attempt: _Attempt) -> None:
+        """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
+        definition = self._definition
+        if definition is None or definition.timeout_ms is None:
+            return
+        for query, since in attempt.busy_since.items():
+            late = int((time.monotonic() - since) * 1000 / definition.timeout_ms)
+            if late > attempt.slow.get(query, 0):
+                attempt.slow[query] = late
+                self._say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+            if late > definition.tolerable_failures:
+                line = f"a batch ran for {late} times {definition.timeout_ms} ms without a commit"
+                attempt.failure = Failure("checkpoint", "timeout", line, query=query)
+                attempt.process.kill()
+                return
+
+    def _finish(self, attempt: _Attempt) -> None:
+        """Collect a driver that has ended, with its JVM, and write down how."""
+        if self._definition is not None and attempt.ending != "canceled":
+            # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
+            _until_free(lock_path(self._definition.checkpoint, self._home.path), JVM_GRACE_S)
+        attempt.process.kill()
+        number, code = attempt.process.reap()
+        if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
+            attempt.failure = failures.killed(number, code)
+        if attempt.number:
+            ending = "failed" if attempt.failure or attempt.refusal else attempt.ending or "failed"
+            self._registry.end_attempt(self._name, attempt.number, ending, attempt.failure, self._clock())
+
+    # Endings and waiting.
+
+    def _canceled(self) -> Outcome:
+        definition = self._definition
+        if definition is not None and definition.on_cancel == "delete":
+            self._delete_checkpoint(definition.checkpoint)
+        return self._end(JobState.CANCELED, "canceled")
+
+    def _delete_checkpoint(self, uri: str) -> None:
+        """As the job wishes; nobody writes to it any more."""
+        path = local_path(uri)
+        if path is None:
+            self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        lock_path(uri, self._home.path).unlink(missing_ok=True)
+
+    def _end(self, state: JobState, reason: str | None) -> Outcome:
+        self._set_state(state, reason)
+        outcome = Outcome(state, reason, self._attempts, self._batches)
+        self._say(state.value.lower(), f"{reason or state.value.lower()} after {self._batches} batches")
+        return outcome
+
+    def _set_state(self, state: JobState, reason: str | None) -> None:
+        if self._definition is not None and self._lock is not None:
+            self._registry.set_state(self._name, state, self._clock(), reason)
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait, unless somebody asks the job to end; False if so."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                selector.select(min(left, LOOK_S))
+                self._look_for_requests()
+                if self._stop_asked or self._cancel_asked:
+                    return False
+        return True
+
+    def _look_for_requests(self) -> None:
+        with suppress(BlockingIOError):
+            self._wake_read.recv(64)
+        if self._definition is None:
+            return
+        for verb in self._registry.take_requests(self._name, self._clock()):
+            if verb == "stop":
+                self._stop_asked += 1
+            elif verb == "cancel":
+                self._cancel_asked = True
+                self._set_state(JobState.CANCELLING, None)
+
+    @property
+    def _name(self) -> str:
+        if self._definition is None:
+            raise Internal("the supervisor does not know its job yet", where=self._spec.target)
+        return self._definition.name
+
+    def _say(self, kind: str, text: str, **facts: Any) -> None:
+        name = self._definition.name if self._definition else Path(self._spec.target).stem
+        self._tell(Event(kind, f"{name}: {text}", {"job": name, **facts}))
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop_asked += 1
+        with suppress(OSError):
+            self._wake_write.send(b"!")
+
+
+def _rebuilt(fields: Mapping[str, Any]) -> HoldfastError:
+    """The error that the driver met, as an error of its own kind."""
+    facts = {key: fields.get(key) for key in ("where", "found", "expected", "hint")}
+    return BY_KIND.get(str(fields["kind"]), Internal)(str(fields["error"]), **facts)
+
+
+def _until_free(path: Path, seconds: float) -> bool:
+    """Wait until nobody holds a checkpoint's lock; False if the time runs out."""
+    deadline = time.monotonic() + seconds
+    while holder(path) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _kill(owner: Owner) -> None:
+    """End a JVM that holds a lock. Its process id is certain: the lock says that it lives."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(owner.pid, signal.SIGKILL)

@@ -1,0 +1,121 @@
+"""Frozen values that cross from one room to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+
+class JobState(str, Enum):
+    """Where a job stands, in Flink's words."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    CANCELLING = "CANCELLING"
+    FINISHED = "FINISHED"
+    CANCELED = "CANCELED"
+    FAILED = "FAILED"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more happens until somebody runs the job again."""
+        return self in (JobState.FINISHED, JobState.CANCELED, JobState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a driver ended, in one line that a person can act on.
+
+    Attributes:
+        label: Where it happened: `definition`, `start`, `query`, `process` or `checkpoint`.
+        error_class: The class or condition of the error, such as `ZeroDivisionError`.
+        line: The first useful line of the message.
+        query: The query that failed, where one did.
+        detail: The whole text, for the log.
+    """
+
+    label: str
+    error_class: str
+    line: str
+    query: str | None = None
+    detail: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """What makes two failures the same: everything but the long text."""
+        return f"{self.label}|{self.query or ''}|{self.error_class}|{self.line}"
+
+    def __str__(self) -> str:
+        place = f"query {self.query}: " if self.query else ""
+        return f"{place}{self.error_class}: {self.line}" if self.line else f"{place}{self.error_class}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProgress:
+    """One stateful operator in one batch, as Spark reported it."""
+
+    name: str
+    rows: int
+    updated: int
+    removed: int
+    late_rows: int
+    memory_bytes: int
+    commit_ms: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """One committed batch of one query.
+
+    Attributes:
+        query: The sink's name.
+        batch_id: Spark's number of the batch.
+        committed_ms: When Holdfast heard of the commit, in epoch milliseconds.
+        input_rows: Rows read from the sources.
+        duration_ms: The whole trigger.
+        watermark: The watermark the batch ran under, as Spark prints it, if there is one.
+        operators: Its stateful operators, in plan order.
+    """
+
+    query: str
+    batch_id: int
+    committed_ms: int
+    input_rows: int
+    duration_ms: int
+    watermark: str | None
+    operators: tuple[OperatorProgress, ...]
+
+    @property
+    def state_rows(self) -> int:
+        """Rows in state over all operators."""
+        return sum(operator.rows for operator in self.operators)
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that this batch dropped as late, as Spark counts them."""
+        return sum(operator.late_rows for operator in self.operators)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
+        """Read back what `as_dict` wrote."""
+        operators = tuple(OperatorProgress(**each) for each in fields["operators"])
+        return cls(**{**fields, "operators": operators})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    """A query as the driver started it."""
+
+    name: str
+    query_id: str
+    run_id: str
+    checkpoint: str
+    promise: str

@@ -1,0 +1,77 @@
+"""Deduplication within the watermark, as Spark's own operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.config.units import Duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import (
+    names_of,
+    require_columns,
+    require_time,
+    require_watermark,
+    watermarks,
+    with_watermark,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WHERE = "holdfast.dedupe(…)"
+_WHY = "without one every key ever seen is kept for ever"
+
+
+def dedupe(
+    df: DataFrame, *, by: str | Iterable[str], time: str | None = None, watermark: Duration | None = None
+) -> DataFrame:
+    """Let the first row of each key through and drop the ones that repeat it.
+
+    Exact for repeats whose event times lie less than the watermark's delay apart: a key is remembered
+    until the watermark has passed its time by that delay. A repeat with the same event time is therefore
+    always caught: either its key is still in state, or the row itself is late and dropped. A repeat with
+    a much later event time is a new row. Which of two different rows with one key comes first is not
+    defined, so make repeats equal or do not use the columns in which they differ.
+
+    Spark keeps one row of state per key: the key and a time.
+
+    Args:
+        df: A stream. For a batch frame use `DataFrame.dropDuplicates`, which needs no state.
+        by: The columns that make two rows the same event.
+        time: The column with the event time; needed with `watermark`, else only checked.
+        watermark: How late a row may come. Leave it out if the frame has a watermark already.
+
+    Raises:
+        Invalid: There is no watermark, a column is missing, or the frame is not a stream.
+    """
+    keys = names_of(by, where=_WHERE)
+    if not keys:
+        raise Invalid("a key is needed", where=_WHERE, found="none", expected="by=… with a column")
+    require_columns(df, keys, where=_WHERE)
+    if not df.isStreaming:
+        raise Invalid(
+            "the frame is not a stream, so it has no watermark to remember keys by",
+            where=_WHERE,
+            hint=f"use df.dropDuplicates({keys!r})",
+        )
+    if time is None:
+        if watermark is not None:
+            raise Invalid(
+                "a watermark needs to know the column with the event time",
+                where=_WHERE,
+                found="watermark without time",
+                expected="time=…",
+            )
+        time = next(iter(watermarks(df)), None)
+    if time is None:
+        raise Invalid(
+            "the stream has no watermark",
+            where=_WHERE,
+            expected=f"a watermark, because {_WHY}",
+            hint='name the time and say how late a row may come: time="ts", watermark="10 minutes"',
+        )
+    require_time(df, time, where=_WHERE)
+    marked = with_watermark(df, time, watermark, where=_WHERE)
+    require_watermark(marked, time, where=_WHERE, why=_WHY)
+    return marked.dropDuplicatesWithinWatermark(keys)

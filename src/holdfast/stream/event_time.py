@@ -1,0 +1,152 @@
+"""Event time in a frame: which column carries the watermark, and durations in Spark's words.
+
+Spark marks the column that `withWatermark` named in the metadata of the schema. The mark follows the
+column through `select` and `alias`, and is lost with the column itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WATERMARK_KEY: Final = "spark.watermarkDelayMs"
+_UNITS: Final = (
+    (86_400_000, "day"),
+    (3_600_000, "hour"),
+    (60_000, "minute"),
+    (1_000, "second"),
+)
+
+
+def watermarks(frame: DataFrame) -> dict[str, int]:
+    """The columns of a frame that carry a watermark, with the delay in milliseconds.
+
+    Reads the schema, which costs an analysis of the plan and no job. A batch frame has none: Spark
+    takes the watermark away where there is nothing to wait for.
+    """
+    return {
+        field.name: int(field.metadata[WATERMARK_KEY])
+        for field in frame.schema.fields
+        if WATERMARK_KEY in field.metadata
+    }
+
+
+def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where: str) -> DataFrame:
+    """Set a watermark on a frame that has none; leave the frame alone if `delay` is None.
+
+    Raises:
+        Invalid: The frame has a watermark already. Spark would say so when the query starts.
+    """
+    if delay is None:
+        return frame
+    present = watermarks(frame)
+    if present:
+        column, ms = next(iter(present.items()))
+        raise Invalid(
+            "the frame has a watermark already, and a second one cannot be set over it",
+            where=where,
+            found=f"{interval(ms)} on `{column}`, and watermark={delay!r}",
+            expected="one of the two",
+            hint="leave `watermark=` out, or take `.withWatermark(…)` away from the frame",
+        )
+    ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
+    return frame.withWatermark(time, interval(ms))
+
+
+def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> None:
+    """Refuse a streaming frame that has no watermark on `time`; a batch frame needs none.
+
+    Raises:
+        Invalid: There is no watermark, or it is on another column.
+    """
+    present = watermarks(frame)
+    if not frame.isStreaming or time in present:
+        return
+    raise Invalid(
+        f"the stream has no watermark on `{time}`",
+        where=where,
+        found=f"a watermark on {_named(present)}" if present else "none",
+        expected=f"a watermark on `{time}`, because {why}",
+        hint=f"use `{next(iter(present))}` as the time"
+        if present
+        else 'say how late a row may come, as in watermark="10 minutes"',
+    )
+
+
+def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> None:
+    """Refuse names that the frame does not have.
+
+    Raises:
+        Invalid: A column is missing, or one is named twice.
+    """
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise Invalid(
+            f"the frame has no column {_named(missing)}",
+            where=where,
+            found=_named(frame.columns),
+            expected=_named(names),
+        )
+    if len(set(names)) != len(names):
+        raise Invalid("a column is named twice", where=where, found=_named(names))
+
+
+def require_time(frame: DataFrame, name: str, *, where: str) -> None:
+    """Refuse a time column that is missing or is not a timestamp.
+
+    Raises:
+        Invalid: There is no such column, or it holds something else.
+    """
+    require_columns(frame, [name], where=where)
+    found = frame.schema[name].dataType.simpleString()
+    if found != "timestamp":
+        raise Invalid(
+            f"column `{name}` is not a time",
+            where=where,
+            found=found,
+            expected="timestamp",
+            hint=f'make it one first: .withColumn("{name}", F.to_timestamp("{name}"))',
+        )
+
+
+def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
+    """One column name, or several, as a list.
+
+    Raises:
+        Invalid: Something else than names, such as a Column.
+    """
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise Invalid(
+                "columns are given by name",
+                where=where,
+                found=type(name).__name__,
+                expected="text",
+                hint="give an expression a name first: .withColumn(…)",
+            )
+    return listed
+
+
+def interval(ms: int) -> str:
+    """Milliseconds as Spark's interval text, in the largest unit that is whole: 90000 is "90 seconds"."""
+    for factor, unit in _UNITS:
+        if ms % factor == 0 and ms:
+            count = ms // factor
+            return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}s"
+    return f"{ms} milliseconds"
+
+
+def quoted(name: str) -> str:
+    """A column name for `F.col`, which would read a dot in it as a field of a struct."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,68 @@
+"""What a ledger needs of a database, and the two tables that it keeps there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+from holdfast.errors import HoldfastError
+
+Connection: TypeAlias = Any  # sqlite3.Connection or psycopg.Connection: two drivers, one DB-API
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS holdfast_fence (
+         sink TEXT PRIMARY KEY, token BIGINT NOT NULL, claimed_ms BIGINT NOT NULL, owner TEXT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS holdfast_batches (
+         sink TEXT NOT NULL, query_id TEXT NOT NULL, batch_id BIGINT NOT NULL, token BIGINT NOT NULL,
+         "rows" BIGINT, committed_ms BIGINT NOT NULL, PRIMARY KEY (sink, query_id, batch_id))""",
+)
+
+
+class Database(Protocol):
+    """What a ledger needs to know of its database. Statements mark their values with `?`."""
+
+    @property
+    def address(self) -> str:
+        """Where the database is, fit to be shown: without a password."""
+
+    @property
+    def row_lock(self) -> str:
+        """What is added to a SELECT so that its row is locked until the transaction ends."""
+
+    def connect(self, sink: str, token: int | None = None) -> Connection:
+        """Open a connection outside a transaction, with the ledger's tables made."""
+
+    def run(self, connection: Connection, statement: str, values: Sequence[object] = ()) -> Any:
+        """Run one of Holdfast's own statements and return the driver's cursor."""
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction that will write."""
+
+    def evict(self, sink: str) -> bool:
+        """End the sessions of a sink's owners, where a database can; says whether it is worth another try."""
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        """The error to raise for one of the driver's, or None if it is the statement's own fault."""
+
+    def column_type(self, kind: str) -> str | None:
+        """The SQL type for Spark's type `kind`, or None."""
+
+    def load(
+        self, connection: Connection, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]
+    ) -> int:
+        """Put rows into the temporary table `table` outside any transaction; return how many."""
+
+
+@contextmanager
+def translated(database: Database) -> Iterator[None]:
+    """Raise Holdfast's error for what went wrong in the database itself."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        ours = database.translate(error)
+        if ours is None:
+            raise
+        raise ours from error

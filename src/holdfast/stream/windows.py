@@ -1,0 +1,183 @@
+"""Windows over event time: tumbling, sliding and session, as Spark's own aggregation.
+
+Nothing here runs Python on a row. `windowed(…).agg(…)` is `groupBy(window, …).agg(…)` with the two ends
+of the window as plain columns, and its plan is the plan of that query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import (
+    interval,
+    names_of,
+    quoted,
+    require_columns,
+    require_time,
+    watermarks,
+    with_watermark,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WHERE = "holdfast.windowed(…)"
+_ENDS = ("window_start", "window_end")
+_Fixed = tuple[str, "str | None", "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Rows put into windows, waiting for aggregates; made by `windowed`.
+
+    Attributes:
+        frame: The rows.
+        window: The window of a row, as a column named `window` (`session_window` for sessions).
+        by: The further columns that rows are grouped by.
+        name: The name of the window column.
+    """
+
+    frame: DataFrame
+    window: Column
+    by: tuple[str, ...]
+    name: str
+
+    def agg(self, *aggregates: Column) -> DataFrame:
+        """Aggregate each window.
+
+        Returns a frame of `window_start`, `window_end`, the grouping columns and the aggregates, each
+        under the name that `.alias(…)` gave it. The ends are plain times and carry no watermark: to put
+        a second time operator behind this one, write both with `F.window` and `F.window_time`.
+
+        Spark keeps one row of state per window and group. Output mode `append` (a window once, when the
+        watermark has passed its end) and `update` (a window whenever it changed) both work; a session
+        window knows `append` only.
+
+        Raises:
+            Invalid: There is no aggregate, or two columns of the result would have one name.
+        """
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        if not aggregates:
+            raise Invalid(
+                "a window needs something to compute",
+                where=f"{_WHERE}.agg(…)",
+                found="no aggregate",
+                hint='say what, as in .agg(F.count("*").alias("visits"))',
+            )
+        groups = [F.col(quoted(name)) for name in self.by]
+        counted = self.frame.groupBy(self.window, *groups).agg(*aggregates)
+        computed = counted.columns[1 + len(self.by) :]
+        _check_names([*_ENDS, *self.by, *computed], computed, self.name)
+        return counted.select(
+            F.col(f"{self.name}.start").alias(_ENDS[0]),
+            F.col(f"{self.name}.end").alias(_ENDS[1]),
+            *(F.col(quoted(name)) for name in [*self.by, *computed]),
+        )
+
+
+def windowed(
+    df: DataFrame,
+    *,
+    time: str,
+    size: Duration | None = None,
+    by: str | Iterable[str] = (),
+    slide: Duration | None = None,
+    gap: Duration | None = None,
+    offset: Duration | None = None,
+    watermark: Duration | None = None,
+) -> Windowed:
+    """Put rows into windows of event time.
+
+    `size` alone makes tumbling windows, `size` and `slide` sliding ones (a row is in each window that
+    covers it), `gap` makes sessions: a window that ends when nothing came for that long.
+
+    A window holds its start and not its end. Windows begin at whole multiples of their size (or slide)
+    after 1970-01-01T00:00Z, a Thursday: weeks from Monday want `size="7 days", offset="4 days"`.
+
+    Without a watermark the state of a stream grows for ever, and output mode `append` is refused by
+    Spark. With one, a row whose window ended before the watermark is late and is dropped; a row older
+    than the watermark whose window is still open is counted. A filter on other columns than the time
+    runs *below* the watermark, wherever it is written, so that rows it takes out do not advance it.
+
+    Args:
+        df: The rows, streaming or not.
+        time: The column with the event time.
+        size: The length of a window.
+        by: Further columns to group by.
+        slide: How far apart windows begin; at most `size`.
+        gap: The silence that ends a session.
+        offset: Where the first window begins, after 1970-01-01T00:00Z.
+        watermark: How late a row may come. Leave it out if the frame has a watermark already.
+
+    Raises:
+        Invalid: A column or a duration is wrong, `size` and `gap` are mixed up, or the frame has a
+            watermark already, or has it on another column.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    groups = names_of(by, where=_WHERE)
+    require_time(df, time, where=_WHERE)
+    require_columns(df, groups, where=_WHERE)
+    frame = with_watermark(df, time, watermark, where=_WHERE)
+    _check_watermark(frame, time)
+    if gap is not None:
+        if size is not None or slide is not None or offset is not None:
+            raise Invalid(
+                "a session has no size, slide or offset",
+                where=_WHERE,
+                found="`gap` together with them",
+                expected="`gap` alone, or `size` with `slide` and `offset` at will",
+            )
+        length = interval(parse_duration(gap, f"{_WHERE}: gap"))
+        return Windowed(frame, F.session_window(quoted(time), length), tuple(groups), "session_window")
+    length, step, start = _fixed(size, slide, offset)
+    window = F.window(quoted(time), length, step, start)
+    return Windowed(frame, window, tuple(groups), "window")
+
+
+def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | None) -> _Fixed:
+    if size is None:
+        raise Invalid("a window needs a length", where=_WHERE, expected="`size`, or `gap` for sessions")
+    size_ms = parse_duration(size, f"{_WHERE}: size")
+    step_ms = size_ms if slide is None else parse_duration(slide, f"{_WHERE}: slide")
+    if step_ms > size_ms:
+        raise Invalid(
+            "the slide is longer than the window, so rows between two windows would be lost",
+            where=_WHERE,
+            found=f"slide of {interval(step_ms)}",
+            expected=f"at most {interval(size_ms)}",
+        )
+    start = None
+    if offset is not None:
+        start = interval(parse_duration(offset, f"{_WHERE}: offset", allow_zero=True) % step_ms)
+    return interval(size_ms), None if slide is None else interval(step_ms), start
+
+
+def _check_watermark(frame: DataFrame, time: str) -> None:
+    present = watermarks(frame)
+    if present and time not in present:
+        other = next(iter(present))
+        raise Invalid(
+            f"the watermark is not on `{time}`, so windows over it would never be complete",
+            where=_WHERE,
+            found=f"a watermark on `{other}`",
+            expected=f"a watermark on `{time}`",
+            hint=f'use time="{other}", or move the watermark',
+        )
+
+
+def _check_names(names: list[str], computed: list[str], window: str) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1 or name == window})
+    if repeated:
+        raise Invalid(
+            "a name is taken by the window or by two columns of the result",
+            where=f"{_WHERE}.agg(…)",
+            found=", ".join(repeated),
+            expected="names of their own, as in .alias(…)",
+            hint=f"the aggregates are {', '.join(computed)}",
+        )

@@ -1,0 +1,343 @@
+"""What every ledger must do, whatever its database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import pytest
+
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.stream.ledger import BatchRecord, Fence, Ledger, ledger
+
+
+class Clock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def patient(at: Ledger, seconds: float) -> Ledger:
+    database: Any = at.database
+    return replace(at, database=replace(database, patience_s=seconds))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+def address(request: pytest.FixtureRequest, ledger_address: Callable[[str], str]) -> str:
+    made = ledger_address(request.param)
+    with connected(ledger(made)) as connection:
+        connection.execute("CREATE TABLE result (token BIGINT)")
+    return made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def at(address: str, clock: Clock) -> Ledger:
+    return replace(ledger(address), clock=clock)
+
+
+class connected:  # noqa: N801  used as a `with` statement
+    """A plain connection to a ledger's database."""
+
+    def __init__(self, at: Ledger) -> None:
+        self.connection = at.database.connect("looking on")
+
+    def __enter__(self) -> Any:
+        return self.connection
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def results(at: Ledger) -> list[int]:
+    with connected(at) as connection:
+        return [row[0] for row in connection.execute("SELECT token FROM result ORDER BY token").fetchall()]
+
+
+def write(at: Ledger, token: int, batch_id: int, value: int, query_id: str = "q") -> bool:
+    with at.transaction("shop", query_id, batch_id, token) as tx:
+        if tx is None:
+            return False
+        tx.execute(f"INSERT INTO result (token) VALUES ({value})")
+        tx.rows = 1
+    return True
+
+
+def test_a_recorded_batch_is_not_written_again(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    assert write(at, token, 0, 10)
+    assert write(at, token, 1, 11)
+    assert not write(at, token, 1, 99)
+    assert results(at) == [10, 11]
+
+
+def test_a_rerun_after_a_new_claim_is_a_no_op_too(at: Ledger) -> None:
+    assert write(at, at.claim("shop", "first"), 7, 10)
+    assert not write(at, at.claim("shop", "second"), 7, 99)
+    assert results(at) == [10]
+
+
+def test_each_query_and_each_sink_has_batches_of_its_own(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    assert write(at, token, 0, 10, "q")
+    assert write(at, token, 0, 20, "fork")
+    other = at.claim("till", "me")
+    with at.transaction("till", "q", 0, other) as tx:
+        assert tx is not None
+    assert results(at) == [10, 20]
+
+
+def test_claims_count_up_and_name_the_holder(at: Ledger, clock: Clock) -> None:
+    assert at.holder("shop") is None
+    assert at.claim("shop", "first") == 1
+    clock.now = 5_000
+    assert at.claim("shop", "second") == 2
+    assert at.claim("till", "first") == 1
+    assert at.holder("shop") == Fence("shop", 2, 5_000, "second")
+
+
+def test_a_stale_owner_is_refused_and_told_by_whom(at: Ledger, clock: Clock) -> None:
+    stale = at.claim("shop", "first")
+    clock.now = 1_700_000_000_000
+    at.claim("shop", "second")
+    with pytest.raises(Conflict, match="another owner holds the sink 'shop'") as caught:
+        write(at, stale, 0, 10)
+    assert caught.value.expected == "token 2, held by second since 2023-11-14 22:13:20 UTC"
+    assert results(at) == []
+
+
+def test_a_sink_must_be_claimed_first(at: Ledger) -> None:
+    with pytest.raises(Conflict, match="nobody has claimed"):
+        write(at, 1, 0, 10)
+
+
+def test_a_claim_between_begin_and_first_statement_is_seen(at: Ledger) -> None:
+    token = at.claim("shop", "first")
+
+    def write_late() -> None:
+        with at.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            at.claim("shop", "second")
+            tx.execute("INSERT INTO result (token) VALUES (1)")
+
+    with pytest.raises(Conflict):
+        write_late()
+    assert results(at) == []
+
+
+def test_a_claim_before_the_record_of_a_batch_without_statements_is_seen(at: Ledger) -> None:
+    token = at.claim("shop", "first")
+    with pytest.raises(Conflict), at.transaction("shop", "q", 0, token):
+        at.claim("shop", "second")
+    assert at.history("shop") == []
+
+
+def test_an_exception_rolls_everything_back(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+
+    def fail_late() -> None:
+        with at.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            tx.executemany(*insert_many(at, [1, 2, 3]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_late()
+    assert results(at) == []
+    assert at.history("shop") == []
+    assert write(at, token, 0, 10)
+
+
+def insert_many(at: Ledger, values: list[int]) -> tuple[str, list[tuple[int]]]:
+    mark = "?" if at.database.row_lock == "" else "%s"
+    return f"INSERT INTO result (token) VALUES ({mark})", [(value,) for value in values]
+
+
+def test_many_rows_and_values_in_the_drivers_marks(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    with at.transaction("shop", "q", 0, token) as tx:
+        assert tx is not None
+        statement, rows = insert_many(at, [3, 1, 2])
+        tx.executemany(statement, rows)
+        tx.execute(statement, (4,))
+        assert tx.connection.execute("SELECT count(*) FROM result").fetchone() == (4,)
+    assert results(at) == [1, 2, 3, 4]
+
+
+def test_a_wrong_statement_is_the_drivers_own_error(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+
+    def write_nowhere() -> None:
+        with at.transaction("shop", "q", 0, token) as tx:
+            assert tx is not None
+            tx.execute("INSERT INTO nowhere (token) VALUES (1)")
+
+    with pytest.raises(Exception, match="nowhere") as caught:
+        write_nowhere()
+    assert not isinstance(caught.value, HoldfastError)
+    assert at.history("shop") == []
+
+
+def test_a_batch_older_than_the_newest_is_refused_not_skipped(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    write(at, token, 4, 10)
+    write(at, token, 5, 11)
+    with pytest.raises(Conflict, match="ahead of the query's checkpoint") as caught:
+        write(at, token, 4, 99)
+    assert caught.value.found == "batch 4 of query q"
+    assert at.rewind("shop", "q", 3) == 2
+    assert write(at, token, 4, 12)
+
+
+def test_batch_ids_may_have_gaps(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    assert write(at, token, 0, 10)
+    assert write(at, token, 2, 12)
+
+
+def test_history_tells_who_wrote_what_when(at: Ledger, clock: Clock) -> None:
+    write(at, at.claim("shop", "first"), 0, 10)
+    clock.now = 2_000
+    with at.transaction("shop", "q", 1, at.claim("shop", "second")):
+        pass
+    assert at.history("shop") == [
+        BatchRecord("shop", "q", 0, 1, 1, 1_000),
+        BatchRecord("shop", "q", 1, 2, None, 2_000),
+    ]
+    assert at.history("till") == []
+
+
+def test_prune_keeps_the_newest_of_every_query(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    for batch_id in range(5):
+        write(at, token, batch_id, batch_id)
+    write(at, token, 1, 20, "fork")
+    assert at.prune("shop", 2) == 3
+    assert [(row.query_id, row.batch_id) for row in at.history("shop")] == [("fork", 1), ("q", 3), ("q", 4)]
+    with pytest.raises(Invalid):
+        at.prune("shop", 0)
+
+
+def test_a_ledger_forgets_old_batches_by_itself(at: Ledger) -> None:
+    small = replace(at, retain=3)
+    token = small.claim("shop", "me")
+    for batch_id in range(8):
+        write(small, token, batch_id, batch_id)
+    assert [row.batch_id for row in small.history("shop")] == [5, 6, 7]
+
+
+class Worker(Protocol):
+    """Another process that owns the sink."""
+
+    def line(self) -> str: ...
+    def freeze(self) -> None: ...
+    def wake(self) -> None: ...
+
+
+StartWorker: TypeAlias = Callable[[str, str], Worker]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("stop_at", ["claimed", "unlocked"])
+def test_an_owner_frozen_before_it_wrote_is_refused_when_it_wakes(
+    at: Ledger, address: str, start_worker: StartWorker, stop_at: str
+) -> None:
+    old = start_worker(address, stop_at)
+    assert [old.line(), old.line()] == ["token 1", stop_at]
+    old.freeze()
+    token = at.claim("shop", "successor")
+    assert write(at, token, 0, token)
+    old.wake()
+    assert old.line() == "conflict"
+    assert results(at) == [2]
+
+
+@pytest.mark.fault
+def test_an_owner_frozen_while_it_wrote_never_writes_twice(
+    at: Ledger, address: str, start_worker: StartWorker
+) -> None:
+    old = start_worker(address, "written")
+    assert [old.line(), old.line()] == ["token 1", "written"]
+    old.freeze()
+    hasty = patient(at, 0.3)
+    if address.startswith("sqlite"):
+        with pytest.raises(Unavailable, match="locked by another process"):
+            hasty.claim("shop", "successor")
+        old.wake()
+        assert old.line() == "committed"
+        assert not write(at, at.claim("shop", "successor"), 0, 99)
+        assert results(at) == [1]
+    else:
+        token = hasty.claim("shop", "successor")
+        assert write(at, token, 0, token)
+        old.wake()
+        assert old.line() == "conflict"
+        assert results(at) == [2]
+
+
+@pytest.mark.fault
+def test_claims_at_the_same_moment_get_different_tokens(address: str, start_worker: StartWorker) -> None:
+    all_at_once = [start_worker(address, "claimed") for _ in range(3)]
+    assert sorted(each.line() for each in all_at_once) == ["token 1", "token 2", "token 3"]
+
+
+def test_a_locked_ledger_is_unavailable(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    hasty = patient(at, 0.2)
+    with at.transaction("shop", "q", 0, token) as tx:
+        assert tx is not None
+        tx.execute("INSERT INTO result (token) VALUES (1)")
+        with pytest.raises(Unavailable, match="locked"):
+            write(hasty, token, 0, 2)
+    assert results(at) == [1]
+
+
+def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_bytes(b"this was never a database, " * 100)
+    with pytest.raises(Corrupt) as caught:
+        Ledger.sqlite(file).claim("shop", "me")
+    assert caught.value.where == str(file)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        Ledger.sqlite(tmp_path / "no" / "ledger.db").claim("shop", "me")
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        Ledger.sqlite(tmp_path).claim("shop", "me")
+
+
+def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_shown() -> None:
+    away = Ledger.postgres("postgresql://me:secret@127.0.0.1:1/shop", patience_s=2)
+    assert "secret" not in repr(away)
+    with pytest.raises(Unavailable) as caught:
+        away.claim("shop", "me")
+    assert caught.value.where == "postgresql://127.0.0.1:1/shop"
+    assert "secret" not in str(caught.value)
+    with pytest.raises(Invalid) as wrong:
+        Ledger.postgres("postgresql://me:secret@[oops")
+    assert "secret" not in str(wrong.value)
+
+
+def test_addresses(tmp_path: Path) -> None:
+    assert (
+        ledger(f"sqlite:///{tmp_path}/a.db") == ledger(tmp_path / "a.db") == Ledger.sqlite(tmp_path / "a.db")
+    )
+    assert ledger("postgresql://h/d") == Ledger.postgres("postgresql://h/d")
+    same = Ledger.sqlite("x.db")
+    assert ledger(same) is same
+    for wrong in ("mysql://h/d", "", ":memory:", "sqlite://x"):
+        with pytest.raises(Invalid, match="no ledger for this address"):
+            ledger(wrong)
+    with pytest.raises(Invalid):
+        replace(same, retain=0)

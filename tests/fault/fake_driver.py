@@ -1,0 +1,98 @@
+"""A driver without Spark: it speaks the supervisor's protocol and does what a script file says.
+
+The script is JSON: `definition` (fields of the job) and `attempts`, a list of steps for each attempt in
+turn (the last one serves all further attempts). Steps: `batch`, `fail LINE`, `refuse`, `finish`,
+`exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang` (for ever), `busy`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from holdfast.jobs.channel import Channel
+from holdfast.jobs.driver import ENVIRONMENT, DriverSpec
+
+
+class FakeDriver:
+    def __init__(self, spec: DriverSpec, channel: Channel) -> None:
+        self.spec = spec
+        self.channel = channel
+        self.script = json.loads(Path(spec.target).read_text())
+        self.go = threading.Event()
+        self.stop = threading.Event()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        for message in self.channel.messages():
+            {"go": self.go, "stop": self.stop}[message["kind"]].set()
+        self.stop.set()
+        self.go.set()
+
+    def run(self) -> int:
+        steps = self.steps()
+        self.channel.send("defined", **self.script["definition"])
+        self.go.wait()
+        queries = [{"name": "q", "query_id": "id", "run_id": "run", "checkpoint": "c", "promise": "none: x"}]
+        self.channel.send("started", queries=queries)
+        for step in steps:
+            code = self.take(step)
+            if code is not None:
+                return code
+        return 0
+
+    def steps(self) -> list[str]:
+        counter = Path(self.spec.target).with_suffix(".count")
+        number = int(counter.read_text()) if counter.exists() else 0
+        counter.write_text(str(number + 1))
+        attempts: list[list[str]] = self.script["attempts"]
+        return attempts[min(number, len(attempts) - 1)]
+
+    def take(self, step: str) -> int | None:
+        verb, _, rest = step.partition(" ")
+        if verb == "batch":
+            self.channel.send("batch", batch=self.batch())
+        elif verb == "busy":
+            self.channel.send("busy", query="q", busy=True)
+        elif verb == "fail":
+            failure = {"label": "query", "error_class": "Error", "line": rest, "query": "q", "detail": ""}
+            self.channel.send("failed", failure=failure)
+            return 1
+        elif verb == "finish":
+            self.channel.send("finished")
+            return 0
+        elif verb == "exit":
+            return int(rest)
+        elif verb == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif verb == "wait":
+            self.stop.wait()
+            self.channel.send("stopped")
+            Path(self.spec.target).with_suffix(".stopped").touch()
+            return 0
+        elif verb == "hang":
+            threading.Event().wait()
+        return None
+
+    def batch(self) -> dict[str, Any]:
+        place = Path(self.spec.target).with_suffix(".batches")
+        number = len(place.read_text()) if place.exists() else 0
+        place.write_text("x" * (number + 1))
+        return {
+            "query": "q",
+            "batch_id": number,
+            "committed_ms": 1000 + number,
+            "input_rows": 10,
+            "duration_ms": 5,
+            "watermark": None,
+            "operators": [],
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(FakeDriver(DriverSpec.from_text(os.environ[ENVIRONMENT]), Channel.inherited()).run())

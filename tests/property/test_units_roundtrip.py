@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.config import format_duration, format_size, parse_duration, parse_flink_duration, parse_size
+from holdfast.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES
+from holdfast.errors import Invalid
+
+DURATIONS = st.integers(0, MAX_DURATION_MS) | st.builds(
+    lambda count, unit: count * unit, st.integers(0, 400), st.sampled_from([1, 1_000, 60_000, 86_400_000])
+)
+SIZES = st.integers(0, MAX_SIZE_BYTES) | st.builds(
+    lambda count, shift: count << shift, st.integers(0, 4096), st.sampled_from([0, 10, 20, 30, 40])
+)
+
+
+@settings(derandomize=True)
+@given(DURATIONS)
+def test_a_duration_survives_being_written(ms: int) -> None:
+    assert parse_duration(format_duration(ms), allow_zero=True) == ms
+    assert parse_flink_duration(str(ms), allow_zero=True) == ms
+    assert parse_duration(timedelta(milliseconds=ms), allow_zero=True) == ms
+    assert parse_duration(ms, allow_zero=True) == ms
+
+
+@settings(derandomize=True)
+@given(SIZES)
+def test_a_size_survives_being_written(size: int) -> None:
+    assert parse_size(format_size(size), allow_zero=True) == size
+    assert parse_size(size, allow_zero=True) == size
+
+
+@settings(derandomize=True)
+@given(
+    st.text(max_size=20) | st.from_regex(r"[0-9.]{0,5} ?[a-z]{0,3}[0-9]{0,3}", fullmatch=True),
+    st.sampled_from([parse_duration, parse_flink_duration, parse_size]),
+)
+def test_any_text_is_read_or_refused(text: str, parse: Callable[[str], int]) -> None:
+    try:
+        read = parse(text)
+    except Invalid:
+        return
+    assert read > 0

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.engine.ownership import Owner, hold, holder, lock_path
+from holdfast.engine.watch import java_pid
+from holdfast.errors import Conflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_jvm_holds_the_lock_and_python_sees_who(spark: SparkSession, tmp_path: Path) -> None:
+    path = lock_path((tmp_path / "checkpoint").as_uri(), tmp_path / "home")
+    assert path.parent == tmp_path
+    assert holder(path) is None
+    me = Owner("coffee-shop", "/somewhere", java_pid(spark))
+    lock = hold(spark, path, me)
+    assert holder(path) == me
+    os.kill(me.pid, 0)
+    lock.release()
+    assert holder(path) is None
+
+
+def test_a_lock_that_python_holds_is_refused_to_the_jvm(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / ".checkpoint.holdfast.lock"
+    path.write_text('{"job": "other", "home": "/there", "pid": 42}')
+    with path.open("r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        with pytest.raises(Conflict, match=r"'other' \(process 42, state home /there\)") as caught:
+            hold(spark, path, Owner("mine", "/here", java_pid(spark)))
+    assert caught.value.where == str(tmp_path / "checkpoint")
+
+
+def test_a_checkpoint_elsewhere_has_its_lock_in_the_state_home(tmp_path: Path) -> None:
+    path = lock_path("s3a://bucket/checkpoint", tmp_path)
+    assert path.parent == tmp_path / "locks"
+    assert path != lock_path("s3a://bucket/other", tmp_path)

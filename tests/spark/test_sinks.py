@@ -1,0 +1,337 @@
+"""Sinks on a real query: promises, exact rows after a batch ran again, and what Spark itself reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from holdfast.config.trigger import AvailableNow
+from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.formats.sink_log import committed_files
+from holdfast.stream.ledger import Ledger, Transaction
+from holdfast.stream.promises import Level
+from holdfast.stream.sinks import Sink, adopt, sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "customer string, amount long"
+
+
+class Shop:
+    """A directory of order files, read one file a batch."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.orders = root / "orders"
+        self.orders.mkdir()
+        self.checkpoint = root / "checkpoint"
+
+    def put(self, name: str, *orders: tuple[str | None, int]) -> None:
+        lines = [json.dumps({"customer": customer, "amount": amount}) for customer, amount in orders]
+        (self.orders / f"{name}.json").write_text("\n".join(lines))
+
+    def stream(self) -> DataFrame:
+        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.orders))
+
+    def totals(self) -> DataFrame:
+        return self.stream().groupBy("customer").agg({"amount": "sum"}).toDF("customer", "total")
+
+    def run(self, to: Sink) -> None:
+        query = to.start(checkpoint=str(self.checkpoint), trigger=AvailableNow())
+        query.awaitTermination()
+
+    def forget_last_commit(self) -> None:
+        """As if the driver had died after the batch and before Spark noted it."""
+        commits = self.checkpoint / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
+    return Shop(spark, tmp_path)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Ledger:
+    return Ledger.sqlite(tmp_path / "shop.db")
+
+
+def rows(book: Ledger, statement: str) -> list[tuple[Any, ...]]:
+    connection = book.database.connect("looking on")
+    try:
+        return list(connection.execute(statement).fetchall())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+def test_a_batch_that_spark_runs_again_leaves_the_table_as_it_is(
+    shop: Shop, database: str, ledger_address: Callable[[str], str]
+) -> None:
+    address = ledger_address(database)
+    book = Ledger.postgres(address) if database == "postgres" else Ledger.sqlite(address[len("sqlite:///") :])
+    shop.put("a", ("ann", 3), ("bob", 5))
+    shop.put("b", ("ann", 4))
+    shop.run(sink(shop.stream()).append("orders", book))
+    shop.forget_last_commit()
+    shop.put("c", ("cem", 7))
+    shop.run(sink(shop.stream()).append("orders", book))
+    assert rows(book, "SELECT customer, amount FROM orders ORDER BY amount") == [
+        ("ann", 3),
+        ("ann", 4),
+        ("bob", 5),
+        ("cem", 7),
+    ]
+    history = [(row.batch_id, row.token, row.rows) for row in book.history("orders")]
+    assert [(batch, token) for batch, token, _ in history] == [(0, 1), (1, 1), (2, 2)]
+    assert sorted(count for *_, count in history if count is not None) == [1, 1, 2]
+    identity = json.loads((shop.checkpoint / "metadata").read_text())["id"]
+    assert {row.query_id for row in book.history("orders")} == {identity}
+
+
+def test_a_skipped_batch_still_saves_the_operators_state(shop: Shop, book: Ledger) -> None:
+    shop.put("a", ("ann", 3), ("bob", 5))
+    shop.put("b", ("ann", 4))
+    shop.run(sink(shop.totals(), name="totals").upsert("totals", ["customer"], book))
+    assert dict(rows(book, "SELECT customer, total FROM totals")) == {"ann": 7, "bob": 5}
+    shop.forget_last_commit()
+    shop.put("c", ("ann", 100), ("bob", 1))
+    shop.run(sink(shop.totals(), name="totals").upsert("totals", ["customer"], book))
+    assert dict(rows(book, "SELECT customer, total FROM totals")) == {"ann": 107, "bob": 6}
+
+
+def test_replace_leaves_the_whole_result_and_nothing_else(shop: Shop, book: Ledger) -> None:
+    shop.put("a", ("ann", 3), ("bob", 5))
+    shop.put("b", ("ann", 4))
+    shop.run(sink(shop.totals(), mode="complete").replace("totals", book))
+    assert sorted(rows(book, "SELECT customer, total FROM totals")) == [("ann", 7), ("bob", 5)]
+
+
+@pytest.mark.parametrize(
+    ("orders", "fact"),
+    [
+        ([("ann", 1), ("ann", 2)], "a batch holds two rows for one key"),
+        ([("ann", 1), (None, 2)], "an upsert's key is null"),
+    ],
+)
+def test_an_upsert_without_one_row_per_key_is_refused(
+    shop: Shop, book: Ledger, orders: list[tuple[str | None, int]], fact: str
+) -> None:
+    shop.put("a", *orders)
+    to = sink(shop.stream()).upsert("orders", ["customer"], book)
+    query = to.start(checkpoint=str(shop.checkpoint), trigger=AvailableNow())
+    with pytest.raises(Exception, match=fact):
+        query.awaitTermination()
+    assert isinstance(to.error, Invalid)
+    assert to.error.fact == fact
+    assert rows(book, "SELECT * FROM orders") == []
+    assert book.history("orders") == []
+
+
+EVERY_TYPE = """cast(amount as tinyint) as tiny, cast(amount as smallint) as small, cast(amount as int) as i,
+    amount as l, cast(amount as float) / 4 as f, cast(amount as double) / 8 as d,
+    cast(amount as decimal(20,2)) as n, customer as s, amount > 2 as yes,
+    timestamp_micros(amount * 1000001) as at, date_add(date'2024-02-28', cast(amount as int)) as day,
+    cast(customer as binary) as b, cast(null as timestamp) as none,
+    timestamp_ntz'2024-10-27 02:30:00' as wall"""
+
+
+def test_every_type_in_sqlite(shop: Shop, book: Ledger) -> None:
+    shop.put("a", ("ann", 2))
+    shop.run(sink(shop.stream().selectExpr(*split(EVERY_TYPE))).append("every", book))
+    assert rows(book, "SELECT * FROM every") == [
+        (2, 2, 2, 2, 0.5, 0.25, "2.00", "ann", 0, "1970-01-01 00:00:02.000002+00:00", "2024-03-01", b"ann",
+         None, "2024-10-27 02:30:00.000000")
+    ]  # fmt: skip
+
+
+@pytest.mark.services
+def test_every_type_in_postgres(shop: Shop, ledger_address: Callable[[str], str]) -> None:
+    book = Ledger.postgres(ledger_address("postgres"))
+    shop.put("a", ("ann", 2))
+    shop.run(sink(shop.stream().selectExpr(*split(EVERY_TYPE))).append("public.every", book))
+    at = dt.datetime(1970, 1, 1, 0, 0, 2, 2, tzinfo=dt.timezone.utc)
+    wall = dt.datetime(2024, 10, 27, 2, 30)
+    assert rows(book, "SELECT * FROM every") == [
+        (2, 2, 2, 2, 0.5, 0.25, Decimal("2.00"), "ann", False, at, dt.date(2024, 3, 1), b"ann", None, wall)
+    ]
+
+
+def split(columns: str) -> list[str]:
+    """Columns between commas that stand outside brackets."""
+    parts, depth = [""], 0
+    for letter in columns:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def test_what_a_table_cannot_hold_is_refused_before_the_query_starts(shop: Shop, book: Ledger) -> None:
+    nested = shop.stream().selectExpr("array(amount) as amounts")
+    with pytest.raises(Invalid, match="a type that a table cannot hold"):
+        sink(nested).append("orders", book)
+    with pytest.raises(Invalid, match="two columns have one name"):
+        sink(shop.stream().selectExpr("amount", "customer as AMOUNT")).append("orders", book)
+    for keys in ([], ["nobody"], ["customer", "customer"]):
+        with pytest.raises(Invalid, match="tell its rows apart"):
+            sink(shop.stream()).upsert("orders", keys, book)
+    with pytest.raises(Invalid, match="name of a table"):
+        sink(shop.stream()).append("a..b", book)
+
+
+def test_a_table_that_does_not_fit_is_refused_before_the_query_starts(shop: Shop, book: Ledger) -> None:
+    connection = book.database.connect("looking on")
+    connection.execute("CREATE TABLE orders (customer TEXT)")
+    connection.execute("CREATE TABLE keyless (customer TEXT, amount INTEGER)")
+    connection.close()
+    for to in (
+        sink(shop.stream()).append("orders", book),
+        sink(shop.stream()).upsert("keyless", ["customer"], book),
+    ):
+        with pytest.raises(Invalid, match="cannot take this query's rows"):
+            to.start(checkpoint=str(shop.checkpoint))
+    assert book.holder("orders") is None
+
+
+def test_a_function_with_the_transaction_writes_once(shop: Shop, book: Ledger) -> None:
+    connection = book.database.connect("looking on")
+    connection.execute("CREATE TABLE counted (batch_id INTEGER, n INTEGER)")
+    connection.close()
+
+    def count(batch: DataFrame, batch_id: int, tx: Transaction) -> None:
+        tx.execute("INSERT INTO counted VALUES (?, ?)", (batch_id, batch.count()))
+
+    def run() -> Sink:
+        to = sink(shop.stream(), name="counts").foreach_batch(count, ledger=book)
+        shop.run(to)
+        return to
+
+    shop.put("a", ("ann", 3), ("bob", 5))
+    assert run().promise.level is Level.EXACTLY_ONCE
+    shop.forget_last_commit()
+    run()
+    assert rows(book, "SELECT batch_id, n FROM counted") == [(0, 2)]
+
+
+def test_a_function_is_not_called_for_a_recorded_batch_and_a_stale_owner_stops(
+    shop: Shop, book: Ledger
+) -> None:
+    called: list[int] = []
+
+    def note(batch: DataFrame, batch_id: int) -> None:
+        called.append(batch_id)
+
+    def to(name: str = "notes") -> Sink:
+        return sink(shop.stream(), name=name).foreach_batch(note, ledger=book)
+
+    shop.put("a", ("ann", 3))
+    shop.run(to())
+    shop.forget_last_commit()
+    shop.run(to())
+    assert called == [0]
+
+    def usurp(batch: DataFrame, batch_id: int) -> None:
+        book.claim("notes", "somebody else")
+
+    shop.put("b", ("bob", 5))
+    stale = sink(shop.stream(), name="notes").foreach_batch(usurp, ledger=book)
+    query = stale.start(checkpoint=str(shop.checkpoint), trigger=AvailableNow())
+    with pytest.raises(Exception, match="another owner holds the sink 'notes'"):
+        query.awaitTermination()
+    assert isinstance(stale.error, Conflict)
+    assert [row.batch_id for row in book.history("notes")] == [0]
+
+
+def test_without_a_ledger_a_batch_runs_again_as_promised(shop: Shop) -> None:
+    called: list[int] = []
+
+    def note(batch: DataFrame, batch_id: int, unused: int = 0) -> None:
+        called.append(batch_id)
+
+    shop.put("a", ("ann", 3))
+    to = sink(shop.stream()).foreach_batch(note)
+    assert to.promise.level is Level.AT_LEAST_ONCE
+    shop.run(to)
+    shop.forget_last_commit()
+    shop.run(to)
+    assert called == [0, 0]
+
+
+def test_the_sink_log_names_what_spark_reads(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
+    key = "spark.sql.streaming.fileSink.log.compactInterval"
+    spark.conf.set(key, "3")
+    try:
+        for at, name in enumerate(["ann", "b b", "c:c%", "dün", "ann"]):
+            shop.put(str(at), (name, at))
+        table = tmp_path / "table"
+        to = sink(shop.stream(), mode="append").parquet(table, partition_by=["customer"])
+        assert to.promise.level is Level.EXACTLY_ONCE
+        shop.run(to)
+    finally:
+        spark.conf.unset(key)
+    assert (table / "_spark_metadata" / "2.compact").exists()
+    stray = next(table.rglob("*.parquet"))
+    stray.with_name("part-of-a-failed-attempt.parquet").write_bytes(stray.read_bytes())
+    committed = committed_files(table)
+    names = spark.read.parquet(str(table)).selectExpr("_metadata.file_path").distinct().collect()
+    assert set(committed) == {Path(unquote(urlsplit(row[0]).path)) for row in names}
+    assert len(committed) == 5
+    assert all(file.is_file() for file in committed)
+
+
+def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:
+    shop.put("a", ("ann", 3))
+    to = sink(shop.stream()).memory("looked_at")
+    assert to.promise.level is Level.NONE
+    shop.run(to)
+    assert [tuple(row) for row in spark.table("looked_at").collect()] == [("ann", 3)]
+    assert sink(shop.stream()).console().promise.level is Level.NONE
+    for wrong in (
+        lambda: sink(spark.range(1)),
+        lambda: sink(shop.stream(), mode="upsert"),  # type: ignore[arg-type]
+        lambda: sink(shop.totals(), mode="update").parquet("x"),
+        lambda: sink(shop.totals(), mode="complete").upsert("x", ["customer"], "x.db"),
+        lambda: sink(shop.totals(), mode="append").replace("x", "x.db"),
+        lambda: sink(shop.stream()).files("kafka", "x"),
+        lambda: sink(shop.stream()).foreach_batch(lambda a, b, c: None),
+        lambda: sink(shop.stream()).foreach_batch(lambda a: None),
+        lambda: sink(shop.stream()).foreach_batch(lambda a, b: None, ledger="x.db"),
+    ):
+        with pytest.raises(Invalid):
+            wrong()
+
+
+def test_a_format_that_the_session_lacks(shop: Shop, tmp_path: Path) -> None:
+    shop.put("a", ("ann", 3))
+    to = adopt(shop.stream().writeStream.format("nosuchformat"))
+    assert to.promise.level is Level.NONE
+    with pytest.raises(Unavailable, match="nosuchformat"):
+        to.start(checkpoint=str(shop.checkpoint))
+
+
+def test_an_adopted_writer_keeps_its_own_promise(shop: Shop, tmp_path: Path) -> None:
+    writer = shop.stream().writeStream
+    assert adopt(writer.format("kafka")).promise.level is Level.AT_LEAST_ONCE
+    assert adopt(writer.foreachBatch(lambda batch, batch_id: None)).promise.level is Level.AT_LEAST_ONCE
+    shop.put("a", ("ann", 3))
+    to = adopt(writer.format("json").option("path", str(tmp_path / "out")), name="out")
+    assert (to.name, to.kind, to.promise.level) == ("out", "json", Level.EXACTLY_ONCE)
+    shop.run(to)
+    (file,) = committed_files(tmp_path / "out")
+    assert json.loads(file.read_text()) == {"customer": "ann", "amount": 3}

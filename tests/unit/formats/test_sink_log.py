@@ -1,0 +1,112 @@
+"""What counts as committed, on logs written out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.sink_log import committed_files
+
+
+def entry(path: str, action: str = "add") -> str:
+    return json.dumps({"path": path, "size": 1, "isDir": False, "action": action})
+
+
+def write(table: Path, name: str, *lines: str, version: str = "v1") -> Path:
+    log = table / "_spark_metadata"
+    log.mkdir(parents=True, exist_ok=True)
+    file = log / name
+    file.write_text("\n".join([version, *lines]))
+    return file
+
+
+def test_plain_batches_are_read_in_order(tmp_path: Path) -> None:
+    for batch in range(11):
+        write(tmp_path, str(batch), entry(f"file:///t/{batch}"))
+    assert committed_files(tmp_path) == [Path(f"/t/{batch}") for batch in range(11)]
+
+
+def test_a_compacted_batch_stands_for_all_before_it(tmp_path: Path) -> None:
+    write(tmp_path, "0", entry("file:///t/expired"))
+    write(tmp_path, "2.compact", entry("file:///t/a"), entry("file:///t/b"))
+    write(tmp_path, "3", entry("file:///t/c"))
+    assert committed_files(tmp_path) == [Path("/t/a"), Path("/t/b"), Path("/t/c")]
+
+
+def test_the_newest_compacted_batch_wins(tmp_path: Path) -> None:
+    write(tmp_path, "2.compact", entry("file:///t/a"))
+    write(tmp_path, "5.compact", entry("file:///t/a"), entry("file:///t/b"))
+    assert committed_files(tmp_path) == [Path("/t/a"), Path("/t/b")]
+
+
+def test_a_deleted_file_is_not_committed(tmp_path: Path) -> None:
+    write(tmp_path, "0", entry("file:///t/a"), entry("file:///t/b"))
+    write(tmp_path, "1", entry("file:///t/a", "delete"))
+    assert committed_files(tmp_path) == [Path("/t/b")]
+
+
+def test_checksums_and_temporary_files_are_ignored(tmp_path: Path) -> None:
+    file = write(tmp_path, "0", entry("file:///t/a"))
+    for name in (".0.crc", ".1.abc.tmp", "notes"):
+        file.with_name(name).write_text("noise")
+    assert committed_files(tmp_path) == [Path("/t/a")]
+
+
+def test_a_batch_without_files_and_a_log_without_batches(tmp_path: Path) -> None:
+    file = write(tmp_path, "0")
+    assert committed_files(tmp_path) == []
+    file.unlink()
+    assert committed_files(tmp_path) == []
+
+
+def test_escapes_in_a_path_are_undone_once(tmp_path: Path) -> None:
+    write(tmp_path, "0", entry("file:///t/at=10%253A30/a%20b.parquet"), entry("/t/plain"))
+    assert committed_files(tmp_path) == [Path("/t/at=10%3A30/a b.parquet"), Path("/t/plain")]
+
+
+def test_a_directory_without_a_log(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no log of a streaming file sink"):
+        committed_files(tmp_path)
+
+
+@pytest.mark.parametrize("present", [["1"], ["0", "2"], ["2.compact", "4"]])
+def test_a_missing_batch_is_named(tmp_path: Path, present: list[str]) -> None:
+    for name in present:
+        write(tmp_path, name, entry(f"file:///t/{name}"))
+    missing = {"1": "0", "0": "1", "2.compact": "3"}[present[0]]
+    with pytest.raises(Corrupt) as caught:
+        committed_files(tmp_path)
+    assert caught.value.where == str(tmp_path / "_spark_metadata" / missing)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"path":"file:///t/a","si', "[]", "3", '{"action":"add"}', '{"path":"x","action":"move"}', "",
+     '{"path":1,"action":"add"}'],
+)  # fmt: skip
+def test_a_damaged_entry_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    file = write(tmp_path, "0", entry("file:///t/a"), line, entry("file:///t/b"))
+    with pytest.raises(Corrupt) as caught:
+        committed_files(tmp_path)
+    assert caught.value.where == f"{file}, line 3"
+
+
+def test_an_empty_log_file_and_one_of_noise(tmp_path: Path) -> None:
+    file = write(tmp_path, "0")
+    for content in (b"", b"\xff\xfe\x00", b"junk\n"):
+        file.write_bytes(content)
+        with pytest.raises(Corrupt) as caught:
+            committed_files(tmp_path)
+        assert caught.value.where == f"{file}, line 1"
+
+
+def test_a_newer_version_and_a_remote_file_are_not_supported(tmp_path: Path) -> None:
+    write(tmp_path, "0", version="v2")
+    with pytest.raises(Unsupported, match="version"):
+        committed_files(tmp_path)
+    write(tmp_path, "0", entry("s3a://bucket/a"))
+    with pytest.raises(Unsupported, match="local disk"):
+        committed_files(tmp_path)
