@@ -1,0 +1,82 @@
+"""Write the reference pages that code alone knows: the command line, the errors, the defaults.
+
+`python docs/generate.py` writes them; a test compares them with what it would write.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.config import DEFAULTS
+from holdfast.errors import BY_KIND
+
+REFERENCE = Path(__file__).parent / "reference"
+VERBS = ("demo", "run", "list", "status", "stop", "cancel", "doctor", "bench")
+NOTE = "This page is generated: `make docs` writes it.\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {"cli.md": command_line(), "errors.md": errors(), "defaults.md": defaults()}
+
+
+def command_line() -> str:
+    """The help of each verb."""
+    parts = ["# The command line\n", NOTE, _block("--help")]
+    for verb in VERBS:
+        parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
+    return "\n".join(parts)
+
+
+def errors() -> str:
+    """The kinds of errors."""
+    rows = [
+        f"| {each.__name__} | {(each.__doc__ or '').splitlines()[0]} | {each.exit_code} | {each.http_status} |"
+        for each in BY_KIND.values()
+    ]
+    head = "| Kind | Meaning | Exit code | HTTP |\n|---|---|---|---|\n"
+    text = (
+        "Every error is one of these, on the command line and in Python. It says what is wrong, where, what\n"
+        "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
+        "`error`, `kind`, `exit_code`, `where`, `found`, `expected` and `hint`.\n"
+    )
+    return "\n".join(["# Errors\n", NOTE, text, head + "\n".join(rows) + "\n"])
+
+
+def defaults() -> str:
+    """The settings in which Holdfast differs from Spark."""
+    rows = [
+        f"| `{each.key}` | `{_short(each.value)}` | `{_short(each.spark_default)}` | {each.reason} |"
+        for each in DEFAULTS
+    ]
+    head = "| Setting | Holdfast | Spark | Why |\n|---|---|---|---|\n"
+    text = (
+        "Each gives way to a value of yours, wherever Spark would read it from. `holdfast doctor` shows what\n"
+        "holds on this machine, with the two that depend on it: `spark.sql.shuffle.partitions` and\n"
+        "`PYSPARK_PYTHON`.\n"
+    )
+    return "\n".join(["# Defaults that differ from Spark's\n", NOTE, text, head + "\n".join(rows) + "\n"])
+
+
+def _short(value: str) -> str:
+    return value.rsplit(".", 1)[-1] if value.startswith("org.") else value
+
+
+def _block(*arguments: str) -> str:
+    said = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "holdfast", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"COLUMNS": "100", "TERM": "dumb"},
+    )
+    return f"```\n{said.stdout.rstrip()}\n```\n"
+
+
+if __name__ == "__main__":
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(REFERENCE / name)

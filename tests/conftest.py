@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from command import Holdfast, command_in
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest_plugins = ["postgres_server", "ledger_processes"]
 
 # The same examples in each run: a failure on one machine is a failure on all.
 settings.register_profile("holdfast", derandomize=True, deadline=None)
 settings.load_profile("holdfast")
-
-ROOT = Path(__file__).resolve().parent.parent
-
-Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -30,19 +28,28 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def holdfast(tmp_path: Path, home: Path) -> Holdfast:
-    """Run the command as a person would, in an empty directory with a state home of its own."""
+    """Run the command in an empty directory."""
+    return command_in(tmp_path, home)
 
-    def call(
-        *arguments: str, environ: Mapping[str, str] | None = None, timeout: float = 120
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(Path(sys.executable).parent / "holdfast"), *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "HOLDFAST_HOME": str(home), "NO_COLOR": "1", **(environ or {})},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
 
-    return call
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of all tests, as Holdfast makes it, on two cores."""
+    from holdfast.engine.session import session
+
+    place = tmp_path_factory.mktemp("spark")
+    started = session(
+        "holdfast-tests",
+        master="local[2]",
+        home=place / "home",
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.driver.memory": "1g",
+        },
+    )
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.joins import join_within
-    from holdfast.stream.ledger import Ledger
+    from holdfast.stream.ledger import Ledger, ledger
     from holdfast.stream.promises import Promise
-    from holdfast.stream.sinks import Sink, sink
+    from holdfast.stream.sinks import Sink, adopt, sink
     from holdfast.stream.windows import windowed
 
 __version__ = "0.1.0"
@@ -77,12 +77,12 @@ _HOMES = {
         "Unsupported",
     ),
     "holdfast.jobs.definition": ("Job", "job"),
-    "holdfast.stream.ledger": ("Ledger",),
+    "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.joins": ("join_within",),
     "holdfast.stream.windows": ("windowed",),
     "holdfast.stream.promises": ("Promise",),
-    "holdfast.stream.sinks": ("Sink", "sink"),
+    "holdfast.stream.sinks": ("Sink", "adopt", "sink"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -103,6 +103,7 @@ __all__ = [
     "Sink",
     "Unavailable",
     "Unsupported",
+    "adopt",
     "available_now",
     "configure",
     "days",
@@ -114,6 +115,7 @@ __all__ = [
     "hours",
     "job",
     "join_within",
+    "ledger",
     "minutes",
     "no_restart",
     "seconds",

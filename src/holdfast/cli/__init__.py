@@ -23,6 +23,8 @@ class _Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
         except HoldfastError as error:
             failed = error
         except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -44,6 +46,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: it takes a third of the time, and a pipe reads it as well
 )
 
 
@@ -64,16 +67,16 @@ def _options(
     pass
 
 
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("list")(list_.list_jobs)
-app.command("status")(status.status)
-app.command("stop")(stop.stop)
-app.command("cancel")(cancel.cancel)
-app.command("doctor")(doctor.doctor)
-app.command("bench")(bench.bench)
+app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
+app.command("run", short_help="Run a job under supervision.")(run.run)
+app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)
+app.command("status", short_help="Show one job in full.")(status.status)
+app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
+app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
+app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
+app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 
 
 def main() -> None:
     """The `holdfast` command."""
-    app()
+    app(prog_name="holdfast")

@@ -35,12 +35,16 @@ def run(
     conf: Conf = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
     home: options.Home = None,
+    dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Run a job under supervision until it ends, is stopped, or fails for good.
 
     The first Ctrl-C stops it after the batch that runs, a second one at once.
     """
+    if dry_run:
+        _explain(target, _pairs("--set", set_), json)
+        return
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.process import DriverProcess  # noqa: PLC0415 - not needed for --help
@@ -71,6 +75,21 @@ def run(
             found=outcome.reason,
             hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
         )
+
+
+def _explain(target: str, overrides: dict[str, str], json: bool) -> None:
+    from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - not needed for --help
+
+    job = explain_job(target, overrides)
+    if json:
+        output.emit_json({"dry_run": True, **job.as_dict()})
+        return
+    output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
+    output.line()
+    output.table(
+        ["SETTING", "VALUE", "BECOMES"],
+        [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
+    )
 
 
 def narrator() -> Callable[[Event], None]:

@@ -83,10 +83,10 @@ def test_a_line_holds_whole_cents_and_a_time_in_utc(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [{"customers": 0}, {"files": 8}])
-def test_a_day_that_is_too_small_is_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(("customers", "files"), [(0, 10), (10, 8)])
+def test_a_day_that_is_too_small_is_refused(customers: int, files: int) -> None:
     with pytest.raises(Invalid, match="too small"):
-        CoffeeDay.make(1, **wrong)
+        CoffeeDay.make(1, customers=customers, files=files)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -147,7 +147,7 @@ def test_unpaid_lists_both_sides_that_never_met(tmp_path: Path) -> None:
 def test_a_row_far_behind_is_late_and_one_within_ten_minutes_is_not(tmp_path: Path) -> None:
     hours = [[arrival(f"a{n}", f"2026-03-05T{9 + n:02d}:00:00Z")] for n in range(7)]
     hours[6] += [
-        arrival("just in time", "2026-03-05T14:50:01Z"),
+        arrival("just in time", "2026-03-05T13:50:01Z"),
         arrival("late", "2026-03-05T09:50:00Z"),
     ]
     write(tmp_path, arrivals=hours)
@@ -155,7 +155,7 @@ def test_a_row_far_behind_is_late_and_one_within_ten_minutes_is_not(tmp_path: Pa
     assert model.late_counts(model.read_day(tmp_path))["visits"] == 1
 
 
-@pytest.mark.parametrize("ts", ["2026-03-05T14:50:00Z", "2026-03-05T09:50:01Z"])
+@pytest.mark.parametrize("ts", ["2026-03-05T13:50:00Z", "2026-03-05T09:50:01Z"])
 def test_a_row_whose_fate_depends_on_batches_has_no_answer(tmp_path: Path, ts: str) -> None:
     hours = [[arrival(f"a{n}", f"2026-03-05T{9 + n:02d}:00:00Z")] for n in range(7)]
     hours[6].append(arrival("who knows", ts))
@@ -173,8 +173,7 @@ def test_a_query_of_two_streams_waits_for_the_slower_one(tmp_path: Path) -> None
     assert model.late_counts(model.read_day(tmp_path))["unpaid"] == 1
     slow = [[payment(f"p{n}", f"o{n}", f"2026-03-05T09:{n:02d}:00Z")] for n in range(7)]
     write(tmp_path / "slow", orders=hours, payments=slow)
-    with pytest.raises(Invalid, match="depends on how files are cut"):
-        model.answers(model.read_day(tmp_path / "slow"))
+    assert model.late_counts(model.read_day(tmp_path / "slow"))["unpaid"] == 0
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -211,7 +210,11 @@ def test_compare_counts_rows_with_their_repeats() -> None:
 def test_rows_are_read_in_the_order_of_the_columns() -> None:
     naive = datetime(2026, 3, 5, 9, 0)
     aware = datetime(2026, 3, 5, 9, 0, tzinfo=timezone.utc)
-    records = [{"b": naive, "a": 1}, {"a": None, "b": aware}, {"a": "t", "b": date(2026, 3, 5)}]
+    records: list[dict[str, Any]] = [
+        {"b": naive, "a": 1},
+        {"a": None, "b": aware},
+        {"a": "t", "b": date(2026, 3, 5)},
+    ]
     assert model.rows_of(records, ("a", "b")) == [
         (1, "2026-03-05T09:00:00Z"),
         (None, "2026-03-05T09:00:00Z"),

@@ -173,10 +173,12 @@ def _read_stream(folder: Path) -> Stream:
 
 
 def _is_late(event: Event, own: Stream, streams: Sequence[Stream]) -> bool:
-    before = own.reach[event.file]
-    if before is None or event.at > before - _DELAY:
+    # The watermark can be no further than what came before in this stream, nor than all of the others.
+    furthest = [own.reach[event.file], *(stream.reach[-1] for stream in streams if stream is not own)]
+    if any(moment is None or event.at > moment - _DELAY for moment in furthest):
         return False
-    surely = [stream.reach[min(max(0, event.file - _SURE + 1), len(stream.reach) - 1)] for stream in streams]
+    read = max(0, event.file - _SURE + 1)
+    surely = [stream.reach[min(read, len(stream.reach) - 1)] for stream in streams]
     if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
         return True
     raise Invalid(

@@ -1,0 +1,526 @@
+"""The operators: plans equal to hand-written PySpark, results equal to plain Python."""
+
+# ruff: noqa: N812 - functions are F wherever PySpark is written
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import watermarks
+from holdfast.stream.operators import dedupe, join_within, late_rows, windowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+BASE = datetime(2026, 3, 5, 9, 0, tzinfo=timezone.utc)
+FILES = 5
+SPAN = 600  # seconds of event time in a file
+DISORDER = 90  # less than the watermark's two minutes
+CLOSING = 86_400
+
+
+@pytest.fixture(scope="module")
+def clicks(spark: SparkSession) -> DataFrame:
+    return rate(spark).selectExpr("value AS k", "timestamp AS ts", "value AS a")
+
+
+@pytest.fixture(scope="module")
+def views(spark: SparkSession) -> DataFrame:
+    return rate(spark).selectExpr("value AS k", "timestamp AS seen", "value AS b")
+
+
+def rate(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").load()
+
+
+def plan(spark: SparkSession, frame: DataFrame) -> str:
+    """The optimised plan as text, with ids numbered in the order in which they come.
+
+    A streaming frame has no optimised plan of its own, so the session's optimiser is asked.
+    """
+    state: Any = spark._jsparkSession.sessionState()
+    text = state.optimizer().execute(frame._jdf.queryExecution().analyzed()).toString()
+    seen: dict[str, str] = {}
+    return re.sub(
+        r"#\d+|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        lambda found: seen.setdefault(found[0], f"#{len(seen)}"),
+        text,
+    )
+
+
+def test_a_tumbling_window_costs_what_it_costs_by_hand(spark: SparkSession, clicks: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    ours = windowed(clicks, time="ts", size="5 minutes", by="k", watermark="10 minutes").agg(
+        F.count("*").alias("n"), F.sum("a").alias("total")
+    )
+    by_hand = (
+        clicks.withWatermark("ts", "10 minutes")
+        .groupBy(F.window("ts", "5 minutes"), "k")
+        .agg(F.count("*").alias("n"), F.sum("a").alias("total"))
+        .select(
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            "k",
+            "n",
+            "total",
+        )
+    )
+    assert plan(spark, ours) == plan(spark, by_hand)
+
+
+def test_a_sliding_window_with_an_offset_costs_what_it_costs_by_hand(
+    spark: SparkSession, clicks: DataFrame
+) -> None:
+    from pyspark.sql import functions as F
+
+    ours = windowed(
+        clicks.withWatermark("ts", "1 hour"),
+        time="ts",
+        size="7 days",
+        slide=timedelta(days=1),
+        offset="6 hours",
+    ).agg(F.avg("a").alias("mean"))
+    by_hand = (
+        clicks.withWatermark("ts", "1 hour")
+        .groupBy(F.window("ts", "7 days", "1 day", "6 hours"))
+        .agg(F.avg("a").alias("mean"))
+        .select(F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end"), "mean")
+    )
+    assert plan(spark, ours) == plan(spark, by_hand)
+
+
+def test_a_session_window_costs_what_it_costs_by_hand(spark: SparkSession, clicks: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    ours = windowed(clicks, time="ts", gap="90s", by=["k"], watermark="10 minutes").agg(
+        F.count("*").alias("n")
+    )
+    by_hand = (
+        clicks.withWatermark("ts", "10 minutes")
+        .groupBy(F.session_window("ts", "90 seconds"), "k")
+        .agg(F.count("*").alias("n"))
+        .select(
+            F.col("session_window.start").alias("window_start"),
+            F.col("session_window.end").alias("window_end"),
+            "k",
+            "n",
+        )
+    )
+    assert plan(spark, ours) == plan(spark, by_hand)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_hand", "columns"),
+    [
+        ("inner", "inner", ["l.k", "l.ts", "l.a", "r.seen", "r.b"]),
+        ("left", "leftOuter", ["l.k", "l.ts", "l.a", "r.seen", "r.b"]),
+        ("right", "rightOuter", ["r.k", "l.ts", "l.a", "r.seen", "r.b"]),
+        ("full", "fullOuter", ["coalesce(l.k, r.k) AS k", "l.ts", "l.a", "r.seen", "r.b"]),
+        ("semi", "leftSemi", ["l.k", "l.ts", "l.a"]),
+    ],
+)
+def test_a_join_costs_what_it_costs_by_hand(
+    spark: SparkSession, clicks: DataFrame, views: DataFrame, kind: Any, by_hand: str, columns: list[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    ours = join_within(
+        clicks,
+        views,
+        by="k",
+        times=("ts", "seen"),
+        bound=("-1 minute", "5 minutes"),
+        kind=kind,
+        watermark=("10 minutes", "20 minutes"),
+    )
+    within = "l.k = r.k AND r.seen >= l.ts + INTERVAL -1 minute AND r.seen <= l.ts + INTERVAL 5 minutes"
+    theirs = (
+        clicks.withWatermark("ts", "10 minutes")
+        .alias("l")
+        .join(views.withWatermark("seen", "20 minutes").alias("r"), F.expr(within), by_hand)
+        .selectExpr(*columns)
+    )
+    assert plan(spark, ours) == plan(spark, theirs)
+
+
+def test_a_dedupe_costs_what_it_costs_by_hand(spark: SparkSession, clicks: DataFrame) -> None:
+    ours = dedupe(clicks, by=["k", "a"], time="ts", watermark="10 minutes")
+    by_hand = clicks.withWatermark("ts", "10 minutes").dropDuplicatesWithinWatermark(["k", "a"])
+    assert plan(spark, ours) == plan(spark, by_hand)
+    marked = clicks.withWatermark("ts", "10 minutes")
+    assert plan(spark, dedupe(marked, by="k")) == plan(spark, marked.dropDuplicatesWithinWatermark(["k"]))
+
+
+def test_a_plan_is_told_from_another(spark: SparkSession, clicks: DataFrame) -> None:
+    ours = dedupe(clicks, by="k", time="ts", watermark="10 minutes")
+    assert plan(spark, ours) != plan(spark, clicks.withWatermark("ts", "11 minutes").dropDuplicates(["k"]))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One event of a test stream."""
+
+    k: int
+    at: int
+    n: int
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stream of several files, and the rows of it that no query may drop."""
+
+    files: list[list[Row]]
+    on_time: list[Row]
+
+    @property
+    def late(self) -> list[Row]:
+        return [row for file in self.files for row in file if row.late]
+
+
+def make(seed: int) -> Made:
+    """Rows of five files in bounded disorder; the last two files bring rows from the first as well.
+
+    Those are far behind every watermark that a batch of one file can see. The closing row at the end
+    moves the watermark past everything else.
+    """
+    rng = Random(seed)
+    files: list[list[Row]] = []
+    number = 0
+    for start in range(0, FILES * SPAN, SPAN):
+        delivered = []
+        for _ in range(30):
+            at = start + rng.randrange(0, SPAN, 5)  # so that some rows lie exactly on a bound
+            delivered.append((at + rng.randrange(DISORDER), Row(rng.randrange(6), at, number)))
+            number += 1
+        # What is delivered after the file is full stays in it: that is disorder, and no lateness.
+        files.append([row for _, row in sorted(delivered, key=lambda each: each[0])])
+    on_time = [row for file in files for row in file]
+    for file in files[3:]:
+        for _ in range(4):
+            file.insert(rng.randrange(len(file)), Row(rng.randrange(6), rng.randrange(60), number, late=True))
+            number += 1
+    # A key of its own: the closing rows of two streams must not meet.
+    files[-1].append(Row(100 + seed, CLOSING, number))
+    return Made(files, on_time)
+
+
+def read(spark: SparkSession, made: Made, folder: Path, *, prefix: str) -> DataFrame:
+    """A streaming frame over the files, one a batch, with a column for each field."""
+    folder.mkdir(parents=True)
+    for number, rows in enumerate(made.files):
+        path = folder / f"{number}.json"
+        lines = [
+            json.dumps({"k": row.k, f"{prefix}ts": moment(row.at).isoformat(), f"{prefix}n": row.n})
+            for row in rows
+        ]
+        path.write_text("\n".join(lines))
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    schema = f"k int, {prefix}ts timestamp, {prefix}n int"
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def moment(at: int) -> datetime:
+    return BASE + timedelta(seconds=at)
+
+
+def seconds(value: datetime | None) -> int | None:
+    """A time that Spark collected, which is naive and in this machine's zone."""
+    return None if value is None else int((value.astimezone(timezone.utc) - BASE).total_seconds())
+
+
+def start(frame: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
+    writer = frame.writeStream.format("memory").queryName(name).outputMode("append")
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+
+
+def finish(spark: SparkSession, query: StreamingQuery) -> tuple[list[tuple[Any, ...]], int]:
+    """The rows of a finished query with times as seconds, and its late rows."""
+    assert query.awaitTermination(120)
+    rows = [
+        tuple(seconds(value) if isinstance(value, datetime) else value for value in row)
+        for row in spark.table(query.name).collect()
+    ]
+    # Batch progress alone; an idle trigger reports the numbers of the batch before it.
+    return rows, sum(late_rows(progress) for progress in query.recentProgress)
+
+
+def ordered(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=repr)
+
+
+def test_windows_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    made = make(1)
+    stream = read(spark, made, tmp_path / "in", prefix="")
+    count, total = F.count("*").alias("c"), F.sum("n").alias("s")
+    frames = {
+        "tumbling": windowed(stream, time="ts", size="5m", by="k", watermark="2 minutes").agg(count, total),
+        "sliding": windowed(stream, time="ts", size="10m", slide="4m", offset="1m", watermark="2m").agg(
+            count, total
+        ),
+        "session": windowed(stream, time="ts", gap="1 minute", by="k", watermark="2m").agg(count, total),
+    }
+    running = {name: start(frame, name, tmp_path / name) for name, frame in frames.items()}
+    found = {name: finish(spark, query) for name, query in running.items()}
+
+    tumbling = fixed_windows(made.on_time, size=300, step=300, offset=0, key=lambda row: row.k)
+    assert ordered(found["tumbling"][0]) == ordered((a, b, k, c, s) for (a, b, k), (c, s) in tumbling.items())
+    sliding = fixed_windows(made.on_time, size=600, step=240, offset=60, key=lambda _: 0)
+    assert ordered(found["sliding"][0]) == ordered((a, b, c, s) for (a, b, _), (c, s) in sliding.items())
+    assert ordered(found["session"][0]) == ordered(sessions(made.on_time, gap=60))
+    for name, (_, late) in found.items():
+        assert 0 < late <= len(made.late) * (3 if name == "sliding" else 1), name
+
+
+def fixed_windows(
+    rows: list[Row], *, size: int, step: int, offset: int, key: Callable[[Row], int]
+) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """Count and sum by window and key; windows start at multiples of the step after the offset."""
+    held: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    epoch = int(BASE.timestamp())
+    for row in rows:
+        first = (epoch + row.at - offset) // step * step + offset - epoch
+        for begin in range(first, row.at - size, -step):
+            held[begin, begin + size, key(row)].append(row.n)
+    return {window: (len(numbers), sum(numbers)) for window, numbers in held.items()}
+
+
+def sessions(rows: list[Row], *, gap: int) -> list[tuple[int, int, int, int, int]]:
+    found = []
+    for k in {row.k for row in rows}:
+        group: list[Row] = []
+        for row in [*sorted((r for r in rows if r.k == k), key=lambda r: r.at), Row(k, CLOSING, 0)]:
+            if group and row.at > group[-1].at + gap:
+                found.append((group[0].at, group[-1].at + gap, k, len(group), sum(r.n for r in group)))
+                group = []
+            group.append(row)
+    return found
+
+
+def test_joins_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = make(2), make(3)
+    one = read(spark, left, tmp_path / "left", prefix="l_")
+    two = read(spark, right, tmp_path / "right", prefix="r_")
+    kinds = ("inner", "left", "right", "full", "semi")
+    bound = (timedelta(seconds=-5), "20 seconds")
+    running = {}
+    for kind in kinds:
+        joined = join_within(
+            one,
+            two,
+            by="k",
+            times=("l_ts", "r_ts"),
+            bound=bound,
+            kind=kind,  # type: ignore[arg-type]
+            watermark="2 minutes",
+        )
+        running[kind] = start(joined, f"join_{kind}", tmp_path / kind)
+    for kind, query in running.items():
+        rows, late = finish(spark, query)
+        assert ordered(rows) == ordered(join_model(left.on_time, right.on_time, -5, 20, kind)), kind
+        assert late == len(left.late) + len(right.late), kind
+
+
+def join_model(
+    left: list[Row], right: list[Row], low: int, high: int, kind: str
+) -> list[tuple[int | None, ...]]:
+    pairs = [(a, b) for a in left for b in right if a.k == b.k and low <= b.at - a.at <= high]
+    met_left, met_right = {a for a, _ in pairs}, {b for _, b in pairs}
+    assert pairs
+    assert len(met_left) < len(left)
+    assert len(met_right) < len(right)
+    if kind == "semi":
+        return [(a.k, a.at, a.n) for a in met_left]
+    rows: list[tuple[int | None, ...]] = [(a.k, a.at, a.n, b.at, b.n) for a, b in pairs]
+    if kind in {"left", "full"}:
+        rows += [(a.k, a.at, a.n, None, None) for a in left if a not in met_left]
+    if kind in {"right", "full"}:
+        rows += [(b.k, None, None, b.at, b.n) for b in right if b not in met_right]
+    return rows
+
+
+def test_dedupe_is_exact_within_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    made = make(4)
+    rng = Random(4)
+    # A repeat comes with its row, or a file later if it is recent enough to be on time there.
+    repeated = [[*file, *(row for row in file if rng.random() < 0.3)] for file in made.files]
+    for number in range(FILES - 1):
+        end = (number + 1) * SPAN
+        repeated[number + 1] += [row for row in made.files[number] if end - DISORDER < row.at < end]
+    again = [row for file in repeated for row in file]
+    assert len(again) > len(set(again))
+    stream = read(spark, Made(repeated, made.on_time), tmp_path / "in", prefix="")
+    frame = dedupe(stream, by="n", time="ts", watermark="2 minutes")
+    rows, late = finish(spark, start(frame, "deduped", tmp_path / "checkpoint"))
+    closing = made.files[-1][-1]
+    expected = [(row.k, row.at, row.n) for row in [*made.on_time, closing]]
+    assert ordered(rows) == ordered(expected)
+    assert late == sum(row.late for row in again)
+
+
+def test_batch_frames_join_and_window_without_a_watermark(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    left = spark.sql("SELECT 1 AS k, timestamp_seconds(100) AS ts, 5 AS amount")
+    right = spark.sql("SELECT 1 AS k, timestamp_seconds(400) AS ts, 6 AS amount")
+    joined = join_within(
+        left, right, by="k", times=("ts", "ts"), bound="5 minutes", prefixes=("order_", "payment_")
+    )
+    assert joined.columns == ["k", "order_ts", "order_amount", "payment_ts", "payment_amount"]
+    assert joined.select("order_amount", "payment_amount").collect() == [(5, 6)]
+    short = join_within(left, right, by="k", times=("ts", "ts"), bound="299s", prefixes=("a_", "b_"))
+    assert short.count() == 0
+    counted = windowed(left, time="ts", size="1m").agg(F.count("*").alias("n"))
+    assert counted.columns == ["window_start", "window_end", "n"]
+    assert counted.select(F.unix_timestamp("window_start"), "n").collect() == [(60, 1)]
+
+
+def test_names_with_dots_are_columns_and_not_fields(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    frame = spark.sql("SELECT 1 AS `a.k`, timestamp_seconds(100) AS `e.ts`, 5 AS `a.v`")
+    other = spark.sql("SELECT 1 AS `a.k`, timestamp_seconds(100) AS `f.ts`")
+    joined = join_within(frame, other, by="a.k", times=("e.ts", "f.ts"), bound="1s")
+    assert joined.columns == ["a.k", "e.ts", "a.v", "f.ts"]
+    counted = windowed(frame, time="e.ts", size="1m", by="a.k").agg(F.count("*").alias("c.n"))
+    assert counted.columns == ["window_start", "window_end", "a.k", "c.n"]
+    assert counted.select("`c.n`").collect() == [(1,)]
+
+
+def test_the_watermark_of_a_frame_is_found(clicks: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    assert watermarks(clicks) == {}
+    marked = clicks.withWatermark("ts", "10 minutes")
+    assert watermarks(marked) == {"ts": 600_000}
+    assert watermarks(marked.select(F.col("ts").alias("moved"))) == {"moved": 600_000}
+
+
+def test_a_second_watermark_is_refused(clicks: DataFrame, views: DataFrame) -> None:
+    marked = clicks.withWatermark("ts", "10 minutes")
+    wrongs: list[Callable[[], object]] = [
+        lambda: windowed(marked, time="ts", size="1m", watermark="5 minutes"),
+        lambda: dedupe(marked, by="k", time="ts", watermark="5 minutes"),
+        lambda: join_within(
+            marked, views, by="k", times=("ts", "seen"), bound="1m", watermark=("5 minutes", "5 minutes")
+        ),
+    ]
+    for wrong in wrongs:
+        with pytest.raises(Invalid, match="has a watermark already") as caught:
+            wrong()
+        assert caught.value.found is not None
+        assert "10 minutes" in caught.value.found
+
+
+def test_a_missing_watermark_is_refused_with_a_way_out(clicks: DataFrame, views: DataFrame) -> None:
+    marked = clicks.withWatermark("ts", "10 minutes")
+    with pytest.raises(Invalid, match="no watermark on `seen`") as caught:
+        join_within(marked, views, by="k", times=("ts", "seen"), bound="5 minutes")
+    assert caught.value.hint is not None
+    assert 'watermark="10 minutes"' in caught.value.hint
+    with pytest.raises(Invalid, match="no watermark"):
+        dedupe(clicks, by="k", time="ts")
+    with pytest.raises(Invalid, match="no watermark"):
+        dedupe(clicks, by="k")
+    with pytest.raises(Invalid, match="needs to know the column"):
+        dedupe(clicks, by="k", watermark="1 minute")
+
+
+def test_a_watermark_on_another_column_is_refused(clicks: DataFrame) -> None:
+    marked = clicks.selectExpr("*", "ts AS other").withWatermark("other", "10 minutes")
+    with pytest.raises(Invalid, match="the watermark is not on `ts`"):
+        windowed(marked, time="ts", size="1m")
+    with pytest.raises(Invalid, match="no watermark on `ts`"):
+        dedupe(marked, by="k", time="ts")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "needs a length"),
+        ({"size": "1m", "gap": "1m"}, "has no size"),
+        ({"size": "1m", "slide": "2m"}, "longer than the window"),
+        ({"size": "soon"}, "size"),
+        ({"size": "0s"}, "size"),
+        ({"size": "1m", "time": "nowhere"}, "no column"),
+        ({"size": "1m", "time": "k"}, "not a time"),
+        ({"size": "1m", "by": "nobody"}, "no column"),
+        ({"size": "1m", "by": ["k", "k"]}, "named twice"),
+    ],
+)
+def test_a_wrong_window_is_refused(clicks: DataFrame, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        windowed(clicks, **{"time": "ts", **wrong})
+
+
+def test_a_window_without_aggregates_or_with_taken_names_is_refused(clicks: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    waiting = windowed(clicks, time="ts", size="1m", by="k")
+    with pytest.raises(Invalid, match="something to compute"):
+        waiting.agg()
+    for name in ("k", "window_start", "window"):
+        with pytest.raises(Invalid, match="name is taken"):
+            waiting.agg(F.count("*").alias(name))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"kind": "anti"}, "no such kind"),
+        ({"by": []}, "needs a key"),
+        ({"by": "a"}, "no column"),
+        ({"by": "word"}, "two types"),
+        ({"times": ("ts", "b")}, "not a time"),
+        ({"bound": ("5 minutes", "1 minute")}, "ends before it begins"),
+        ({"bound": "a while"}, "bound"),
+    ],
+)
+def test_a_wrong_join_is_refused(
+    clicks: DataFrame, views: DataFrame, wrong: dict[str, Any], message: str
+) -> None:
+    right = {"by": "k", "times": ("ts", "seen"), "bound": "5 minutes", "watermark": "1 minute"}
+    one = clicks.selectExpr("*", "'x' AS word")
+    two = views.selectExpr("*", "1 AS word") if wrong.get("by") == "word" else views
+    with pytest.raises(Invalid, match=message):
+        join_within(one, two, **{**right, **wrong})
+
+
+def test_clashing_names_are_refused_with_a_way_out(clicks: DataFrame) -> None:
+    with pytest.raises(Invalid, match="columns of one name") as caught:
+        join_within(clicks, clicks, by="k", times=("ts", "ts"), bound="5m", watermark="1m")
+    assert caught.value.found == "ts, a"
+    assert caught.value.hint is not None
+    assert "prefixes=" in caught.value.hint
+    with pytest.raises(Invalid, match="have one name"):
+        join_within(
+            clicks, clicks, by="k", times=("ts", "ts"), bound="5m", watermark="1m", prefixes=("x_", "x_")
+        )
+
+
+def test_a_stream_and_a_table_are_joined_in_plain_pyspark(spark: SparkSession, clicks: DataFrame) -> None:
+    table = spark.sql("SELECT 1L AS k, timestamp_seconds(1) AS seen")
+    with pytest.raises(Invalid, match="other is not") as caught:
+        join_within(clicks, table, by="k", times=("ts", "seen"), bound="5m", watermark="1m")
+    assert caught.value.hint is not None
+    assert "stream.join(table" in caught.value.hint
+    with pytest.raises(Invalid, match="not a stream"):
+        dedupe(table, by="k", time="seen", watermark="1m")

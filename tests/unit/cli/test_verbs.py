@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import Holdfast
+
+import holdfast as package
+from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.model import JobState
+
+RECORD = JobRecord(
+    "shop", job_id("shop"), "job.py", "file:///c", "delete", JobState.RUNNING, None, 0, 0, None, 1
+)
+
+# Runs the command in a Python that notes every process it starts and every heavy module it loads.
+AUDITED = """
+import sys
+started = []
+def note(event, args):
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"):
+        started.append((event, str(args)[:100]))
+sys.addaudithook(note)
+sys.argv = ["holdfast", *sys.argv[1:]]
+from holdfast.cli import main
+try:
+    main()
+except SystemExit as ended:
+    code = ended.code
+heavy = [name for name in ("pyspark", "pyarrow", "pandas", "py4j", "numpy") if name in sys.modules]
+print(f"AUDIT {started} {heavy}", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["list"], ["status", "nothing"], ["doctor"], ["doctor", "--json"]],
+    ids=" ".join,
+)
+def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == "AUDIT [] []"
+
+
+def test_help_names_every_verb(holdfast: Holdfast) -> None:
+    said = holdfast("--help")
+    assert said.returncode == 0
+    for verb in ("demo", "run", "list", "status", "stop", "cancel", "doctor", "bench"):
+        assert f" {verb} " in said.stdout
+
+
+def test_the_version(holdfast: Holdfast) -> None:
+    assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
+
+
+def test_an_empty_home_is_not_an_error(holdfast: Holdfast, home: Path) -> None:
+    assert holdfast("list").stdout.split() == ["JOB", "STATE", "STARTED", "CHECKPOINT"]
+    assert json.loads(holdfast("list", "--json").stdout) == {"jobs": []}
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("verb", ["status", "stop", "cancel"])
+def test_an_unknown_job_is(holdfast: Holdfast, verb: str) -> None:
+    said = holdfast(verb, "nothing")
+    assert said.returncode == 3
+    assert said.stdout == ""
+    assert said.stderr.startswith("error: there is no job 'nothing' in this state home\n")
+    assert "hint: see the jobs with `holdfast list`" in said.stderr
+
+
+def test_an_error_in_json_has_one_shape(holdfast: Holdfast) -> None:
+    said = holdfast("status", "nothing", "--json")
+    error = json.loads(said.stdout)
+    assert (error["kind"], error["exit_code"]) == ("not-found", 3)
+    assert set(error) == {"error", "kind", "exit_code", "where", "found", "expected", "hint"}
+
+
+@pytest.fixture
+def orphaned(home: Path) -> None:
+    """A job whose registry says that it runs, though nobody supervises it."""
+    home.mkdir()
+    Registry(home / "registry.db").start_job(RECORD)
+
+
+@pytest.mark.usefixtures("orphaned")
+def test_a_job_without_a_supervisor_is_shown_as_such(holdfast: Holdfast) -> None:
+    assert "RUNNING (no supervisor)" in holdfast("list").stdout
+    assert json.loads(holdfast("status", "shop", "--json").stdout)["supervised"] is False
+
+
+@pytest.mark.usefixtures("orphaned")
+@pytest.mark.parametrize("verb", ["stop", "cancel"])
+def test_nobody_can_be_asked_to_end_it(holdfast: Holdfast, verb: str) -> None:
+    said = holdfast(verb, "shop", "--yes") if verb == "cancel" else holdfast(verb, "shop")
+    assert said.returncode == 4
+    assert "nobody supervises job 'shop'" in said.stderr
+    assert "holdfast run job.py" in said.stderr
+
+
+def write(tmp_path: Path, text: str) -> str:
+    (tmp_path / "job.py").write_text(text)
+    return "job.py"
+
+
+ONE = "import holdfast as hf\n@hf.job(name='one', checkpoint='c')\ndef one(spark): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "code", "fact"),
+    [
+        (None, "job.py", 3, "there is no such job file"),
+        ("x = (", "job.py", 2, "the job file does not compile"),
+        ("x = 1", "job.py", 2, "the file holds no job"),
+        ("1 / 0", "job.py", 2, "the job file raised an error while it was loaded"),
+        (ONE + ONE.replace("one", "two"), "job.py", 2, "the file holds several jobs and none was named"),
+        (ONE, "job.py:three", 3, "the file holds no such job"),
+    ],
+)
+def test_a_bad_job_file_is_one_clear_error(
+    holdfast: Holdfast, tmp_path: Path, text: str | None, target: str, code: int, fact: str
+) -> None:
+    if text is not None:
+        write(tmp_path, text)
+    said = holdfast("run", target)
+    assert said.returncode == code
+    assert f"error: {fact}\n" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert json.loads(holdfast("list", "--json").stdout) == {"jobs": []}
+
+
+@pytest.mark.parametrize(
+    ("option", "fact"),
+    [
+        (["--set", "nonsense"], "this is not a setting"),
+        (["--conf", "=x"], "this is not a setting"),
+        (["--set", "nothing=1"], "no such setting"),
+    ],
+)
+def test_a_bad_option_is_too(holdfast: Holdfast, tmp_path: Path, option: list[str], fact: str) -> None:
+    said = holdfast("run", write(tmp_path, ONE), *option)
+    assert said.returncode == 2
+    assert f"error: {fact}\n" in said.stderr
+
+
+def test_a_home_that_cannot_be_written_is_named(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a directory")
+    said = holdfast("run", write(tmp_path, ONE), "--home", "taken/home")
+    assert said.returncode == 2
+    assert "taken/home" in said.stderr
+    assert "HOLDFAST_HOME" in said.stderr
+
+
+def test_no_java_is_told_before_anything_starts(holdfast: Holdfast, tmp_path: Path) -> None:
+    said = holdfast("run", write(tmp_path, ONE), environ={"JAVA_HOME": str(tmp_path)})
+    assert said.returncode == 2
+    assert "error: JAVA_HOME holds no Java\n" in said.stderr
+    assert "pip install 'holdfast[java]'" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_doctor_fails_without_java(holdfast: Holdfast, tmp_path: Path) -> None:
+    said = holdfast("doctor", "--json", environ={"JAVA_HOME": str(tmp_path)})
+    assert said.returncode == 1
+    found = json.loads(said.stdout)
+    assert found["ok"] is False
+    (java,) = [check for check in found["checks"] if check["name"] == "java"]
+    assert java["ok"] is False
+    assert "pip install 'holdfast[java]'" in java["hint"]
+
+
+def test_doctor_shows_each_default_and_whose_it_is(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.sql.session.timeZone Europe/Rome\n")
+    said = holdfast("doctor", "--json", environ={"SPARK_CONF_DIR": str(tmp_path / "conf")})
+    assert said.returncode == 0
+    defaults = {each["key"]: each for each in json.loads(said.stdout)["defaults"]}
+    assert defaults["spark.sql.session.timeZone"]["value"] == "Europe/Rome"
+    assert defaults["spark.sql.session.timeZone"]["given_by"].endswith("spark-defaults.conf")
+    assert defaults["spark.sql.streaming.stateStore.checkpointFormatVersion"]["value"] == "2"
+    assert all(each["reason"] for each in defaults.values())
+
+
+def test_doctor_explains_what_a_micro_batch_has_no_use_for(holdfast: Holdfast, tmp_path: Path) -> None:
+    text = ONE.replace(
+        "checkpoint='c'", "checkpoint=hf.Checkpoint('c', unaligned=True, timeout='10 minutes')"
+    )
+    said = holdfast("doctor", "--json", "--job", write(tmp_path, text))
+    assert said.returncode == 0
+    knobs = {each["name"]: each for each in json.loads(said.stdout)["job"]["knobs"]}
+    unaligned = next(each for name, each in knobs.items() if name.endswith("unaligned"))
+    assert unaligned["outcome"] == "no-use"
+    assert unaligned["why"]
+
+
+def test_an_unknown_measurement_says_which_there_are(holdfast: Holdfast) -> None:
+    said = holdfast("bench", "nothing")
+    assert said.returncode == 2
+    assert "expected startup, defaults" in said.stderr
+
+
+def test_a_demo_folder_that_is_not_empty_is_refused(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert holdfast("demo", "--keep", "full").returncode == 4
+    assert holdfast("demo", "tea-house").returncode == 3

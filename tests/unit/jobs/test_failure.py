@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from holdfast.errors import Unavailable
+from holdfast.jobs import failure
+
+FOREACH_BATCH = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query [id = 0f1c4f7e] terminated
+=== Streaming Query ===
+\tat org.apache.spark.sql.execution.streaming.runtime.StreamExecution.run(StreamExecution.scala:1)
+Caused by: py4j.Py4JException: Raised by the Python Proxy. Traceback (most recent call last):
+  File "py4j/clientserver.py", line 642, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "job.py", line 7, in write
+    1 / 0
+ZeroDivisionError: division by zero
+
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+\t... 32 more
+"""
+
+JAVA = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query terminated
+\tat a.b.C.d(C.scala:1)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 12.0 failed
+\tat a.b.C.d(C.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+CONDITION = """\
+org.apache.spark.sql.streaming.StreamingQueryException: x
+Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred
+"""
+
+
+def test_the_end_of_the_users_own_traceback_is_the_line() -> None:
+    found = failure.from_text(FOREACH_BATCH, label="query", query="totals")
+    assert str(found) == "query totals: ZeroDivisionError: division by zero"
+
+
+def test_otherwise_it_is_the_last_cause() -> None:
+    assert str(failure.from_text(JAVA, label="query")) == "IOException: No space left on device"
+
+
+def test_a_condition_of_sparks_is_the_class() -> None:
+    found = failure.from_text(CONDITION, label="query")
+    assert found.error_class == "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"
+
+
+def test_what_differs_between_two_runs_is_not_in_the_fingerprint() -> None:
+    one = "java.lang.Exception: run 0f1c4f7e-9f4f-4a8e-8a53-0c4a6b0d7e11 TID 12 in stage 3.0 at @1f2e3d"
+    two = "java.lang.Exception: run 11111111-2222-3333-4444-555555555555 TID 99 in stage 4.1 at @abcdef"
+    assert failure.from_text(one, label="q").fingerprint == failure.from_text(two, label="q").fingerprint
+    three = "java.lang.Exception: another"
+    assert failure.from_text(one, label="q").fingerprint != failure.from_text(three, label="q").fingerprint
+
+
+def test_an_exception_that_was_caught() -> None:
+    found = failure.from_exception(KeyError("amount"), "the traceback", label="start")
+    assert (found.error_class, found.line, found.detail) == ("KeyError", "'amount'", "the traceback")
+
+
+def test_an_error_of_our_own_keeps_its_fact() -> None:
+    found = failure.from_exception(Unavailable("the ledger is locked", where="x"), "", label="start")
+    assert str(found) == "Unavailable: the ledger is locked"
+
+
+def test_a_driver_that_said_nothing() -> None:
+    assert str(failure.killed(9, None)) == "signal 9: the driver was killed"
+    assert str(failure.killed(None, 3)).startswith("exit code 3: ")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.jobs.registry import BATCHES_KEPT, JobRecord, Registry, job_id
+from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted
+
+RECORD = JobRecord(
+    "job", job_id("job"), "job.py", "file:///c", "retain", JobState.CREATED, None, 10, 10, None, 42
+)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "registry.db")
+
+
+def batch(number: int, query: str = "q") -> BatchProgress:
+    operator = OperatorProgress("stateStoreSave", 3, 2, 1, 4, 1000, 7, 2)
+    return BatchProgress(query, number, 100 + number, 5, 20, "2026-01-01T00:00:00.000Z", (operator,))
+
+
+def test_a_home_that_is_new_has_no_jobs_and_is_not_made(registry: Registry) -> None:
+    assert registry.jobs() == []
+    assert not registry.path.exists()
+    with pytest.raises(NotFound, match="no job at all"):
+        registry.job("job")
+
+
+def test_a_job_is_found_by_name_and_by_id(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    assert registry.job("job") == registry.job(job_id("job")) == RECORD
+    assert len(job_id("job")) == 32
+    with pytest.raises(NotFound, match="job") as caught:
+        registry.job("other")
+    assert caught.value.found == "job"
+
+
+def test_a_terminal_state_ends_a_job(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    registry.set_state("job", JobState.RESTARTING, 20, "why")
+    assert (registry.job("job").ended_ms, registry.job("job").reason) == (None, "why")
+    registry.set_state("job", JobState.FINISHED, 30)
+    assert registry.job("job").ended_ms == 30
+
+
+def test_attempts_are_counted_over_a_jobs_life(registry: Registry) -> None:
+    failure = Failure("query", "Error", "boom", "q", "long text")
+    assert registry.start_attempt("job", 1, 10, recovers=False) == 1
+    registry.end_attempt("job", 1, "failed", failure, 15)
+    assert registry.start_attempt("job", 2, 20, recovers=True) == 2
+    registry.add_batch("job", 2, batch(0))
+    registry.add_batch("job", 2, batch(1))
+    assert registry.start_attempt("job", 3, 30, recovers=False) == 3
+    first, second, third = registry.attempts("job")
+    assert (first.ending, first.failure, first.recovers) == ("failed", failure, False)
+    assert (second.ending, second.first_commit_ms, second.recovers) == ("lost", 100, True)
+    assert third.ending is None
+
+
+def test_batches_come_back_as_they_went_in(registry: Registry) -> None:
+    registry.start_attempt("job", 1, 10, recovers=False)
+    for number in range(3):
+        registry.add_batch("job", 1, batch(number))
+    registry.add_batch("job", 1, batch(1))
+    assert registry.batches("job") == [batch(0), batch(1), batch(2)]
+    assert registry.batches("job", limit=1) == [batch(2)]
+    assert registry.batches("other") == []
+
+
+def test_only_the_newest_batches_stay(registry: Registry) -> None:
+    registry.add_batch("job", 1, batch(0))
+    registry.add_batch("job", 1, batch(1))
+    registry.add_batch("job", 1, batch(BATCHES_KEPT))
+    assert [each.batch_id for each in registry.batches("job")] == [1, BATCHES_KEPT]
+
+
+def test_queries_are_those_of_the_newest_attempt(registry: Registry) -> None:
+    started = QueryStarted("q", "id", "run-1", "c", "exactly once: …")
+    registry.queries_started("job", 1, [started], 5)
+    registry.queries_started("job", 2, [QueryStarted("q", "id", "run-2", "c", "x")], 6)
+    assert [query.run_id for query in registry.queries("job")] == ["run-2"]
+
+
+def test_a_request_is_handed_out_once(registry: Registry) -> None:
+    registry.request("job", "stop", 1)
+    registry.request("other", "cancel", 1)
+    assert registry.take_requests("job", 2) == ["stop"]
+    assert registry.take_requests("job", 3) == []
+
+
+def test_a_damaged_registry_says_what_to_do(registry: Registry) -> None:
+    registry.path.write_bytes(b"not a database at all, but long enough to be looked at" * 20)
+    with pytest.raises(Corrupt, match="move it away"):
+        registry.jobs()
+
+
+def test_a_registry_of_another_version_is_left_alone(registry: Registry) -> None:
+    with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(Unsupported, match="format 99"):
+        registry.jobs()
