@@ -33,12 +33,12 @@ def command_line() -> str:
 def errors() -> str:
     """The kinds of errors."""
     rows = [
-        f"| {each.__name__} | {(each.__doc__ or '').splitlines()[0]} | {each.exit_code} | {each.http_status} |"
+        f"| {each.__name__} | {_first_line(each)} | {each.exit_code} | {each.http_status} |"
         for each in BY_KIND.values()
     ]
     head = "| Kind | Meaning | Exit code | HTTP |\n|---|---|---|---|\n"
     text = (
-        "Every error is one of these, on the command line and in Python. It says what is wrong, where, what\n"
+        "Every error is a `HoldfastError` of one of these kinds. It says what is wrong, where, what\n"
         "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
         "`error`, `kind`, `exit_code`, `where`, `found`, `expected` and `hint`.\n"
     )
@@ -53,11 +53,15 @@ def defaults() -> str:
     ]
     head = "| Setting | Holdfast | Spark | Why |\n|---|---|---|---|\n"
     text = (
-        "Each gives way to a value of yours, wherever Spark would read it from. `holdfast doctor` shows what\n"
-        "holds on this machine, with the two that depend on it: `spark.sql.shuffle.partitions` and\n"
-        "`PYSPARK_PYTHON`.\n"
+        "Each gives way to a value of yours, wherever Spark would read it from. `holdfast doctor` shows\n"
+        "what holds on this machine, with the two that depend on it: `spark.sql.shuffle.partitions`\n"
+        "and `PYSPARK_PYTHON`.\n"
     )
     return "\n".join(["# Defaults that differ from Spark's\n", NOTE, text, head + "\n".join(rows) + "\n"])
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
 
 
 def _short(value: str) -> str:

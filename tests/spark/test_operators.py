@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.stream.dedupe import dedupe
 from holdfast.stream.event_time import watermarks
-from holdfast.stream.operators import dedupe, join_within, late_rows, windowed
+from holdfast.stream.joins import join_within
+from holdfast.stream.late import late_rows
+from holdfast.stream.windows import windowed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from holdfast.config.trigger import AvailableNow
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.sink_log import committed_files
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.promises import Level
@@ -321,7 +321,7 @@ def test_a_format_that_the_session_lacks(shop: Shop, tmp_path: Path) -> None:
     shop.put("a", ("ann", 3))
     to = adopt(shop.stream().writeStream.format("nosuchformat"))
     assert to.promise.level is Level.NONE
-    with pytest.raises(Unavailable, match="nosuchformat"):
+    with pytest.raises(Unsupported, match="nosuchformat"):
         to.start(checkpoint=str(shop.checkpoint))
 
 

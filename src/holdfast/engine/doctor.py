@@ -189,7 +189,7 @@ def deep_check(settings: Settings, workspace: Path) -> Check:
             .start()
         )
         query.awaitTermination()
-        found = {row["k"]: row["n"] for row in spark.table("holdfast_doctor").collect()}
+        found = {row["k"]: row["n"] for row in spark.table("holdfast_doctor").orderBy("k").collect()}
     finally:
         spark.stop()
     expected = {0: 20, 1: 20, 2: 20}

@@ -34,7 +34,8 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     """The same for an exception that was caught; `detail` is its traceback as text."""
     if isinstance(error, HoldfastError):
-        return Failure(label=label, error_class=type(error).__name__, line=error.fact, detail=str(error))
+        line = f"{error.fact} (hint: {error.hint})" if error.hint else error.fact
+        return Failure(label=label, error_class=type(error).__name__, line=line, detail=str(error))
     text = str(error)
     if "Traceback (most recent call last)" in text or "Caused by: " in text:
         return from_text(text, label=label)

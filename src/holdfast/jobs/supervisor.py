@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.config import RestartStrategy
+from holdfast.config import RestartStrategy, exponential
 from holdfast.config.storage import local_path
 from holdfast.engine.ownership import Owner, holder, in_use, lock_path
 from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
@@ -103,6 +103,7 @@ class Supervisor:
         clock: Epoch milliseconds.
         rng: For the jitter of restart delays.
         launch: How to start a driver; tests pass one that needs no JVM.
+        orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Supervisor:
         clock: Callable[[], int],
         rng: random.Random,
         launch: Callable[[DriverSpec], DriverProcess] = DriverProcess.start,
+        orphan_grace_s: float = ORPHAN_GRACE_S,
     ) -> None:
         self._spec = spec
         self._home = home
@@ -121,9 +123,11 @@ class Supervisor:
         self._clock = clock
         self._rng = rng
         self._launch = launch
+        self._orphan_grace_s = orphan_grace_s
         self._registry = Registry(home.registry)
         self._definition: _Definition | None = None
-        self._policy: RestartPolicy | None = None
+        # Until a driver has lived long enough to tell the job's own strategy.
+        self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
         self._stop_asked = 0
         self._cancel_asked = False
@@ -174,8 +178,6 @@ class Supervisor:
         if self._stop_asked:
             return self._end(JobState.FINISHED, f"stopped; the last driver failed: {failure}")
         self._failed_ms = self._clock()
-        if self._policy is None:
-            return self._end(JobState.FAILED, str(failure))
         decision = self._policy.on_failure(failure.fingerprint, attempt.batches > 0, self._failed_ms)
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
@@ -194,26 +196,35 @@ class Supervisor:
         attempt = _Attempt(self._launch(self._spec), recovers=recovers)
         self._attempts += 1
         self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
+        try:
+            self._follow(attempt)
+        except BaseException:
+            attempt.process.kill()
+            attempt.process.reap()
+            raise
+        self._finish(attempt)
+        return attempt
+
+    def _follow(self, attempt: _Attempt) -> None:
+        """Listen to a driver, and pass on what people ask for, until it is silent for good."""
+        told_to_stop = False
         with selectors.DefaultSelector() as selector:
             selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
             selector.register(self._wake_read, selectors.EVENT_READ, "wake")
-            told_to_stop = False
             while True:
                 ready = {key.data for key, _ in selector.select(LOOK_S)}
                 self._look_for_requests()
                 if self._cancel_asked or self._stop_asked > 1:
                     attempt.ending = "canceled" if self._cancel_asked else "stopped"
                     attempt.process.kill()
-                    break
+                    return
                 if self._stop_asked and not told_to_stop:
                     told_to_stop = True
                     self._say("stopping", "stopping after the batch that runs")
                     attempt.process.channel.send("stop")
                 if "driver" in ready and not self._hear(attempt):
-                    break
+                    return
                 self._look_at_slow_batches(attempt)
-        self._finish(attempt)
-        return attempt
 
     def _hear(self, attempt: _Attempt) -> bool:
         """Act on what the driver said; False at the end of the line."""
@@ -311,7 +322,7 @@ class Supervisor:
         if (owner.job, owner.home) != (definition.name, str(self._home.path)):
             raise in_use(path, owner)
         self._say("waiting", f"a former driver (process {owner.pid}) is ending its batch", pid=owner.pid)
-        if not _until_free(path, ORPHAN_GRACE_S):
+        if not _until_free(path, self._orphan_grace_s):
             _kill(owner)
             if not _until_free(path, JVM_GRACE_S):
                 raise in_use(path, owner)
@@ -451,6 +462,14 @@ def _until_free(path: Path, seconds: float) -> bool:
 
 
 def _kill(owner: Owner) -> None:
-    """End a JVM that holds a lock. Its process id is certain: the lock says that it lives."""
+    """End a JVM that holds a lock, and the driver that it belongs to.
+
+    Its process id is certain: the lock says that it lives. The driver leads its group. A frozen one has
+    to go too: it may hold a ledger's lock, and could wake up with a transaction half done.
+    """
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(owner.pid, signal.SIGKILL)
+        group = os.getpgid(owner.pid)
+        if group == os.getpgrp():
+            os.kill(owner.pid, signal.SIGKILL)
+        else:
+            os.killpg(group, signal.SIGKILL)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.engine.watch import written_format
-from holdfast.errors import Invalid, Unavailable, Unsupported
+from holdfast.errors import Invalid, Unsupported
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
 from holdfast.stream.promises import (
@@ -96,7 +96,8 @@ class Sink:
             query_name: Spark's name for the query.
 
         Raises:
-            Unavailable: The format is not in the session, or the ledger cannot be reached.
+            Unsupported: The format is not in the session.
+            Unavailable: The ledger cannot be reached.
             Invalid: An existing table does not fit the query.
         """
         writer = self.writer().option("checkpointLocation", checkpoint)
@@ -113,9 +114,10 @@ class Sink:
             # Spark raises this one as a bare Java error, so its condition is to be had from the text alone.
             if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
                 raise
-            raise Unavailable(
+            hint = "ask for it with extras=['delta'] in @hf.job or hf.session"
+            raise Unsupported(
                 f"the session has no data source for {self.kind!r}",
-                hint=f'hf.session(extras=["{self.kind}"])' if self.kind == "delta" else "add its jar",
+                hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
             ) from error
 
 

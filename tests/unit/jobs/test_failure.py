@@ -61,8 +61,9 @@ def test_an_exception_that_was_caught() -> None:
 
 
 def test_an_error_of_our_own_keeps_its_fact() -> None:
-    found = failure.from_exception(Unavailable("the ledger is locked", where="x"), "", label="start")
-    assert str(found) == "Unavailable: the ledger is locked"
+    error = Unavailable("the ledger is locked", where="x", hint="wait")
+    found = failure.from_exception(error, "", label="start")
+    assert str(found) == "Unavailable: the ledger is locked (hint: wait)"
 
 
 def test_a_driver_that_said_nothing() -> None:

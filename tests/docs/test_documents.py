@@ -1,0 +1,161 @@
+"""Documents cannot lie: their blocks run, their links lead somewhere, their pages are up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command import Holdfast
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.docs
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+# What runs: the blocks a reader sees, and between them comments that only a test sees.
+PYTHON = re.compile(r"^```python\n(.*?)^```$|^<!-- python\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_every_block_of_python_runs(
+    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _work_in(spark, tmp_path)
+    names: dict[str, object] = {"spark": spark, "Path": Path, "__name__": "__main__"}
+    text = page.read_text(encoding="utf-8")
+    for found in PYTHON.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        block = found[1] if found[1] is not None else found[2]
+        exec(compile("\n" * line + block, str(page), "exec"), names)
+
+
+def _work_in(spark: SparkSession, folder: Path) -> None:
+    """A JVM cannot change its directory; where it looks for relative paths, it can."""
+    jvm: Any = spark._jvm
+    files = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.org.apache.hadoop.conf.Configuration())
+    files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(folder)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{target} in {page}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor[1:] in {_anchor(heading) for heading in headings}, f"{anchor} in {page}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_pages_are_what_the_code_says() -> None:
+    generated = generator()
+    for page, text in generated.pages().items():
+        assert (generated.REFERENCE / page).read_text(encoding="utf-8") == text, "run `make docs`"
+
+
+def test_every_verb_is_documented_and_every_verb_shown_exists() -> None:
+    from holdfast.cli import app
+
+    verbs = {command.name for command in app.registered_commands}
+    assert verbs == set(generator().VERBS)
+    for page in PAGES:
+        shown = re.findall(r"^(?:\$ )?holdfast ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(shown) <= verbs, page
+
+
+def test_every_public_name_is_in_a_document() -> None:
+    import holdfast
+
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    missing = [each for each in holdfast.__all__ if not re.search(rf"\b{each}\b", text)]
+    assert missing == []
+
+
+def test_the_architecture_names_every_room_and_no_other() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 250
+    rooms = {each.name for each in (ROOT / "src" / "holdfast").iterdir() if (each / "__init__.py").exists()}
+    named = set(re.findall(r"^\*\*`(\w+)/`\*\*", text, re.MULTILINE))
+    assert named == rooms
+    for path in re.findall(r"`([a-z_/]+\.py)`", text):
+        assert (ROOT / "src" / "holdfast" / path).is_file() or (ROOT / path).is_file(), path
+    for path in re.findall(r"`((?:tests|demo)/[a-z_/]+)`", text):
+        assert (ROOT / path).exists() or (ROOT / "src" / "holdfast" / path).exists(), path
+
+
+# What differs from run to run in what the demo prints.
+VARIES = (
+    (re.compile(r"^(batches\s+)\d+$", re.MULTILINE), r"\1N"),
+    (re.compile(r"^((?:recovery|took)\s+).*$", re.MULTILINE), r"\1TIME"),
+    (re.compile(r"^(state\s+)[\d,]+( rows at its largest, )[\d,]+", re.MULTILINE), r"\1N\2N"),
+)
+
+
+def _steady(text: str) -> str:
+    for pattern, replacement in VARIES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+@pytest.mark.spark
+@pytest.mark.fault
+def test_the_terminal_block_of_the_readme_is_what_the_command_prints(holdfast: Holdfast) -> None:
+    block = re.search(
+        r"^```console\n\$ holdfast ([^\n]*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert block is not None
+    said = holdfast(*block[1].split(), timeout=400)
+    assert said.returncode == 0, said.stderr
+    assert _steady(said.stdout) == _steady(block[2])
+    assert "killed with SIGKILL, recovering" in said.stderr
+
+
+@pytest.mark.spark
+def test_the_ten_lines_of_the_readme_run_and_run_again(holdfast: Holdfast, tmp_path: Path) -> None:
+    block = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert len([line for line in block[1].splitlines() if line.strip()]) <= 10
+    (tmp_path / "visits.py").write_text(block[1])
+    (tmp_path / "arrivals").mkdir()
+    rows = [("ann", "08:00"), ("bob", "08:05"), ("ann", "09:30")]
+    lines = [f'{{"customer": "{who}", "ts": "2026-03-05T{at}:00Z"}}\n' for who, at in rows]
+    (tmp_path / "arrivals" / "0.json").write_text("".join(lines))
+    for _ in range(2):
+        said = holdfast("run", "visits.py", "--conf", "spark.ui.enabled=false")
+        assert said.returncode == 0, said.stderr
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+            found = db.execute("SELECT customer, visits FROM visits ORDER BY customer").fetchall()
+        assert found == [("ann", 2), ("bob", 1)]
+    assert "FINISHED" in holdfast("list").stdout
