@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import format_duration, format_size, parse_duration, parse_flink_duration, parse_size
@@ -29,6 +29,8 @@ def test_a_duration_survives_being_written(ms: int) -> None:
 
 @settings(derandomize=True)
 @given(SIZES)
+@example(MAX_SIZE_BYTES)
+@example(MAX_SIZE_BYTES - 1)
 def test_a_size_survives_being_written(size: int) -> None:
     assert parse_size(format_size(size), allow_zero=True) == size
     assert parse_size(size, allow_zero=True) == size

@@ -46,7 +46,7 @@ _SIZE_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
 _BYTES_PER = {name: factor for factor, names in _SIZE_UNITS for name in names}
 
 # Bounded digits: a thousand of them are a mistake, and Python refuses to convert 5,000.
-_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,9})?"
+_NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
 _TERM = re.compile(rf"\s*({_NUMBER})\s*([a-zµ]+)\s*")
 _BARE = re.compile(rf"\s*({_NUMBER})\s*")
 _ISO = re.compile(

@@ -11,6 +11,12 @@ from types import ModuleType
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.definition import Job
 
+# PySpark's own condition. The classic way to meet it is a UDF whose type is given as text.
+_NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
+_BEFORE_SPARK = (
+    "a job file is loaded before Spark starts: move this into the job's function,"
+    " or give a UDF its type as an object, such as LongType()"
+)
 _EXAMPLE = "@holdfast.job(name='…', checkpoint='…') above a function that takes the session"
 
 
@@ -90,6 +96,7 @@ def _run(path: Path) -> ModuleType:
             "the job file raised an error while it was loaded",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
+            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
         ) from error
     return module
 
