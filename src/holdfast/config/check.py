@@ -19,7 +19,7 @@ def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> in
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upper = "" if most == MAX_INT else f" and at most {most}"
-        raise _refused(setting, value, f"a whole number of at least {least}{upper}")
+        raise refused(setting, value, f"a whole number of at least {least}{upper}")
     return value
 
 
@@ -31,9 +31,9 @@ def fraction(value: object, setting: str, *, least: float, most: float | None = 
     """
     allowed = f"a number of at least {least:g}" + ("" if most is None else f" and at most {most:g}")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _refused(setting, value, allowed)
+        raise refused(setting, value, allowed)
     if value < least or (most is not None and value > most):
-        raise _refused(setting, value, allowed)
+        raise refused(setting, value, allowed)
     return float(value)
 
 
@@ -44,7 +44,7 @@ def flag(value: object, setting: str) -> bool:
         Invalid: It is anything else; the text "false" would otherwise count as true.
     """
     if not isinstance(value, bool):
-        raise _refused(setting, value, "True or False")
+        raise refused(setting, value, "True or False")
     return value
 
 
@@ -55,11 +55,16 @@ def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
         Invalid: It is not one of them.
     """
     if not isinstance(value, str) or value not in allowed:
-        raise _refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
+        raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
     return value
 
 
-def _refused(setting: str, value: object, expected: str) -> Invalid:
+def refused(setting: str, value: object, expected: str, *, hint: str | None = None) -> Invalid:
+    """Make the error for a value that a setting cannot take."""
     return Invalid(
-        f"cannot use this value for {setting}", where=setting, found=repr(value), expected=expected
+        f"cannot use this value for {setting}",
+        where=setting,
+        found=repr(value),
+        expected=expected,
+        hint=hint,
     )

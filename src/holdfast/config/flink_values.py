@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from holdfast.config.check import refused
 from holdfast.config.units import format_size, parse_flink_duration, parse_size
-from holdfast.errors import Invalid
 
 # Flink's name for no limit, and the number that stands for it.
 _NO_LIMIT = frozenset({"infinite", "2147483647"})
@@ -14,7 +14,7 @@ _NO_LIMIT = frozenset({"infinite", "2147483647"})
 def text(value: object, key: str) -> str:
     """Read a value as text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise _refused(key, value, "text")
+        raise refused(key, value, "text")
     return value.strip()
 
 
@@ -23,7 +23,7 @@ def boolean(value: object, key: str) -> bool:
     words = {"true": True, "false": False}
     found = words.get(str(value).strip().lower())
     if found is None:
-        raise _refused(key, value, "true or false")
+        raise refused(key, value, "true or false")
     return found
 
 
@@ -33,7 +33,7 @@ def number(value: object, key: str) -> int:
         digits = str(value).strip()
         if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit() and len(digits) < 19:
             return int(digits)
-    raise _refused(key, value, "a whole number")
+    raise refused(key, value, "a whole number")
 
 
 def limit(value: object, key: str) -> int | None:
@@ -48,14 +48,14 @@ def decimal(value: object, key: str) -> float:
             return float(value)
         except ValueError:
             pass
-    raise _refused(key, value, "a number")
+    raise refused(key, value, "a number")
 
 
 def positive(value: object, key: str) -> int:
     """Read a whole number of at least one."""
     found = number(value, key)
     if found < 1:
-        raise _refused(key, value, "a whole number of at least 1")
+        raise refused(key, value, "a whole number of at least 1")
     return found
 
 
@@ -63,7 +63,7 @@ def share(value: object, key: str) -> float:
     """Read a share between none and all."""
     found = decimal(value, key)
     if not 0 <= found <= 1:
-        raise _refused(key, value, "a number of at least 0 and at most 1")
+        raise refused(key, value, "a number of at least 0 and at most 1")
     return found
 
 
@@ -71,7 +71,7 @@ def duration(value: object, key: str) -> int:
     """Read a duration as milliseconds; a bare number is milliseconds, and zero is left to the field."""
     if isinstance(value, (str, int, float, timedelta)):
         return parse_flink_duration(value, key, allow_zero=True)
-    raise _refused(key, value, 'a duration, such as "10 s", or milliseconds')
+    raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
 
 
 def size(value: object, key: str) -> int:
@@ -149,16 +149,12 @@ def kibibytes(value: object, key: str) -> int:
     """Read a size as whole KiB."""
     found = size(value, key)
     if found % 1024:
-        raise _refused(key, f"{value}, which is {format_size(found)}", "whole KiB")
+        raise refused(key, f"{value}, which is {format_size(found)}", "whole KiB")
     return found // 1024
 
 
 def _word(value: object, key: str, words: dict[str, str]) -> str:
     found = words.get(str(value).strip().lower())
     if found is None:
-        raise _refused(key, value, "one of " + ", ".join(words))
+        raise refused(key, value, "one of " + ", ".join(words))
     return found
-
-
-def _refused(key: str, value: object, expected: str) -> Invalid:
-    return Invalid(f"cannot use this value for {key}", where=key, found=repr(value), expected=expected)

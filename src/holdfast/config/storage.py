@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from holdfast.errors import Invalid
+from holdfast.config.check import refused
 
 SCHEMES = ("file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs")
 
@@ -26,14 +26,14 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
     """
     given: object = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str):
-        raise _refused(setting, value, "a path or a URI")
+        raise refused(setting, value, "a path or a URI")
     text = given
     if not text or text != text.strip():
-        raise _refused(setting, value, "a path or a URI, without blanks around it")
+        raise refused(setting, value, "a path or a URI, without blanks around it")
     if any(ord(letter) < 32 for letter in text):
-        raise _refused(setting, value, "a path without control characters")
+        raise refused(setting, value, "a path without control characters")
     if text.startswith("~"):
-        raise _refused(setting, value, "a path in full", hint='write it with `Path.home() / "…"`')
+        raise refused(setting, value, "a path in full", hint='write it with `Path.home() / "…"`')
     scheme = _SCHEME.match(text)
     if scheme is None:
         return text
@@ -69,7 +69,7 @@ def local_path(uri: str) -> Path | None:
 def _checked_uri(text: str, value: object, setting: str) -> str:
     scheme = text.partition(":")[0]
     if scheme not in SCHEMES:
-        raise _refused(
+        raise refused(
             setting,
             value,
             "a local path, or a URI that starts with " + ", ".join(f"{name}:" for name in SCHEMES),
@@ -77,19 +77,9 @@ def _checked_uri(text: str, value: object, setting: str) -> str:
         )
     match = _URI.fullmatch(text)
     if match is None or (match["path"] is None and not match["authority"]):
-        raise _refused(setting, value, f"{scheme}:// and an absolute path")
+        raise refused(setting, value, f"{scheme}:// and an absolute path")
     if scheme == "file" and (match["authority"] not in (None, "", "localhost") or match["path"] is None):
-        raise _refused(setting, value, "a path on this machine, such as file:///data/checkpoints")
+        raise refused(setting, value, "a path on this machine, such as file:///data/checkpoints")
     if scheme in _NEED_AUTHORITY and not match["authority"]:
-        raise _refused(setting, value, f"a bucket or container, such as {scheme}://bucket/checkpoints")
+        raise refused(setting, value, f"a bucket or container, such as {scheme}://bucket/checkpoints")
     return text
-
-
-def _refused(setting: str, value: object, expected: str, *, hint: str | None = None) -> Invalid:
-    return Invalid(
-        f"cannot use this value for {setting}",
-        where=setting,
-        found=repr(value),
-        expected=expected,
-        hint=hint,
-    )

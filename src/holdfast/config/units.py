@@ -12,6 +12,7 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 
+from holdfast.config.check import refused
 from holdfast.errors import Invalid
 
 Duration = str | int | float | timedelta
@@ -95,9 +96,9 @@ def parse_size(value: Size, setting: str = "size", *, allow_zero: bool = False) 
     size = _bytes(value, setting)
     _check_range(size, value, setting, _SIZE_SHAPE, allow_zero=allow_zero)
     if size.denominator != 1:
-        raise _refused(setting, value, "a whole number of bytes")
+        raise refused(setting, value, "a whole number of bytes")
     if size > MAX_SIZE_BYTES:
-        raise _refused(setting, value, f"at most {MAX_SIZE_BYTES} bytes")
+        raise refused(setting, value, f"at most {MAX_SIZE_BYTES} bytes")
     return int(size)
 
 
@@ -153,9 +154,9 @@ def _duration(value: Duration, setting: str, *, allow_zero: bool, bare_ms: bool)
     ms = _milliseconds(value, setting, bare_ms=bare_ms)
     _check_range(ms, value, setting, _DURATION_SHAPE, allow_zero=allow_zero)
     if ms.denominator != 1:
-        raise _refused(setting, value, "a whole number of milliseconds")
+        raise refused(setting, value, "a whole number of milliseconds")
     if ms > MAX_DURATION_MS:
-        raise _refused(setting, value, "at most a hundred years")
+        raise refused(setting, value, "at most a hundred years")
     return int(ms)
 
 
@@ -165,7 +166,7 @@ def _milliseconds(value: object, setting: str, *, bare_ms: bool) -> Fraction:
     if isinstance(value, str):
         return _duration_text(value, setting, bare_ms=bare_ms)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _refused(setting, value, _DURATION_SHAPE)
+        raise refused(setting, value, _DURATION_SHAPE)
     return Fraction(value)
 
 
@@ -179,7 +180,7 @@ def _duration_text(text: str, setting: str, *, bare_ms: bool) -> Fraction:
     if bare:
         if bare_ms:
             return sign * Fraction(bare[1])
-        raise _refused(
+        raise refused(
             setting, text, _DURATION_SHAPE, hint=f'add the unit: "{text.strip()}ms" or "{text.strip()}s"'
         )
     total = Fraction(0)
@@ -187,11 +188,11 @@ def _duration_text(text: str, setting: str, *, bare_ms: bool) -> Fraction:
     while at < len(lowered):
         term = _TERM.match(lowered, at)
         if term is None or term[2] not in _MS_PER:
-            raise _refused(setting, text, _DURATION_SHAPE)
+            raise refused(setting, text, _DURATION_SHAPE)
         total += Fraction(term[1]) * _MS_PER[term[2]]
         at = term.end()
     if not lowered:
-        raise _refused(setting, text, _DURATION_SHAPE)
+        raise refused(setting, text, _DURATION_SHAPE)
     return sign * total
 
 
@@ -199,7 +200,7 @@ def _bytes(value: object, setting: str) -> Fraction:
     if isinstance(value, str):
         return _size_text(value, setting)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _refused(setting, value, _SIZE_SHAPE)
+        raise refused(setting, value, _SIZE_SHAPE)
     return Fraction(value)
 
 
@@ -209,7 +210,7 @@ def _size_text(text: str, setting: str) -> Fraction:
     if term and term[2] in _BYTES_PER:
         return sign * Fraction(term[1]) * _BYTES_PER[term[2]]
     hint = f'add the unit: "{text.strip()}m" or "{text.strip()}b"' if _BARE.fullmatch(lowered) else None
-    raise _refused(setting, text, _SIZE_SHAPE, hint=hint)
+    raise refused(setting, text, _SIZE_SHAPE, hint=hint)
 
 
 def _unsigned(text: str) -> tuple[str, int]:
@@ -220,19 +221,9 @@ def _unsigned(text: str) -> tuple[str, int]:
 
 def _check_range(amount: Fraction, value: object, setting: str, shape: str, *, allow_zero: bool) -> None:
     if amount < 0:
-        raise _refused(setting, value, f"nothing negative: {shape}")
+        raise refused(setting, value, f"nothing negative: {shape}")
     if amount == 0 and not allow_zero:
-        raise _refused(setting, value, f"more than zero: {shape}")
-
-
-def _refused(setting: str, value: object, expected: str, *, hint: str | None = None) -> Invalid:
-    return Invalid(
-        f"cannot use this value for {setting}",
-        where=setting,
-        found=repr(value),
-        expected=expected,
-        hint=hint,
-    )
+        raise refused(setting, value, f"more than zero: {shape}")
 
 
 def _finite(n: object, name: str) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.storage import local_path
-from holdfast.errors import Conflict, HoldfastError, Invalid
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     Raises:
         Conflict: Another process holds it.
         Invalid: The lock's directory cannot be written.
+        Unavailable: The lock cannot be written, because the disk is full for example.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,13 +78,24 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         lock = file.getChannel().tryLock()
     except Exception as error:
         raise Invalid(
-            "the checkpoint's lock cannot be taken", where=str(path), found=str(error).splitlines()[0]
+            "the checkpoint's lock cannot be taken", where=str(path), found=_java_message(error)
         ) from error
     if lock is None:
         raise in_use(path, _read_owner(path))
-    file.setLength(0)
-    file.write(json.dumps(asdict(owner)).encode())
+    try:
+        file.setLength(0)
+        file.write(json.dumps(asdict(owner)).encode())
+    except Exception as error:
+        raise Unavailable(
+            f"the checkpoint's lock cannot be written: {_java_message(error)}", where=str(path)
+        ) from error
     return lock
+
+
+def _java_message(error: Exception) -> str:
+    """What Java said; Py4J's own first line names only the call."""
+    java = getattr(error, "java_exception", None)
+    return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]
 
 
 def in_use(path: Path, owner: Owner | None) -> HoldfastError:

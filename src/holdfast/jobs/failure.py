@@ -11,7 +11,9 @@ _ERROR_LINE = re.compile(
     r"^(?P<name>[A-Za-z_][\w.$]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)(?:: (?P<text>.*))?$"
 )
 _CAUSE = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$")
-_FIRST = re.compile(r"^(?P<name>[\w.$]+(?:Error|Exception))(?:: (?P<text>.*))?$")
+# Py4J puts what Java threw after a line that names the call alone.
+_CALL = "An error occurred while calling "
+_FIRST = re.compile(r"^(?:: )?(?P<name>[\w.$]+(?:Error|Exception))(?:: (?P<text>.*))?$")
 _CONDITION = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] ?(?P<text>.*)$")
 
 # What differs between two occurrences of the same failure: ids of runs and tasks, addresses.
@@ -37,7 +39,7 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
         line = f"{error.fact} (hint: {error.hint})" if error.hint else error.fact
         return Failure(label=label, error_class=type(error).__name__, line=line, detail=str(error))
     text = str(error)
-    if "Traceback (most recent call last)" in text or "Caused by: " in text:
+    if "Traceback (most recent call last)" in text or "Caused by: " in text or text.startswith(_CALL):
         return from_text(text, label=label)
     name, line = type(error).__name__, next(iter(text.strip().splitlines()), "")
     condition = _CONDITION.match(line)
@@ -61,7 +63,7 @@ def _origin(text: str) -> tuple[str, str]:
     causes = [found for line in lines if (found := _CAUSE.match(line.strip()))]
     if causes:
         return _named(causes[-1])
-    first = next((line.strip() for line in lines if line.strip()), "")
+    first = next((line.strip() for line in lines if line.strip() and not line.startswith(_CALL)), "")
     found = _FIRST.match(first)
     return _named(found) if found else ("error", first)
 

@@ -66,6 +66,14 @@ def test_an_error_of_our_own_keeps_its_fact() -> None:
     assert str(found) == "Unavailable: the ledger is locked (hint: wait)"
 
 
+def test_what_java_threw_at_a_call_is_told_and_not_the_call() -> None:
+    error = RuntimeError(
+        "An error occurred while calling o45.start.\n: java.io.IOException: No space left on device\n\tat a.B"
+    )
+    found = failure.from_exception(error, "", label="start")
+    assert str(found) == "IOException: No space left on device"
+
+
 def test_a_driver_that_said_nothing() -> None:
     assert str(failure.killed(9, None)) == "signal 9: the driver was killed"
     assert str(failure.killed(None, 3)).startswith("exit code 3: ")
