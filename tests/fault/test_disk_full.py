@@ -1,0 +1,85 @@
+"""A checkpoint on a disk that fills up: the job says so, and goes on when there is room again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from running_job import JOBS, BatchLogs, running, until, working_in
+from small_day import SmallDay, found_in_files
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+WINDOWS = f"{JOBS}/windows.py:impatient"
+COLUMNS = ("begin", "account", "orders", "amount")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of eight megabytes."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "holdfast-test", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that there is."""
+    rest = disk / "rest"
+    with rest.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return rest
+
+
+def test_a_full_disk_fails_the_job_and_room_lets_it_go_on(disk: Path, tmp_path: Path) -> None:
+    day = SmallDay.make(11)
+    day.write(tmp_path / "day")
+    settings = {"checkpoint.storage": str(disk / "checkpoint"), "trigger": "50ms"}
+    logs = BatchLogs(disk / "checkpoint")
+    with running(WINDOWS, tmp_path, settings=settings) as job:
+        until(lambda: len(logs.commits) >= 2, "two batches")
+        rest = fill(disk)
+        full = job.ended()
+    # Started again on the full disk it fails in the same way, from the first thing it writes.
+    assert full.code == 1
+    assert "Traceback" not in full.words
+    assert "No space left on device" in full.words
+    assert "gave up" in full.words
+    committed = logs.commits
+    assert len(committed) >= 2
+    rest.unlink()
+    with running(WINDOWS, tmp_path, settings={**settings, "trigger": "available now"}) as job:
+        ended = job.ended()
+    assert (ended.code, ended.words) == (0, "")
+    assert logs.commits > committed
+    assert found_in_files(tmp_path / "out" / "windows", *COLUMNS) == day.windows()
+    assert working_in(tmp_path) == []
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_as_the_cause(disk: Path, tmp_path: Path) -> None:
+    SmallDay.make(11).write(tmp_path / "day")
+    fill(disk)
+    settings = {"checkpoint.storage": str(disk / "checkpoint")}
+    with running(WINDOWS, tmp_path, settings=settings) as job:
+        full = job.ended()
+    assert (full.code, full.kinds.count("starting")) == (1, 2)
+    assert "Traceback" not in full.words
+    assert "the checkpoint's lock cannot be written: No space left on device" in full.words
+    assert not (disk / "checkpoint").exists()
+    assert working_in(tmp_path) == []
