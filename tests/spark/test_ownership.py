@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.ownership import Owner, hold, holder, lock_path
+from holdfast.engine.ownership import Owner, hold, holder, holding_process, lock_path
 from holdfast.engine.watch import java_pid
 from holdfast.errors import Conflict
 
@@ -24,9 +24,11 @@ def test_the_jvm_holds_the_lock_and_python_sees_who(spark: SparkSession, tmp_pat
     me = Owner("coffee-shop", "/somewhere", java_pid(spark))
     lock = hold(spark, path, me)
     assert holder(path) == me
+    assert holding_process(path) == me.pid
     os.kill(me.pid, 0)
     lock.release()
     assert holder(path) is None
+    assert holding_process(path) is None
 
 
 def test_a_lock_that_python_holds_is_refused_to_the_jvm(spark: SparkSession, tmp_path: Path) -> None:

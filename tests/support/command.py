@@ -13,8 +13,20 @@ PROGRAM = str(Path(sys.executable).parent / "holdfast")
 Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+# What a person would write down for jobs as short as these: a JVM that compiles little and starts quickly.
+DEFAULTS = """\
+spark.ui.enabled false
+spark.ui.showConsoleProgress false
+spark.driver.memory 512m
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
+
 def command_in(folder: Path, home: Path) -> Holdfast:
-    """The command, to be called in a directory with a state home of its own."""
+    """The command, to be called in a directory with a state home and Spark defaults of its own."""
+    conf = folder / "spark-conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(DEFAULTS)
 
     def call(
         *arguments: str, environ: Mapping[str, str] | None = None, timeout: float = 120
@@ -22,7 +34,12 @@ def command_in(folder: Path, home: Path) -> Holdfast:
         return subprocess.run(
             [PROGRAM, *arguments],
             cwd=folder,
-            env={**os.environ, "HOLDFAST_HOME": str(home), **(environ or {})},
+            env={
+                **os.environ,
+                "HOLDFAST_HOME": str(home),
+                "SPARK_CONF_DIR": str(conf),
+                **(environ or {}),
+            },
             capture_output=True,
             text=True,
             timeout=timeout,

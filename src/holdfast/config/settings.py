@@ -113,15 +113,31 @@ class Settings:
                 probe.flush()
                 os.fsync(probe.fileno())
         except OSError as error:
-            source = self.sources.get("home")
-            raise Invalid(
-                "the state home cannot be written",
-                where=f"{self.home}" + ("" if source is None else f" (from {source})"),
-                found=error.strerror or str(error),
-                expected="a directory that this user may write",
-                hint="name another with --home or HOLDFAST_HOME",
-            ) from error
+            raise self._unwritable(error.strerror or str(error)) from error
         return self.home
+
+    def look_at_home(self) -> Path:
+        """Judge by its permissions whether the state home could be written; creates nothing.
+
+        Raises:
+            Invalid: It, or the directory in which it would be made, is not one that this user may write.
+        """
+        place = next(each for each in (self.home, *self.home.parents) if each.exists())
+        if not place.is_dir():
+            raise self._unwritable(f"{place} is not a directory")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise self._unwritable(f"no permission to write {place}")
+        return self.home
+
+    def _unwritable(self, found: str) -> Invalid:
+        source = self.sources.get("home")
+        return Invalid(
+            "the state home cannot be written",
+            where=f"{self.home}" + ("" if source is None else f" (from {source})"),
+            found=found,
+            expected="a directory that this user may write",
+            hint="name another with --home or HOLDFAST_HOME",
+        )
 
 
 def _first(

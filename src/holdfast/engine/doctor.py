@@ -98,7 +98,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
         _checked("spark", lambda: f"pyspark {spark_version()} in {spark_home(environ)}"),
         _checked("java", lambda: _java(environ)),
         *(_worker_package(name) for name in WORKER_PACKAGES),
-        _checked("state home", lambda: str(settings.ensure_home())),
+        _checked("state home", lambda: str(settings.look_at_home())),
         *(_optional(extra, package, use) for extra, package, use in OPTIONAL),
         *(_jars(extra) for extra in EXTRAS),
     ]

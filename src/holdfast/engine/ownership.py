@@ -11,6 +11,8 @@ import fcntl
 import hashlib
 import json
 import os
+import struct
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +60,31 @@ def holder(path: Path) -> Owner | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def holding_process(path: Path) -> int | None:
+    """The process that holds the lock, as the kernel knows it.
+
+    None if it is free, or if the holder lives in another container that shares the disk: its number
+    means nothing here. Where the kernel cannot be asked this way, it is what the holder wrote down.
+    """
+    if not sys.platform.startswith("linux"):
+        owner = holder(path)
+        return owner.pid if owner else None
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+# `struct flock` of 64-bit Linux: type, whence, start, length, process.
+_FLOCK = "@hhqqi4x"
 
 
 def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:

@@ -85,6 +85,15 @@ def failure_text(query: StreamingQuery) -> str | None:
     return str(jvm.org.apache.spark.util.Utils.exceptionString(found.get()))
 
 
+def was_skipped(text: str) -> bool:
+    """Whether a query failed because its sink skipped a batch that it held already.
+
+    With state-checkpoint format 2 Spark asks each stateful operator what it has just stored; of a batch
+    that nobody read there is nothing to tell.
+    """
+    return "CheckpointInfo length: 0" in text
+
+
 def written_format(writer: DataStreamWriter) -> str | None:
     """The format that a writer was given, which Spark offers no public way to ask for."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark

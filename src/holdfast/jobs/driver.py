@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,19 @@ class _Orders:
         self.go.set()
 
 
+@dataclass(slots=True)
+class _Query:
+    """A query of the job while it runs."""
+
+    name: str
+    sink: Sink
+    checkpoint: str
+    running: StreamingQuery
+    committed: bool = False
+    mended: bool = False
+    busy: bool = False
+
+
 class Driver:
     """One job, from its file to the end of its queries."""
 
@@ -88,9 +101,7 @@ class Driver:
         self._channel = channel
         self._orders = _Orders(channel)
         self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
-        self._names: dict[str, str] = {}
-        self._sinks: dict[str, Sink] = {}
-        self._busy: dict[str, bool] = {}
+        self._queries: dict[str, _Query] = {}
         self._ended: set[str] = set()
 
     def run(self) -> int:
@@ -124,12 +135,12 @@ class Driver:
         spark = self._start_spark(job)
         try:
             listen(spark, lambda kind, facts: self._heard.put((kind, facts)))
-            running = self._start_queries(job, spark)
-            failed = self._watch(running)
+            self._start_queries(job, spark)
+            failed = self._watch(job)
         finally:
             for query in spark.streams.active:
                 query.stop()
-        self._drain(len(running))
+        self._drain()
         if failed is not None:
             return self._fail_or_refuse(failed)
         self._channel.send("stopped" if self._orders.stop.is_set() else "finished")
@@ -157,25 +168,20 @@ class Driver:
         self._channel.send("session", spark=spark.version, java_pid=owner.pid)
         return spark
 
-    def _start_queries(self, job: Job, spark: SparkSession) -> list[StreamingQuery]:
+    def _start_queries(self, job: Job, spark: SparkSession) -> None:
         sinks = _sinks(job(spark))
-        trigger = job.effective_trigger()
         base = job.checkpoint.uri(Path.cwd())
-        running: list[StreamingQuery] = []
         started: list[QueryStarted] = []
         for sink in sinks:
             name = sink.name or job.name
-            self._sinks[name] = sink
             place = base if len(sinks) == 1 else f"{base}/{name}"
-            query = sink.start(checkpoint=place, trigger=trigger, query_name=name)
-            self._names[str(query.runId)] = name
-            running.append(query)
+            query = sink.start(checkpoint=place, trigger=job.effective_trigger(), query_name=name)
+            self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
         self._channel.send("started", queries=[asdict(each) for each in started])
-        return running
 
-    def _watch(self, running: list[StreamingQuery]) -> Failure | None:
+    def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""
         from holdfast.engine.boundary import ask_to_stop, finish_stopping  # noqa: PLC0415 - needs Spark
 
@@ -183,39 +189,56 @@ class Driver:
         failed: Failure | None = None
         while True:
             self._report(timeout=_LOOK_S)
-            active = [query for query in running if query.isActive]
-            if failed is None:
-                failed = self._failed(running)
+            failed = failed or self._failed(job)
+            queries = [each.running for each in self._queries.values()]
+            active = [query for query in queries if query.isActive]
             if (self._orders.stop.is_set() or failed) and not stopping:
                 stopping = True
                 for query in active:
                     ask_to_stop(query)
             if stopping:
-                ended = [finish_stopping(query) for query in running]
+                ended = [finish_stopping(query) for query in queries]
                 if all(ended):
-                    return failed or self._failed(running)
+                    return failed or self._failed(job)
             elif not active:
-                return failed or self._failed(running)
+                return failed or self._failed(job)
             else:
-                self._report_busy(active)
+                self._report_busy()
 
-    def _failed(self, running: list[StreamingQuery]) -> Failure | None:
+    def _failed(self, job: Job) -> Failure | None:
+        """The first failure that cannot be mended on the spot."""
         from holdfast.engine.watch import failure_text  # noqa: PLC0415 - needs Spark
 
-        for query in running:
-            if not query.isActive and (text := failure_text(query)) is not None:
-                name = self._names[str(query.runId)]
-                return failure.from_text(text, label="query", query=name)
+        for each in list(self._queries.values()):
+            if each.running.isActive or (text := failure_text(each.running)) is None:
+                continue
+            if not self._mended(each, text, job):
+                return failure.from_text(text, label="query", query=each.name)
         return None
 
-    def _report_busy(self, active: list[StreamingQuery]) -> None:
+    def _mended(self, query: _Query, text: str, job: Job) -> bool:
+        """Start a query again whose sink had its first batch already, once that batch is finished."""
+        from holdfast.engine.watch import was_skipped  # noqa: PLC0415 - needs Spark
+
+        if query.committed or query.mended or not was_skipped(text):
+            return False
+        if not query.sink.finish_batch(query.checkpoint):
+            return False
+        trigger = job.effective_trigger()
+        again = query.sink.start(checkpoint=query.checkpoint, trigger=trigger, query_name=query.name)
+        del self._queries[str(query.running.runId)]
+        self._queries[str(again.runId)] = replace(query, running=again, mended=True)
+        self._channel.send("mended", query=query.name)
+        return True
+
+    def _report_busy(self) -> None:
         """Tell when a query begins or ends a batch, so that the supervisor can time it."""
-        for query in active:
-            name = self._names[str(query.runId)]
-            busy = bool(query.status["isTriggerActive"] and query.status["isDataAvailable"])
-            if self._busy.get(name) != busy:
-                self._busy[name] = busy
-                self._channel.send("busy", query=name, busy=busy)
+        for each in self._queries.values():
+            status = each.running.status
+            busy = bool(status["isTriggerActive"] and status["isDataAvailable"])
+            if busy != each.busy:
+                each.busy = busy
+                self._channel.send("busy", query=each.name, busy=busy)
 
     def _report(self, timeout: float) -> None:
         """Pass on what was heard; waits for the first of it."""
@@ -224,26 +247,27 @@ class Driver:
         try:
             kind, facts = self._heard.get(timeout=timeout)
             while True:
-                name = self._names.get(str(facts["runId"]))
+                query = self._queries.get(str(facts["runId"]))
                 if kind == "terminated":
                     self._ended.add(str(facts["runId"]))
-                elif name is not None:
-                    batch = committed_batch(name, facts, int(time.time() * 1000))
+                elif query is not None:
+                    batch = committed_batch(query.name, facts, int(time.time() * 1000))
                     if batch is not None:
+                        query.committed = True
                         self._channel.send("batch", batch=batch.as_dict())
                 kind, facts = self._heard.get_nowait()
         except queue.Empty:
             return
 
-    def _drain(self, expected: int) -> None:
+    def _drain(self) -> None:
         """Pass on what Spark's listener bus still holds: a query's end is always its last event."""
         deadline = time.monotonic() + _LAST_EVENTS_S
-        while len(self._ended) < expected and time.monotonic() < deadline:
+        while not set(self._queries) <= self._ended and time.monotonic() < deadline:
             self._report(timeout=_LOOK_S)
 
     def _fail_or_refuse(self, what: Failure) -> int:
         """A sink that knows better than Spark says so: another start would not help a stale owner."""
-        error = self._sinks[what.query].error if what.query in self._sinks else None
+        error = next((each.sink.error for each in self._queries.values() if each.name == what.query), None)
         if isinstance(error, HoldfastError) and not isinstance(error, Unavailable):
             return self._refuse(error)
         return self._fail(what)

@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.config import RestartStrategy, exponential
 from holdfast.config.storage import local_path
-from holdfast.engine.ownership import Owner, holder, in_use, lock_path
+from holdfast.engine.ownership import holder, holding_process, in_use, lock_path
 from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
 from holdfast.jobs import failure as failures
 from holdfast.jobs.channel import Message
@@ -162,7 +162,7 @@ class Supervisor:
         while True:
             attempt = self._attempt(recovers=recovers)
             if attempt.refusal is not None:
-                self._end(JobState.FAILED, attempt.refusal.fact)
+                self._set_state(JobState.FAILED, attempt.refusal.fact)
                 raise attempt.refusal
             if attempt.ending == "canceled":
                 return self._canceled()
@@ -252,6 +252,8 @@ class Supervisor:
                 attempt.busy_since[message["query"]] = time.monotonic()
             else:
                 attempt.busy_since.pop(message["query"], None)
+        elif kind == "mended":
+            self._say("mended", f"query {message['query']}: finished a batch that its sink held already")
         elif kind == "refused":
             attempt.refusal = _rebuilt(message["error"])
         elif kind == "failed":
@@ -323,7 +325,7 @@ class Supervisor:
             raise in_use(path, owner)
         self._say("waiting", f"a former driver (process {owner.pid}) is ending its batch", pid=owner.pid)
         if not _until_free(path, self._orphan_grace_s):
-            _kill(owner)
+            _kill(path)
             if not _until_free(path, JVM_GRACE_S):
                 raise in_use(path, owner)
 
@@ -398,7 +400,9 @@ class Supervisor:
     def _end(self, state: JobState, reason: str | None) -> Outcome:
         self._set_state(state, reason)
         outcome = Outcome(state, reason, self._attempts, self._batches)
-        self._say(state.value.lower(), f"{reason or state.value.lower()} after {self._batches} batches")
+        # Why it failed is the error that the caller will tell.
+        how = reason if reason and state is not JobState.FAILED else state.value.lower()
+        self._say(state.value.lower(), f"{how} after {self._batches} batches")
         return outcome
 
     def _set_state(self, state: JobState, reason: str | None) -> None:
@@ -461,15 +465,18 @@ def _until_free(path: Path, seconds: float) -> bool:
     return True
 
 
-def _kill(owner: Owner) -> None:
-    """End a JVM that holds a lock, and the driver that it belongs to.
+def _kill(path: Path) -> None:
+    """End the JVM that holds a lock, and the driver that it belongs to.
 
-    Its process id is certain: the lock says that it lives. The driver leads its group. A frozen one has
-    to go too: it may hold a ledger's lock, and could wake up with a transaction half done.
+    The driver leads its group. A frozen one has to go too: it may hold a ledger's lock, and could wake up
+    with a transaction half done.
     """
+    pid = holding_process(path)
+    if pid is None:
+        return
     with suppress(ProcessLookupError, PermissionError):
-        group = os.getpgid(owner.pid)
+        group = os.getpgid(pid)
         if group == os.getpgrp():
-            os.kill(owner.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         else:
             os.killpg(group, signal.SIGKILL)

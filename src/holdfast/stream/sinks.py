@@ -9,13 +9,16 @@ from __future__ import annotations
 import inspect
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from holdfast.engine.watch import written_format
-from holdfast.errors import Invalid, Unsupported
+from holdfast.engine.boundary import ask_to_stop, finish_stopping
+from holdfast.engine.watch import failure_text, written_format
+from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
 from holdfast.stream.promises import (
@@ -47,6 +50,9 @@ BatchFunction: TypeAlias = Callable[..., object]
 
 # Spark sets it on the thread that runs a batch, and nowhere else.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+_ONE_BATCH = "only one batch was to be finished"
+_LOOK_S = 0.05
 
 
 @dataclass(slots=True)
@@ -100,9 +106,7 @@ class Sink:
             Unavailable: The ledger cannot be reached.
             Invalid: An existing table does not fit the query.
         """
-        writer = self.writer().option("checkpointLocation", checkpoint)
-        if self.mode is not None:
-            writer = writer.outputMode(self.mode)
+        writer = self._prepared(checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
         if query_name is not None:
@@ -119,6 +123,46 @@ class Sink:
                 f"the session has no data source for {self.kind!r}",
                 hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
             ) from error
+
+    def finish_batch(self, checkpoint: str) -> bool:
+        """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
+
+        A file or Delta sink skips a batch that it holds without reading it, so its state is not computed
+        again, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
+        again. Here the same plan runs that one batch into nothing, which computes the state, and Spark
+        commits it. Call it only for a query that failed in just this way (`engine.watch.was_skipped`):
+        for any other batch its rows would be lost.
+
+        Returns:
+            Whether it could be done: a batch function of an adopted writer cannot be put aside.
+        """
+        writer = self._prepared(checkpoint)
+        former = written_format(writer)
+        if former is None or former == "foreachBatch":
+            return False
+        begun = Event()
+
+        def compute(batch: DataFrame, _batch_id: int) -> None:
+            if begun.is_set():
+                raise Conflict(_ONE_BATCH)
+            begun.set()
+            batch.write.format("noop").mode("overwrite").save()
+
+        query = writer.foreachBatch(compute).start()
+        while query.isActive and not begun.wait(_LOOK_S):
+            pass
+        if query.isActive:
+            ask_to_stop(query)
+        while not finish_stopping(query):
+            time.sleep(_LOOK_S)
+        # An adopted writer is the user's only one; it goes back to what it was.
+        writer.format(former)
+        text = failure_text(query)
+        return begun.is_set() and (text is None or _ONE_BATCH in text)
+
+    def _prepared(self, checkpoint: str) -> DataStreamWriter:
+        writer = self.writer().option("checkpointLocation", checkpoint)
+        return writer if self.mode is None else writer.outputMode(self.mode)
 
 
 @dataclass(frozen=True, slots=True)

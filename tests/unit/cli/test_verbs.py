@@ -171,6 +171,18 @@ def test_no_java_is_told_before_anything_starts(holdfast: Holdfast, tmp_path: Pa
     assert "Traceback" not in said.stderr
 
 
+def test_doctor_leaves_nothing_behind(holdfast: Holdfast, home: Path) -> None:
+    assert holdfast("doctor").returncode == 0
+    assert not home.exists()
+
+
+def test_doctor_sees_a_home_that_could_not_be_written(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a directory")
+    said = holdfast("doctor", "--home", "taken/home")
+    assert said.returncode == 1
+    assert "MISSING  state home: the state home cannot be written" in said.stdout
+
+
 def test_doctor_fails_without_java(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("doctor", "--json", environ={"JAVA_HOME": str(tmp_path)})
     assert said.returncode == 1
