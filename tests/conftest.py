@@ -35,6 +35,7 @@ def holdfast(tmp_path: Path, home: Path) -> Holdfast:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of all tests, as Holdfast makes it, on two cores."""
+    from holdfast.config.defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
     from holdfast.engine.session import session
 
     place = tmp_path_factory.mktemp("spark")
@@ -48,6 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.driver.memory": "1g",
+            FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )

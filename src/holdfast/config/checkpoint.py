@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.config.check import flag, one_of, whole
-from holdfast.config.defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY, UNLOAD_KEY
+from holdfast.config.defaults import (
+    CHANGELOG_KEY,
+    COMPRESSION_KEY,
+    FILE_MANAGER_KEY,
+    LOCAL_FILE_MANAGER,
+    RETAIN_KEY,
+    UNLOAD_KEY,
+)
 from holdfast.config.explain import checkpoint_knobs
 from holdfast.config.knob import Knob, shown
 from holdfast.config.storage import canonical_uri, parse_storage
@@ -145,6 +152,11 @@ class Checkpoint:
         """
         return canonical_uri(str(self.storage), base)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies in the file system of the machine and not in a shared one."""
+        return canonical_uri(str(self.storage), Path("/")).startswith("file:")
+
     def spark_conf(self) -> dict[str, str]:
         """Give the Spark settings that the checkpoint asks for.
 
@@ -152,12 +164,15 @@ class Checkpoint:
         offset log what the first start set, and uses that. The changelog setting speaks to RocksDB
         alone; the memory backend always writes changes.
         """
-        return {
+        conf = {
             RETAIN_KEY: str(self.retain),
             CHANGELOG_KEY: shown(self.incremental),
             COMPRESSION_KEY: self.compression,
             UNLOAD_KEY: shown(not self.local_recovery),
         }
+        if self.is_local:
+            conf[FILE_MANAGER_KEY] = LOCAL_FILE_MANAGER
+        return conf
 
     def default_trigger(self) -> Every | None:
         """Give the trigger that interval and pause ask for, if they ask for one.

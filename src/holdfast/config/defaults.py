@@ -18,7 +18,15 @@ BOUNDED_MEMORY_KEY = f"{ROCKSDB}.boundedMemoryUsage"
 RETAIN_KEY = f"{STREAMING}.minBatchesToRetain"
 COMPRESSION_KEY = f"{STATE_STORE}.compression.codec"
 UNLOAD_KEY = f"{STATE_STORE}.unloadOnCommit"
+FILE_MANAGER_KEY = f"{STREAMING}.checkpointFileManagerClass"
 SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
+
+# Spark's manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
+# life: over a hundred in each batch. The one for object stores does not, and a local rename is atomic
+# under both.
+LOCAL_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"

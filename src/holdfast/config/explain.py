@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.config.defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY, UNLOAD_KEY
+from holdfast.config.defaults import (
+    CHANGELOG_KEY,
+    COMPRESSION_KEY,
+    FILE_MANAGER_KEY,
+    LOCAL_FILE_MANAGER,
+    RETAIN_KEY,
+    UNLOAD_KEY,
+)
 from holdfast.config.knob import Knob, Outcome, shown
 from holdfast.config.units import format_duration
 
@@ -17,6 +24,9 @@ _STARTS = (
 )
 
 
+_LOCAL = f", {FILE_MANAGER_KEY} = {LOCAL_FILE_MANAGER.rsplit('.', 1)[-1]}"
+
+
 def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
     """Explain every field of a checkpoint, in the order of the fields."""
     return (
@@ -24,9 +34,10 @@ def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
             "storage",
             str(checkpoint.storage),
             Outcome.SPARK,
-            f"checkpointLocation = {checkpoint.storage}",
+            f"checkpointLocation = {checkpoint.storage}" + (_LOCAL if checkpoint.is_local else ""),
             "Everything that a restart needs lies there. Two jobs must never share it; a job with several "
-            "queries gives each its own directory below it.",
+            "queries gives each its own directory below it. For a local place Spark is told to leave its "
+            "usual file manager, which starts over a hundred processes in each batch.",
         ),
         _interval(checkpoint),
         _min_pause(checkpoint),

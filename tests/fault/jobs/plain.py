@@ -17,4 +17,5 @@ if TYPE_CHECKING:
 def plain(spark: SparkSession, day: str = "day", out: str = "out") -> DataStreamWriter:
     frame = other.windows(spark, day=day, out=out).frame
     assert frame is not None
-    return frame.writeStream.format("parquet").option("path", f"{out}/windows")
+    writer: DataStreamWriter = frame.writeStream.format("parquet").option("path", f"{out}/windows")
+    return writer
