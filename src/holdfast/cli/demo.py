@@ -48,7 +48,7 @@ def demo(
 def _show(folder: Path, seed: int) -> Shown:
     from holdfast.demo.show import CoffeeShop  # noqa: PLC0415 - not needed for --help
 
-    with progress("coffee shop", "the day") as tell:
+    with progress("coffee shop", "rows") as tell:
         return CoffeeShop(folder, seed, options.now_ms, tell).run()
 
 

@@ -8,56 +8,64 @@ from contextlib import contextmanager
 
 from holdfast.cli import output
 
-Advance = Callable[[float, str], None]
+Advance = Callable[[int, int, str], None]
 
 _STEPS = 4
 
 
 @contextmanager
 def progress(what: str, unit: str) -> Iterator[Advance]:
-    """Show how far something is; the body calls `advance(share, note)` with a share from 0 to 1."""
+    """Show how far something is; the body calls `advance(done, total, note)`."""
     if sys.stderr.isatty():
-        with _bar(what) as advance:
+        with _bar(what, unit) as advance:
             yield advance
     else:
         yield _lines(what, unit)
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Advance]:
+def _bar(what: str, unit: str) -> Iterator[Advance]:
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.progress import (  # noqa: PLC0415 - only on a terminal
         BarColumn,
         Progress,
+        ProgressColumn,
         SpinnerColumn,
+        Task,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "")
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TaskProgressColumn(show_speed=True),
+        TaskProgressColumn(),
+        Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1.0, note="")
-        yield lambda share, note: bar.update(task, completed=share, note=note)
+        task = bar.add_task(what, total=None, note="")
+        yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
 
 def _lines(what: str, unit: str) -> Advance:
     reached, told = 0, ""
 
-    def advance(share: float, note: str) -> None:
+    def advance(done: int, total: int, note: str) -> None:
         nonlocal reached, told
-        step = int(share * _STEPS)
+        step = _STEPS * done // max(total, 1)
         if step > reached or note != told:
             reached, told = max(step, reached), note
-            output.say(f"{what}: {share:.0%} of {unit}" + (f", {note}" if note else ""))
+            output.say(f"{what}: {done:,} of {total:,} {unit}" + (f", {note}" if note else ""))
 
     return advance

@@ -46,7 +46,7 @@ SHORT_LIVED = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
-Tell = Callable[[float, str], None]
+Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CoffeeShop:
         folder: Where the day, the tables, the checkpoint and a state home go.
         seed: The same seed gives the same day.
         clock: Epoch milliseconds.
-        tell: Called with the share of rows that are in committed batches, and a note.
+        tell: Called with how many rows are in committed batches, of how many, and a note.
     """
 
     def __init__(self, folder: Path, seed: int, clock: Callable[[], int], tell: Tell) -> None:
@@ -120,7 +120,7 @@ class CoffeeShop:
         day = coffee_day.CoffeeDay.make(self._seed)
         day.write(self._folder / "day")
         self._total = day.events * READERS
-        self._tell(0.0, self._note)
+        self._tell(0, self._total, self._note)
         details = self._supervise()
         streams = read_day(self._folder / "day")
         expected = answers(streams)
@@ -182,7 +182,7 @@ class CoffeeShop:
         elif event.kind == "batch":
             self._rows += int(event.facts["input_rows"])
             self._kill_at_half()
-        self._tell(min(1.0, self._rows / self._total), self._note)
+        self._tell(self._rows, self._total, self._note)
 
     def _kill_at_half(self) -> None:
         if self._killed or self._driver is None or self._rows < self._total * HALF:
