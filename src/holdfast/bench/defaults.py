@@ -11,32 +11,33 @@ from pathlib import Path
 from holdfast.bench.measure import Bench, Series
 
 ROWS = 20_000
-BATCHES = 6
 
 
 def defaults(runs: int) -> Bench:
     """Time the batches of a running count, in a session of Spark's defaults and in one of Holdfast's.
 
-    Each run is a process of its own; its first batch is left out, since it pays for the start.
+    Each side is a process of its own; its first batch is left out, since it pays for the start.
     """
-    taken: dict[str, list[float]] = {"spark": [], "holdfast": []}
-    for _ in range(runs):
-        for side, seconds in taken.items():
-            seconds.extend(_batches(side))
-    series = tuple(Series(f"a batch with {side}'s defaults", tuple(each)) for side, each in taken.items())
+    series = tuple(
+        Series(f"a batch with {side}'s defaults", tuple(_batches(side, runs)))
+        for side in ("spark", "holdfast")
+    )
     ratio = series[0].median / series[1].median
     return Bench("defaults", f"a running count of {ROWS:,} rows a batch", series, {"spark / holdfast": ratio})
 
 
-def _batches(side: str) -> list[float]:
+def _batches(side: str, count: int) -> list[float]:
     done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", "holdfast.bench.defaults", side], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "holdfast.bench.defaults", side, str(count)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     taken: list[float] = json.loads(done.stdout.splitlines()[-1])
     return taken
 
 
-def _measure(side: str) -> list[float]:
+def _measure(side: str, count: int) -> list[float]:
     """Run the count to its end in this process and return its batches' seconds."""
     import os  # noqa: PLC0415 - only in the measured process
 
@@ -58,14 +59,15 @@ def _measure(side: str) -> list[float]:
             .option("checkpointLocation", f"{folder}/checkpoint")
             .start()
         )
-        while query.lastProgress is None or query.lastProgress["batchId"] < BATCHES:
+        while query.lastProgress is None or query.lastProgress["batchId"] < count:
             if query.awaitTermination(1):
                 break
-        taken = [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress[1:]]
+        counted = query.recentProgress[1 : count + 1]
+        taken = [each["durationMs"]["triggerExecution"] / 1000 for each in counted]
         query.stop()
         spark.stop()
     return taken
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_measure(sys.argv[1])) + "\n")
+    sys.stdout.write(json.dumps(_measure(sys.argv[1], int(sys.argv[2]))) + "\n")
