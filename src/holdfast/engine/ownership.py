@@ -56,7 +56,8 @@ def holder(path: Path) -> Owner | None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return _read_owner(path)
+        # Held, though its owner has not written his name yet.
+        return _read_owner(path) or Owner(job="", home="", pid=0)
     finally:
         os.close(descriptor)
     return None
@@ -127,7 +128,9 @@ def _java_message(error: Exception) -> str:
 
 def in_use(path: Path, owner: Owner | None) -> HoldfastError:
     """The error for a checkpoint that somebody else holds."""
-    who = f"job {owner.job!r} (process {owner.pid}, state home {owner.home})" if owner else "another process"
+    who = "another process"
+    if owner is not None and owner.job:
+        who = f"job {owner.job!r} (process {owner.pid}, state home {owner.home})"
     return Conflict(
         "the checkpoint is in use by another job",
         where=str(path.parent / path.name.removeprefix(".").removesuffix(".holdfast.lock")),

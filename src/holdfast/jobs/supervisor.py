@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import selectors
-import shutil
 import signal
 import socket
 import time
@@ -21,11 +20,10 @@ from types import FrameType
 from typing import Any
 
 from holdfast.config import RestartStrategy, exponential
-from holdfast.config.storage import local_path
-from holdfast.engine.ownership import holder, holding_process, in_use, lock_path
 from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
 from holdfast.jobs import failure as failures
 from holdfast.jobs.channel import Message
+from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
@@ -35,8 +33,6 @@ from holdfast.jobs.restart import GiveUp, RestartPolicy
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
 
 LOOK_S = 0.2
-JVM_GRACE_S = 5.0
-ORPHAN_GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +269,7 @@ class Supervisor:
                 expected=f"{self._definition.name} in {self._definition.checkpoint}",
                 hint="stop the job before changing either",
             )
-        self._await_checkpoint(definition)
+        self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         now = self._clock()
         attempt.number = self._registry.start_attempt(
             definition.name, attempt.process.pid, now, recovers=attempt.recovers
@@ -308,26 +304,14 @@ class Supervisor:
         )
         self._definition = definition
         self._policy = RestartPolicy(definition.restart, self._rng)
-        self._await_checkpoint(definition)
+        self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         self._registry.start_job(record)
 
-    def _await_checkpoint(self, definition: _Definition) -> None:
-        """Wait for a former driver of this very job to end; refuse a checkpoint that another job holds.
+    def _checkpoint(self, definition: _Definition) -> Claim:
+        return Claim(definition.checkpoint, definition.name, self._home.path)
 
-        A driver whose supervisor died stops by itself after its batch. One that does not is frozen or
-        stuck, and is ended: what it has not committed, the next driver does again.
-        """
-        path = lock_path(definition.checkpoint, self._home.path)
-        owner = holder(path)
-        if owner is None:
-            return
-        if (owner.job, owner.home) != (definition.name, str(self._home.path)):
-            raise in_use(path, owner)
-        self._say("waiting", f"a former driver (process {owner.pid}) is ending its batch", pid=owner.pid)
-        if not _until_free(path, self._orphan_grace_s):
-            _kill(path)
-            if not _until_free(path, JVM_GRACE_S):
-                raise in_use(path, owner)
+    def _say_waiting(self, pid: int) -> None:
+        self._say("waiting", f"a former driver (process {pid}) is ending its batch", pid=pid)
 
     def _started(self, attempt: _Attempt, queries: list[QueryStarted]) -> None:
         now = self._clock()
@@ -371,7 +355,7 @@ class Supervisor:
         """Collect a driver that has ended, with its JVM, and write down how."""
         if self._definition is not None and attempt.ending != "canceled":
             # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
-            _until_free(lock_path(self._definition.checkpoint, self._home.path), JVM_GRACE_S)
+            self._checkpoint(self._definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
@@ -385,17 +369,14 @@ class Supervisor:
     def _canceled(self) -> Outcome:
         definition = self._definition
         if definition is not None and definition.on_cancel == "delete":
-            self._delete_checkpoint(definition.checkpoint)
+            self._delete_checkpoint(self._checkpoint(definition))
         return self._end(JobState.CANCELED, "canceled")
 
-    def _delete_checkpoint(self, uri: str) -> None:
+    def _delete_checkpoint(self, claim: Claim) -> None:
         """As the job wishes; nobody writes to it any more."""
-        path = local_path(uri)
-        if path is None:
+        if not claim.delete():
+            uri = claim.checkpoint
             self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
-            return
-        shutil.rmtree(path, ignore_errors=True)
-        lock_path(uri, self._home.path).unlink(missing_ok=True)
 
     def _end(self, state: JobState, reason: str | None) -> Outcome:
         self._set_state(state, reason)
@@ -453,30 +434,3 @@ def _rebuilt(fields: Mapping[str, Any]) -> HoldfastError:
     """The error that the driver met, as an error of its own kind."""
     facts = {key: fields.get(key) for key in ("where", "found", "expected", "hint")}
     return BY_KIND.get(str(fields["kind"]), Internal)(str(fields["error"]), **facts)
-
-
-def _until_free(path: Path, seconds: float) -> bool:
-    """Wait until nobody holds a checkpoint's lock; False if the time runs out."""
-    deadline = time.monotonic() + seconds
-    while holder(path) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def _kill(path: Path) -> None:
-    """End the JVM that holds a lock, and the driver that it belongs to.
-
-    The driver leads its group. A frozen one has to go too: it may hold a ledger's lock, and could wake up
-    with a transaction half done.
-    """
-    pid = holding_process(path)
-    if pid is None:
-        return
-    with suppress(ProcessLookupError, PermissionError):
-        group = os.getpgid(pid)
-        if group == os.getpgrp():
-            os.kill(pid, signal.SIGKILL)
-        else:
-            os.killpg(group, signal.SIGKILL)
