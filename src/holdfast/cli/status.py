@@ -19,15 +19,20 @@ def status(job: options.JobName, home: options.Home = None, json: options.Json =
         _render(details)
 
 
-def _render(details: JobDetails) -> None:
+def _state(details: JobDetails) -> str:
     from holdfast.jobs.control import describe  # noqa: PLC0415 - not needed for --help
 
+    word, reason = describe(details.status), details.status.job.reason
+    return f"{word}: {reason}" if reason and reason != word.lower() else word
+
+
+def _render(details: JobDetails) -> None:
     job = details.status.job
     output.fields(
         [
             ("job", job.name),
             ("id", job.job_id),
-            ("state", describe(details.status) + (f": {job.reason}" if job.reason else "")),
+            ("state", _state(details)),
             ("file", job.target),
             ("checkpoint", job.checkpoint),
             ("started", output.moment(job.started_ms)),

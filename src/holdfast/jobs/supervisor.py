@@ -317,7 +317,8 @@ class Supervisor:
         now = self._clock()
         self._registry.queries_started(self._name, attempt.number, queries, now)
         for query in queries:
-            self._say("query", f"query {query.name}, {query.promise}", query=query.name)
+            promise = query.promise.partition(":")[0]
+            self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
         self._say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
 
     def _batch(self, attempt: _Attempt, batch: BatchProgress) -> None:
