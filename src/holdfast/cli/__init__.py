@@ -23,7 +23,8 @@ class _Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            # A reader that has seen enough, such as `head`, is no error; the group's caller ends quietly.
             raise
         except HoldfastError as error:
             failed = error

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import Holdfast
+from command import PROGRAM, Holdfast
 
 import holdfast as package
 from holdfast.jobs.registry import JobRecord, Registry, job_id
@@ -64,6 +64,20 @@ def test_help_names_every_verb(holdfast: Holdfast) -> None:
 
 def test_the_version(holdfast: Holdfast) -> None:
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [PROGRAM, "doctor", "--home", str(home)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == ""
 
 
 def test_an_empty_home_is_not_an_error(holdfast: Holdfast, home: Path) -> None:
