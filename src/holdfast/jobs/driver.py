@@ -189,7 +189,12 @@ class Driver:
         failed: Failure | None = None
         while True:
             self._report(timeout=_LOOK_S)
+            # Looked at in this order: a query that ends in between is seen to have failed next time.
+            looked_at = set(self._queries)
+            over = not any(each.running.isActive for each in self._queries.values())
             failed = failed or self._failed(job)
+            if over and looked_at == set(self._queries):
+                return failed
             queries = [each.running for each in self._queries.values()]
             active = [query for query in queries if query.isActive]
             if (self._orders.stop.is_set() or failed) and not stopping:
@@ -200,8 +205,6 @@ class Driver:
                 ended = [finish_stopping(query) for query in queries]
                 if all(ended):
                     return failed or self._failed(job)
-            elif not active:
-                return failed or self._failed(job)
             else:
                 self._report_busy()
 
@@ -220,7 +223,7 @@ class Driver:
         """Start a query again whose sink had its first batch already, once that batch is finished."""
         from holdfast.engine.watch import was_skipped  # noqa: PLC0415 - needs Spark
 
-        if query.committed or query.mended or not was_skipped(text):
+        if query.committed or query.mended or self._orders.stop.is_set() or not was_skipped(text):
             return False
         if not query.sink.finish_batch(query.checkpoint):
             return False
