@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 from command import Holdfast
 
-pytestmark = pytest.mark.spark
+from holdfast.engine.jars import has_build
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not has_build("delta"), reason="no Delta build works with this Spark"),
+]
 
 JOB = """
 import holdfast as hf

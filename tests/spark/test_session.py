@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.config import DEFAULTS
+from holdfast.engine.jars import has_build
 from holdfast.engine.session import configure
 from holdfast.errors import Unsupported
 
@@ -54,6 +55,7 @@ def test_what_the_user_set_in_his_files_is_not_set_again(
     assert "spark.sql.shuffle.partitions" not in found
 
 
+@pytest.mark.skipif(not has_build("delta"), reason="no Delta build works with this Spark")
 def test_jars_are_added_behind_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delta = "io.delta:delta-spark_4.2_2.13:4.4.0"
     own = configure(fresh().config("spark.jars.packages", "a:b:1"), extras=["delta"], home=tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.engine.given import given_settings, spark_home
-from holdfast.engine.jars import EXTRAS
+from holdfast.engine.jars import EXTRAS, has_build
 from holdfast.engine.java import VECTOR_MODULE, find_java
 from holdfast.engine.session import LOCAL, defaults_for
 from holdfast.engine.versions import installed, minor, spark_version
@@ -131,14 +131,13 @@ def _optional(extra: str, package: str, use: str) -> Check:
 
 
 def _jars(extra: str) -> Check:
-    version = installed("pyspark")
     builds = EXTRAS[extra]
-    build = builds.get(minor(version)) if version else None
-    if build is None:
+    version = installed("pyspark")
+    if version is None or not has_build(extra):
         known = ", ".join(f"{major}.{less}" for major, less in builds)
         hint = f"builds are known for Spark {known}"
         return Check(f"jar {extra}", False, "no build for this Spark", hint, needed=False)
-    found = f"{build['spark.jars.packages']}, fetched when extras=['{extra}'] asks for it"
+    found = f"{builds[minor(version)]['spark.jars.packages']}, fetched when extras=['{extra}'] asks for it"
     return Check(f"jar {extra}", True, found, needed=False)
 
 

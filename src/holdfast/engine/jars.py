@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.engine.versions import minor
+from holdfast.engine.versions import installed, minor
 from holdfast.errors import Invalid, Unsupported
 
 # Every setting here is a list that a user may have begun; ours are added behind his.
@@ -54,6 +54,12 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
         for key, value in builds[minor(spark)].items():
             settings[key] = joined(settings.get(key, ""), value) if key in APPENDED else value
     return settings
+
+
+def has_build(extra: str) -> bool:
+    """Whether a build of an extra works with the installed Spark."""
+    version = installed("pyspark")
+    return version is not None and minor(version) in EXTRAS[extra]
 
 
 def joined(first: str, more: str) -> str:
