@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import Holdfast, command_in
+from command import QUICK_JVM, Holdfast, command_in
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.driver.memory": "1g",
             FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
         },
     )
     started.sparkContext.setLogLevel("ERROR")

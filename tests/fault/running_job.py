@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from command import PROGRAM
+from command import PROGRAM, QUICK_JVM
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -25,7 +25,7 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
 }
 
 # Long enough for a machine that does other things too; nothing waits for it to pass.

@@ -13,12 +13,15 @@ PROGRAM = str(Path(sys.executable).parent / "holdfast")
 Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-# What a person would write down for jobs as short as these: a JVM that compiles little and starts quickly.
-DEFAULTS = """\
+# A JVM that compiles little and starts quickly, for jobs as short as these.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# What a person would write down for them.
+DEFAULTS = f"""\
 spark.ui.enabled false
 spark.ui.showConsoleProgress false
 spark.driver.memory 512m
-spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.driver.extraJavaOptions {QUICK_JVM}
 """
 
 

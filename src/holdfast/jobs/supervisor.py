@@ -269,7 +269,8 @@ class Supervisor:
                 expected=f"{self._definition.name} in {self._definition.checkpoint}",
                 hint="stop the job before changing either",
             )
-        self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
+        else:
+            self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         now = self._clock()
         attempt.number = self._registry.start_attempt(
             definition.name, attempt.process.pid, now, recovers=attempt.recovers
