@@ -6,6 +6,7 @@ neither Spark nor Java.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,18 @@ if TYPE_CHECKING:
     )
     from holdfast.jobs.definition import Job, job
     from holdfast.stream.dedupe import dedupe
+    from holdfast.stream.explain_keyed import explain
     from holdfast.stream.joins import join_within
+    from holdfast.stream.keyed import keyed
     from holdfast.stream.ledger import Ledger, ledger
     from holdfast.stream.promises import Promise
     from holdfast.stream.sinks import Sink, adopt, sink
+    from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, value
+    from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
+    from holdfast.stream.states import map_state as map  # noqa: A004 - as above
     from holdfast.stream.windows import windowed
+    from holdfast.worker.bases import Keyed, KeyedTable
+    from holdfast.worker.states import Aggregate, Ttl
 
 __version__ = "0.1.0"
 
@@ -79,14 +87,32 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.dedupe": ("dedupe",),
+    "holdfast.stream.explain_keyed": ("explain",),
     "holdfast.stream.joins": ("join_within",),
+    "holdfast.stream.keyed": ("keyed",),
+    "holdfast.stream.states": (
+        "add",
+        "aggregating",
+        "greatest",
+        "least",
+        "list_state",
+        "map_state",
+        "reducing",
+        "ttl",
+        "value",
+    ),
     "holdfast.stream.windows": ("windowed",),
+    "holdfast.worker.bases": ("Keyed", "KeyedTable"),
+    "holdfast.worker.states": ("Aggregate", "Ttl"),
     "holdfast.stream.promises": ("Promise",),
     "holdfast.stream.sinks": ("Sink", "adopt", "sink"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+# Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
+_CALLED = {"list_state": "list", "map_state": "map"}
+_NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Aggregate",
     "Checkpoint",
     "Conflict",
     "Corrupt",
@@ -95,45 +121,59 @@ __all__ = [
     "Internal",
     "Invalid",
     "Job",
+    "Keyed",
+    "KeyedTable",
     "Ledger",
     "Memory",
     "NotFound",
     "Promise",
     "RocksDB",
     "Sink",
+    "Ttl",
     "Unavailable",
     "Unsupported",
+    "add",
     "adopt",
+    "aggregating",
     "available_now",
     "configure",
     "days",
     "dedupe",
     "every",
+    "explain",
     "exponential",
     "failure_rate",
     "fixed_delay",
+    "greatest",
     "hours",
     "job",
     "join_within",
+    "keyed",
+    "least",
     "ledger",
+    "list",
+    "map",
     "minutes",
     "no_restart",
+    "reducing",
     "seconds",
     "session",
     "sink",
+    "ttl",
+    "value",
     "windowed",
 ]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in."""
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name not in _NAMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
+    home, own = _NAMES[name]
+    value: object = getattr(importlib.import_module(home), own)
     globals()[name] = value
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> builtins.list[str]:
     return __all__

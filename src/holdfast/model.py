@@ -79,6 +79,7 @@ class BatchProgress:
         duration_ms: The whole trigger.
         watermark: The watermark the batch ran under, as Spark prints it, if there is one.
         operators: Its stateful operators, in plan order.
+        late_events: Late events that keyed operators took out, which Spark does not count.
     """
 
     query: str
@@ -88,6 +89,7 @@ class BatchProgress:
     duration_ms: int
     watermark: str | None
     operators: tuple[OperatorProgress, ...]
+    late_events: int = 0
 
     @property
     def state_rows(self) -> int:
@@ -96,8 +98,8 @@ class BatchProgress:
 
     @property
     def late_rows(self) -> int:
-        """Rows that this batch dropped as late, as Spark counts them."""
-        return sum(operator.late_rows for operator in self.operators)
+        """Rows that this batch dropped as late, as Spark counts them, and late events of keyed operators."""
+        return self.late_events + sum(operator.late_rows for operator in self.operators)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -34,8 +34,8 @@ from holdfast.model import JobState
 
 JOB = Path(__file__).parent / "coffee_shop" / "job.py"
 
-# Each stream is read by two of the four queries.
-READERS = 2
+# Each stream is read by three of the five queries.
+READERS = 3
 
 # The kill comes when half of all rows are in committed batches.
 HALF = 0.5

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.model import BatchProgress, OperatorProgress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# What the metric of a keyed operator is called, before the operator's name.
+KEYED_METRIC = "holdfast."
 
 Heard = Callable[[str, Mapping[str, Any]], None]
 
@@ -55,7 +58,21 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         duration_ms=int(durations.get("triggerExecution") or 0),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
         operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
+        late_events=late_events(progress),
     )
+
+
+def late_events(progress: Mapping[str, Any]) -> int:
+    """How many events the keyed operators of one batch took out as late."""
+    metrics = progress.get("observedMetrics") or {}
+    found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
+    return sum(int(_plain(metric).get("late") or 0) for metric in found)
+
+
+def _plain(metric: Any) -> Mapping[str, Any]:
+    """A metric as a mapping: it is a Row in a progress of Spark's, and plain in its JSON."""
+    plain: Mapping[str, Any] = metric.asDict() if hasattr(metric, "asDict") else metric
+    return plain
 
 
 def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
@@ -102,6 +119,14 @@ def written_format(writer: DataStreamWriter) -> str | None:
         return str(writer._jwrite.source())
     except (AttributeError, Py4JError):
         return None
+
+
+def frame_of(writer: DataStreamWriter) -> DataFrame | None:
+    """The frame that a writer was made of, which Spark offers no public way to ask for."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - needs Spark
+
+    found = getattr(writer, "_df", None)
+    return found if isinstance(found, DataFrame) else None
 
 
 def java_pid(spark: SparkSession) -> int:

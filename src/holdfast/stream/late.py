@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.engine.watch import late_events
+
 DROPPED: Final = "numRowsDroppedByWatermark"
 
 
@@ -17,6 +19,7 @@ def late_rows(progress: Mapping[str, Any]) -> int:
 
     A join and a deduplication count rows. A windowed aggregation is combined before it meets its
     state, so it counts late *groups* of a batch: at least one if there was a late row, and at most as
-    many as there were.
+    many as there were. A keyed operator counts events, and tells it in a metric of its own.
     """
-    return sum(int(operator.get(DROPPED, 0)) for operator in progress.get("stateOperators") or ())
+    dropped = sum(int(operator.get(DROPPED, 0)) for operator in progress.get("stateOperators") or ())
+    return dropped + late_events(progress)

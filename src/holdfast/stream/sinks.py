@@ -17,10 +17,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.engine.boundary import ask_to_stop, finish_stopping
-from holdfast.engine.watch import failure_text, written_format
+from holdfast.engine.watch import failure_text, frame_of, written_format
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
+from holdfast.stream.operators import check_operators
 from holdfast.stream.promises import (
     BATCH,
     BY_FORMAT,
@@ -104,9 +105,13 @@ class Sink:
         Raises:
             Unsupported: The format is not in the session.
             Unavailable: The ledger cannot be reached.
-            Invalid: An existing table does not fit the query.
+            Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
+                be read by it.
         """
         writer = self._prepared(checkpoint)
+        frame = self.frame if self.frame is not None else frame_of(writer)
+        if frame is not None:
+            check_operators(frame, checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
         if query_name is not None:

@@ -144,6 +144,52 @@ def test_unpaid_lists_both_sides_that_never_met(tmp_path: Path) -> None:
     ]
 
 
+def test_a_regular_who_sits_without_an_order_is_told_with_the_week_before(tmp_path: Path) -> None:
+    days = [
+        arrival("first", "2026-03-01T09:00:00Z"),
+        arrival("second", "2026-03-02T09:00:00Z"),
+        arrival("second", "2026-03-02T09:00:00Z"),
+        arrival("third", "2026-03-03T09:00:00Z"),
+        arrival("fourth", "2026-03-03T16:00:00Z"),
+        arrival("waited", "2026-03-08T10:00:00Z", seat=9),
+        arrival("served", "2026-03-08T12:00:00Z"),
+        arrival("no regular", "2026-03-08T12:00:00Z", "bob"),
+        *(arrival(f"cyd's {n}", f"2026-03-0{n}T09:04:00Z", "cyd") for n in (1, 2, 3)),
+        arrival("two days left", "2026-03-09T00:01:00Z", "cyd"),
+        arrival("too near the end", "2026-03-09T00:02:00Z"),
+        arrival("end", "2026-03-09T00:16:59Z", "bob"),
+    ]
+    drinks = [
+        {**order(f"o{n}", f"2026-03-0{day}T09:01:00Z"), "drink": drink}
+        for n, (day, drink) in enumerate([(1, "tea"), (2, "mocha"), (3, "tea"), (3, "mocha"), (8, "latte")])
+    ]
+    at_the_end = order("end", "2026-03-09T00:16:59Z", "bob")
+    payments = [
+        payment("p1", "o0", "2026-03-01T00:00:00Z", amount=100),
+        payment("p1", "o0", "2026-03-01T00:00:00Z", amount=100),
+        payment("p2", "o1", "2026-03-07T23:59:59Z", amount=20),
+        payment("p3", "o4", "2026-03-08T00:00:00Z", amount=3),
+        payment("end", "none", "2026-03-09T00:16:59Z", "bob"),
+    ]
+    served = order("in time", "2026-03-08T12:05:00Z")
+    write(tmp_path, arrivals=[days], orders=[[*drinks, served, at_the_end]], payments=[payments])
+    assert answer(tmp_path, "regulars") == [
+        ("waited", "ann", 9, "2026-03-08T10:00:00Z", 3, 4, 120, "mocha"),
+    ]
+
+
+@pytest.mark.parametrize(("end", "told"), [("2026-03-04T09:14:59Z", 0), ("2026-03-04T09:15:00Z", 1)])
+def test_a_wait_is_told_when_the_watermark_has_reached_its_end(tmp_path: Path, end: str, told: int) -> None:
+    days = [arrival(f"a{n}", f"2026-03-0{n}T09:00:00Z") for n in (1, 2, 3, 4)]
+    write(
+        tmp_path,
+        arrivals=[[*days, arrival("end", end, "bob")]],
+        orders=[[order("served", f"2026-03-0{n}T09:01:00Z") for n in (1, 2, 3)] + [order("end", end, "bob")]],
+        payments=[[payment("end", "none", end, "bob")]],
+    )
+    assert len(answer(tmp_path, "regulars")) == told
+
+
 def test_a_row_far_behind_is_late_and_one_within_ten_minutes_is_not(tmp_path: Path) -> None:
     hours = [[arrival(f"a{n}", f"2026-03-05T{9 + n:02d}:00:00Z")] for n in range(7)]
     hours[6] += [
@@ -186,6 +232,7 @@ def test_the_model_finds_every_late_row_that_was_made(tmp_path: Path, seed: int)
         "spend_week": day.late["payments"],
         "served_in_five": day.late["arrivals"] + day.late["orders"],
         "unpaid": day.late["orders"] + day.late["payments"],
+        "regulars": sum(day.late.values()),
     }
 
 

@@ -17,3 +17,12 @@ def test_a_query_without_state_drops_nothing() -> None:
 
 def test_an_operator_that_does_not_count_adds_nothing() -> None:
     assert late_rows({"stateOperators": [{"numRowsTotal": 5}]}) == 0
+
+
+def test_keyed_operators_count_their_late_events_in_a_metric() -> None:
+    metrics = {
+        "holdfast.visits": {"late": 2, "events": 9},
+        "holdfast.empty": {"late": None},
+        "mine": {"late": 5},
+    }
+    assert late_rows({"stateOperators": [{"numRowsDroppedByWatermark": 1}], "observedMetrics": metrics}) == 3

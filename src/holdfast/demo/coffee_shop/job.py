@@ -1,4 +1,4 @@
-"""The coffee shop's job: four questions, four queries, one driver.
+"""The coffee shop's job: five questions, five queries, one driver.
 
 Run it with `holdfast run job.py --set day=DIRECTORY --set out=DIRECTORY`, or see it run, be killed and
 checked with `holdfast demo coffee-shop`.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
 
 import holdfast as hf
+from holdfast.demo.coffee_shop.regulars import OUTPUT, Regulars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ LATE = "10 minutes"
     restart=hf.exponential(max="10s"),
 )
 def coffee_shop(spark: SparkSession, day: str = "day", out: str = "tables") -> list[hf.Sink]:
-    """Read the day's streams and keep four tables up to date."""
+    """Read the day's streams and keep five tables up to date."""
     arrivals = read(spark, f"{day}/arrivals", ARRIVALS)
     orders = read(spark, f"{day}/orders", ORDERS)
     payments = read(spark, f"{day}/payments", PAYMENTS)
@@ -40,6 +41,7 @@ def coffee_shop(spark: SparkSession, day: str = "day", out: str = "tables") -> l
         hf.sink(spend_week(payments), name="spend_week").parquet(f"{out}/spend_week"),
         hf.sink(served_in_five(arrivals, orders), name="served_in_five").parquet(f"{out}/served_in_five"),
         hf.sink(unpaid(orders, payments), name="unpaid").parquet(f"{out}/unpaid"),
+        hf.sink(regulars(arrivals, orders, payments), name="regulars").parquet(f"{out}/regulars"),
     ]
 
 
@@ -96,3 +98,11 @@ def unpaid(orders: DataFrame, payments: DataFrame) -> DataFrame:
         F.coalesce("order_amount", "payment_amount").alias("cents"),
         F.coalesce("order_ts", "payment_ts").alias("at"),
     )
+
+
+def regulars(arrivals: DataFrame, orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Which regulars sat for five minutes without an order?"""
+    streams = hf.keyed(arrivals.withWatermark("ts", LATE), by="customer", name="arrivals")
+    streams = streams.connect(orders.withWatermark("ts", LATE), by="customer", name="orders")
+    streams = streams.connect(payments.withWatermark("ts", LATE), by="customer", name="payments")
+    return streams.process(Regulars(), output=OUTPUT, name="regulars")

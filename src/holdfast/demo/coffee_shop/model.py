@@ -10,7 +10,8 @@ files and applies the rules that the documentation gives:
   a row counts as on time only if no cut can drop it, and as late only if every cut does (of at most two
   files of a stream a batch). A row between the two has no right answer, and the model says so.
 - **Held rows.** A week is told when the watermark has passed its end. An order or payment that met
-  nobody is told when the watermark says that nobody can come any more.
+  nobody is told when the watermark says that nobody can come any more, and so is a customer who has sat
+  for five minutes without an order.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ Row: TypeAlias = tuple[Value, ...]
 _DELAY: Final = timedelta(minutes=10)
 _SEATED_TO_ORDER: Final = timedelta(minutes=5)
 _ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
+# A regular came on so many of so many days before.
+_REGULAR_DAYS: Final = 3
+_REGULAR_OF: Final = 7
 # What a batch sees as its watermark for late rows comes from the batch before the last one. With two
 # files in each batch the nearest file that surely counts is this many files back.
 _SURE: Final = 5
@@ -111,12 +115,12 @@ def read_day(directory: Path) -> dict[str, Stream]:
 
 
 def answers(day: Mapping[str, Stream]) -> tuple[Answer, ...]:
-    """The four answers that the job must give once it has read everything.
+    """The five answers that the job must give once it has read everything.
 
     Raises:
         Invalid: A row is neither surely late nor surely on time.
     """
-    return (_visits(day), _spend_week(day), _served_in_five(day), _unpaid(day))
+    return (_visits(day), _spend_week(day), _served_in_five(day), _unpaid(day), _regulars(day))
 
 
 def late_counts(day: Mapping[str, Stream]) -> dict[str, int]:
@@ -126,6 +130,7 @@ def late_counts(day: Mapping[str, Stream]) -> dict[str, int]:
         "spend_week": ("payments",),
         "served_in_five": ("arrivals", "orders"),
         "unpaid": ("orders", "payments"),
+        "regulars": ("arrivals", "orders", "payments"),
     }
     counts = {}
     for question, names in sources.items():
@@ -296,6 +301,55 @@ def _unpaid(day: Mapping[str, Stream]) -> Answer:
         ("what", "order_id", "payment_id", "customer", "cents", "at"),
         tuple(rows),
     )
+
+
+def _regulars(day: Mapping[str, Stream]) -> Answer:
+    arrivals, orders, payments = _on_time(day, "arrivals", "orders", "payments")
+    arrivals, payments = _once(arrivals, "arrival_id"), _once(payments, "payment_id")
+    watermark = _final_watermark(day, "arrivals", "orders", "payments")
+    came, ordered, paid = _by_customer(arrivals), _by_customer(orders), _by_customer(payments)
+    rows: list[Row] = []
+    for seated in arrivals:
+        customer = seated.fields["customer"]
+        served = any(timedelta(0) <= order.at - seated.at <= _SEATED_TO_ORDER for order in ordered[customer])
+        if served or seated.at + _SEATED_TO_ORDER > watermark:
+            continue
+        visits, drinks, bills = (_week_before(seated, all_[customer]) for all_ in (came, ordered, paid))
+        days = len({visit.at.date() for visit in visits})
+        if days < _REGULAR_DAYS:
+            continue
+        taken = Counter(order.fields["drink"] for order in drinks)
+        rows.append(
+            (
+                seated.fields["arrival_id"],
+                customer,
+                seated.fields["seat"],
+                _plain(seated.at),
+                days,
+                len(visits),
+                sum(bill.fields["amount"] for bill in bills),
+                next((drink for drink in sorted(taken) if taken[drink] == max(taken.values())), None),
+            )
+        )
+    return Answer(
+        "regulars",
+        "Which regulars sat for five minutes without an order?",
+        ("arrival_id", "customer", "seat", "seated_at", "days", "visits", "cents", "usual"),
+        tuple(rows),
+    )
+
+
+def _by_customer(events: Iterable[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        found[event.fields["customer"]].append(event)
+    return found
+
+
+def _week_before(event: Event, others: Iterable[Event]) -> list[Event]:
+    """The events of the seven days before the day of this one."""
+    midnight = _midnight(event.at.date())
+    return [each for each in others if midnight - timedelta(days=_REGULAR_OF) <= each.at < midnight]
 
 
 def _unmatched(what: str, event: Event, payment_id: str | None) -> Row:

@@ -1,0 +1,79 @@
+"""Small files of Holdfast's own in a checkpoint, wherever it is, through Spark's file systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = "_holdfast"
+
+
+def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
+    """A file's text, or None if there is none.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
+    try:
+        files = _files(spark, path)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+    except Exception as error:
+        raise Unavailable(
+            "a checkpoint cannot be read", where=str(path.toString()), found=_said(error)
+        ) from error
+
+
+def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
+    """Write a file beside the old one and put it in its place; call it only while no query runs.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
+    beside = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/.{name}.new")
+    try:
+        files = _files(spark, path)
+        stream = files.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            path.toUri() if path.toUri().getScheme() else files.getUri(), spark._jsc.hadoopConfiguration()
+        ).rename(beside, path, _overwrite(spark))
+    except Exception as error:
+        raise Unavailable(
+            "a checkpoint cannot be written", where=str(path.toString()), found=_said(error)
+        ) from error
+
+
+def _files(spark: SparkSession, path: Any) -> Any:
+    jsc: Any = spark._jsc
+    return path.getFileSystem(jsc.hadoopConfiguration())
+
+
+def _overwrite(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    rename = jvm.org.apache.hadoop.fs.Options.Rename
+    options = gateway.new_array(rename, 1)
+    options[0] = rename.OVERWRITE
+    return options
+
+
+def _said(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

@@ -1,0 +1,5 @@
+"""What tests of your own need: a processor with a manual clock and no JVM."""
+
+from holdfast.testing.harness import Harness
+
+__all__ = ["Harness"]

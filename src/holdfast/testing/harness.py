@@ -1,0 +1,306 @@
+"""Run a processor without Spark: the same rules, a manual clock, state that can be looked at."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.testing.reading import read_state, read_timers
+from holdfast.worker.bases import Keyed, KeyedTable
+from holdfast.worker.build import Options, assemble
+from holdfast.worker.columns import table_of
+from holdfast.worker.interface import Moment
+from holdfast.worker.keys import Keys
+from holdfast.worker.lane import HASH, SIDE_COLUMNS, Packer, Stream
+from holdfast.worker.operator import Parts
+from holdfast.worker.partition import Partition, group_of
+from holdfast.worker.passes import Packet, Pass
+from holdfast.worker.processor import Definition, definition_of
+from holdfast.worker.runs import empty_run
+from holdfast.worker.store import MemoryStore
+from holdfast.worker.timers import Timer, ms_of
+from holdfast.worker.types import schema_of
+
+Events = str | Mapping[str, Any]
+
+
+class Harness:
+    """A processor with its state in memory, run batch by batch as Spark would.
+
+    Each call of `send` is a batch. The clock and the watermark stand still until you move them; moving
+    one is a batch too, in which timers that are due fire. A batch that raises changes nothing.
+
+    The classic mistake is to expect the watermark to follow the events. Set it, as Spark would set it at
+    the start of the next batch.
+
+    Args:
+        processor: An instance of your class.
+        by: The key columns.
+        events: The columns of the events, "customer string, amount double"; for connected streams the
+            columns of each by its name, in their order.
+        output: The columns that the processor puts out.
+        time: The column with the event time, or one for each stream by name; leave it out where no
+            stream has a watermark.
+        now: The processing time to start with, as a time (UTC) or epoch milliseconds.
+        late: As in `process`: "drop" or "keep".
+        on_error: As in `process`: "fail" or "dead-letter".
+        drop: As in `process`: former states that may be thrown away.
+        key_groups: As in `keyed`; the answers do not depend on it.
+        name: The operator's name, as errors give it.
+
+    Attributes:
+        late_events: The late events so far, as dictionaries.
+        failed_events: The events that were set aside, as dictionaries.
+    """
+
+    def __init__(
+        self,
+        processor: Keyed | KeyedTable,
+        *,
+        by: str | Sequence[str],
+        events: Events,
+        output: Any,
+        time: str | Mapping[str, str] | None = None,
+        now: dt.datetime | int = 0,
+        late: str = "drop",
+        on_error: str = "fail",
+        drop: Iterable[str] = (),
+        key_groups: int = 8,
+        name: str = "harness",
+    ) -> None:
+        self.late_events: list[dict[str, Any]] = []
+        self.failed_events: list[dict[str, Any]] = []
+        self._by = (by,) if isinstance(by, str) else tuple(by)
+        self._schemas = {"event": events} if not isinstance(events, Mapping) else dict(events)
+        self._times = time if isinstance(time, Mapping) else dict.fromkeys(self._schemas, time)
+        self._output = schema_of(output)
+        self._options = Options(
+            name,
+            key_groups,
+            event_time=any(self._times.values()),
+            late=late,
+            on_error=on_error,
+            side_outputs=True,
+            drop=tuple(drop),
+        )
+        self._store = MemoryStore()
+        self._tokens = count(1)
+        self._batch_id = 0
+        self._now_ms = ms_of(now)
+        self._watermark_ms: int | None = None
+        self._use(processor)
+
+    # Batches
+
+    def send(self, *rows: Mapping[str, Any], stream: str | None = None) -> list[dict[str, Any]]:
+        """Run a batch of events, each a dictionary, and return what the processor put out."""
+        name = next(iter(self._schemas)) if stream is None else stream
+        return self.send_all({name: rows})
+
+    def send_all(self, batch: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+        """Run a batch with events of several streams."""
+        packets: list[Packet] = []
+        for name, rows in batch.items():
+            at = self._number(name)
+            if rows:
+                packets += self._packed(at, rows)
+        return self._run(packets)
+
+    def at(self, now: dt.datetime | int) -> list[dict[str, Any]]:
+        """Move the processing time and run a batch without events."""
+        self.set_clocks(now=now)
+        return self._run([])
+
+    def watermark(self, at: dt.datetime | int) -> list[dict[str, Any]]:
+        """Move the watermark and run a batch without events."""
+        self.set_clocks(watermark=at)
+        return self._run([])
+
+    def set_clocks(
+        self, *, now: dt.datetime | int | None = None, watermark: dt.datetime | int | None = None
+    ) -> None:
+        """Move the clocks for the next batch and run none.
+
+        Raises:
+            Invalid: A clock would go back, or no stream has a watermark.
+        """
+        if watermark is not None and not self._options.event_time:
+            raise Invalid("no stream has a watermark", hint="name the column with the event time: time=…")
+        if now is not None:
+            self._now_ms = _forward(ms_of(now), self._now_ms, "the processing time")
+        if watermark is not None:
+            self._watermark_ms = _forward(ms_of(watermark), self._watermark_ms, "the watermark")
+
+    # Looking
+
+    def state(self, *key: Any) -> dict[str, Any]:
+        """What a read of each state of a key would give now; nothing is changed or renewed by it."""
+        return read_state(self._definition.states, self._keys(key), 0, self._moment())
+
+    def timers(self, *key: Any) -> tuple[Timer, ...]:
+        """The timers of a key, in the order of their times."""
+        return read_timers(self._keys(key), 0)
+
+    def keys(self) -> list[tuple[Any, ...]]:
+        """All keys that have a row in the store, expired values included, in no certain order."""
+        partition = self._open(range(self._options.key_groups))
+        run = partition.rows()
+        columns = [run.column(f"key:{at}").to_pylist() for at in range(len(self._by))]
+        return list(zip(*columns, strict=True))
+
+    # Restarts
+
+    def restart(
+        self,
+        processor: Keyed | KeyedTable | None = None,
+        *,
+        drop: Iterable[str] = (),
+        key_groups: int | None = None,
+    ) -> None:
+        """Start again from what is stored, with the same processor or a new version of it.
+
+        Raises:
+            Invalid: The new version cannot read what is stored, with the difference; the old one stays.
+        """
+        before = dict(self.__dict__)
+        try:
+            if key_groups is not None and key_groups != self._options.key_groups:
+                changed = {each: getattr(self._options, each) for each in self._options.__slots__}
+                self._options = Options(**{**changed, "key_groups": key_groups})
+            self._use(self._processor if processor is None else processor, drop=tuple(drop))
+            self._open(range(self._options.key_groups))
+        except HoldfastError:
+            self.__dict__.update(before)
+            raise
+
+    def cleaned(self) -> Harness:
+        """A harness over a copy of the state from which everything expired is gone, as in a savepoint."""
+        copy = object.__new__(Harness)
+        copy.__dict__.update(self.__dict__)
+        copy._store = self._store.snapshot()
+        copy.late_events, copy.failed_events = list(self.late_events), list(self.failed_events)
+        groups = range(self._options.key_groups)
+        partition = copy._open(groups)
+        partition.fold(groups, self._moment())
+        return copy
+
+    # Inside
+
+    def _use(self, processor: Keyed | KeyedTable, drop: tuple[str, ...] = ()) -> None:
+        self._processor = processor
+        self._definition: Definition = definition_of(processor, list(self._schemas))
+        if drop:
+            changed = {each: getattr(self._options, each) for each in self._options.__slots__}
+            self._options = Options(**{**changed, "drop": drop})
+        streams = [
+            Stream(name, schema_of(schema), self._by, self._times.get(name))
+            for name, schema in self._schemas.items()
+        ]
+        self._lane, self._parts = assemble(
+            processor, self._definition, streams, self._output, self._options, self._now_ms
+        )
+
+    def _run(self, packets: Sequence[Packet]) -> list[dict[str, Any]]:
+        store = self._store.snapshot()
+        moment = self._moment()
+        waking = store.waking(moment.watermark_ms, moment.now_ms)
+        running = Pass(self._lane, self._partition(store), self._parts.runner())
+        rows: list[dict[str, Any]] = []
+        for answer in running.run(packets, waking, moment):
+            if answer.payload:
+                batch = pa.ipc.read_record_batch(pa.py_buffer(answer.payload), self._lane.output)
+                rows += batch.to_pylist()
+        self._store = store
+        self._batch_id += 1
+        return [row for row in map(self._sorted_out, rows) if row is not None]
+
+    def _sorted_out(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        side, _, event, error = (row.pop(name) for name in SIDE_COLUMNS)
+        if side is None:
+            return row
+        found = json.loads(event)
+        if side == "late":
+            self.late_events.append(found)
+        else:
+            self.failed_events.append({**found, "error": error})
+        return None
+
+    def _packed(self, at: int, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:
+        stream = self._lane.streams[at]
+        table = table_of([dict(row) for row in rows], stream.schema)
+        keys = zip(*(table.column(name).to_pylist() for name in stream.keys), strict=True)
+        hashes = np.array([_hash(key) for key in keys], np.uint64).view(np.int64)
+        batches = table.append_column(HASH, pa.array(hashes)).combine_chunks().to_batches()
+        packed = Packer(stream.schema, self._options.key_groups, at).packets(batches, 0, 0)
+        return [Packet(**row) for row in self._named(packed)]
+
+    @staticmethod
+    def _named(packed: pa.RecordBatch) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = packed.rename_columns(["group", *packed.schema.names[1:]]).to_pylist()
+        return rows
+
+    def _keys(self, key: Sequence[Any]) -> Keys:
+        if len(key) != len(self._by):
+            raise Invalid(
+                "a key has as many values as there are key columns",
+                found=repr(key),
+                expected=", ".join(self._by),
+            )
+        schema = pa.schema([self._lane.streams[0].schema.field(name) for name in self._by])
+        table = table_of([tuple(key)], schema)
+        h = np.array([_hash(tuple(column[0].as_py() for column in table.columns))], np.uint64)
+        partition = self._open(group_of(h, self._options.key_groups).tolist())
+        keys = partition.touch([(h, table)], empty_run(self._lane.layout.form.tables[""]))
+        if keys.missing[0]:
+            raise NotFound("the key has no state", found=", ".join(map(repr, key)))
+        return keys
+
+    def _open(self, groups: Iterable[int]) -> Partition:
+        partition = self._partition(self._store)
+        partition.open(list(groups), self._moment())
+        return partition
+
+    def _partition(self, store: MemoryStore) -> Partition:
+        parts: Parts = self._parts
+        return Partition(
+            self._lane.layout,
+            store,
+            token=lambda: next(self._tokens).to_bytes(8, "big"),
+            evolution=parts.evolution(),
+            clean=parts.clean,
+        )
+
+    def _moment(self) -> Moment:
+        return Moment(self._now_ms, self._watermark_ms, self._batch_id)
+
+    def _number(self, stream: str) -> int:
+        if stream not in self._schemas:
+            raise NotFound("there is no such stream", found=stream, expected=", ".join(self._schemas))
+        return list(self._schemas).index(stream)
+
+
+def _hash(key: tuple[Any, ...]) -> int:
+    """A hash of a key; any would do, since keys are compared wherever a hash is shared."""
+    plain = tuple(_plain(value) for value in key)
+    return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=8).digest(), "big")
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return "nan" if math.isnan(value) else value + 0.0
+
+
+def _forward(moved: int, before: int | None, what: str) -> int:
+    if before is not None and moved < before:
+        raise Invalid(f"{what} does not go back", found=str(moved), expected=f"{before} or later")
+    return moved

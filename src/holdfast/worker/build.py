@@ -1,0 +1,120 @@
+"""Put an operator together from a processor and what it runs over: for Spark and for tests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.bases import Keyed, KeyedTable
+from holdfast.worker.cleaning import Cleaner
+from holdfast.worker.form import form_of
+from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
+from holdfast.worker.operator import Parts
+from holdfast.worker.partition import Layout
+from holdfast.worker.processor import Definition
+from holdfast.worker.rows import RowRunner
+from holdfast.worker.tables import TableRunner, check_name
+from holdfast.worker.upgrade import Upgrade
+
+EVENT, PROCESSING = "event", "processing"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user chooses for an operator beside its processor.
+
+    Attributes:
+        name: The operator's name.
+        key_groups: How many groups its keys are put into.
+        event_time: Whether any stream has a watermark.
+        late: "drop" or "keep".
+        on_error: "fail" or "dead-letter".
+        side_outputs: Whether late and failed events are put out.
+        drop: Former states that may be thrown away.
+        memory_bytes: What a worker may use for one pass, about.
+    """
+
+    name: str
+    key_groups: int
+    event_time: bool
+    late: str = "drop"
+    on_error: str = "fail"
+    side_outputs: bool = False
+    drop: tuple[str, ...] = ()
+    memory_bytes: int = 256 << 20
+
+
+def assemble(
+    processor: Keyed | KeyedTable,
+    definition: Definition,
+    streams: Sequence[Stream],
+    output: pa.Schema,
+    options: Options,
+    started_ms: int,
+) -> tuple[Lane, Parts]:
+    """What the workers of an operator must know, and what they run.
+
+    Args:
+        processor: The user's.
+        definition: What its class says.
+        streams: Its inputs; the first names the key.
+        output: The columns that the processor puts out.
+        options: What the user chose.
+        started_ms: When this run began, from which values get their age that never had one.
+
+    Raises:
+        Invalid: The parts do not fit together.
+    """
+    _check_clocks(definition, event_time=options.event_time)
+    if definition.kind == "table":
+        for state in definition.states:
+            check_name(definition.name, state)
+    names = streams[0].keys
+    keys = pa.schema([streams[0].schema.field(key) for key in names])
+    form = form_of(definition.states, keys, timers=definition.has_timers)
+    has_ttl = any(state.ttl for state in definition.states)
+    layout = Layout(options.name, options.key_groups, form, names, has_ttl, options.memory_bytes)
+    sides = [pa.field(each, pa.string()) for each in SIDE_COLUMNS] if options.side_outputs else []
+    taken = {each.name for each in sides} & set(output.names)
+    if taken:
+        raise Invalid(
+            "a column of the output has the name of a side column",
+            where=f"operator {options.name}",
+            found=", ".join(sorted(taken)),
+        )
+    lane = Lane(
+        layout,
+        tuple(streams),
+        pa.schema([*output, *sides]),
+        keep_late=options.late == "keep",
+        side_outputs=options.side_outputs,
+        memory_bytes=options.memory_bytes,
+    )
+    runner = partial(
+        TableRunner if definition.kind == "table" else RowRunner,
+        definition,
+        processor,
+        operator=options.name,
+        output=output,
+        key_names=names,
+        stream_names=tuple(each.name for each in streams),
+        time_columns=tuple(each.time for each in streams),
+        default_clock=EVENT if options.event_time else PROCESSING,
+        on_error=options.on_error,
+    )
+    upgrade = partial(Upgrade, definition.states, form, options.name, options.drop, started_ms)
+    return lane, Parts(runner, upgrade, Cleaner(definition.states))
+
+
+def _check_clocks(definition: Definition, *, event_time: bool) -> None:
+    for state in definition.states:
+        if state.ttl is not None and state.ttl.clock == EVENT and not event_time:
+            raise Invalid(
+                "a TTL in event time needs a watermark",
+                where=f"{definition.name}.{state.name}",
+                hint="call .withWatermark(column, delay) on the stream before hf.keyed",
+            )

@@ -1,0 +1,195 @@
+"""How events travel to their state in tables: packed by key group, unpacked beside the state, and back.
+
+`Lane` is all that the workers of one operator must know. It is pickled with the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.partition import Layout, group_of
+from holdfast.worker.runs import numbers
+
+if TYPE_CHECKING:
+    pass
+
+HASH = "__holdfast_h"
+PACKED = "key_group int, stream int, part int, seq int, payload binary"
+WAKE = -1  # the stream number of a packet that only wakes its group
+_PACKET = ("key_group", "stream", "part", "seq", "payload")
+SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
+# What a packed row of the output carries beside its payload; each is summed over a batch.
+COUNTS = ("events", "late", "failed", "keys", "loaded_groups", "folded_groups", "change_bytes", "base_bytes")
+
+# Packing waits for so many bytes or the end of the input, so that a group gets few packets.
+_PACK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One input of an operator.
+
+    Attributes:
+        name: The user's name of it.
+        schema: Its columns, without the hash.
+        keys: Its key columns, in the order of the operator's.
+        time: The column with the event time, where the stream has a watermark.
+    """
+
+    name: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What the workers of one operator know.
+
+    Attributes:
+        layout: What fixes its state.
+        streams: Its inputs, as connected.
+        output: The columns of its result, with those of the side output where asked for.
+        keep_late: Whether late events are handed to the processor all the same.
+        side_outputs: Whether late and failed events are put out in columns of their own.
+        memory_bytes: What a worker may use for one pass, about.
+    """
+
+    layout: Layout
+    streams: tuple[Stream, ...]
+    output: pa.Schema
+    keep_late: bool = False
+    side_outputs: bool = False
+    memory_bytes: int = 256 << 20
+
+
+class Packer:
+    """Packs one stream's events by key group, in the tasks before the shuffle."""
+
+    def __init__(self, schema: pa.Schema, key_groups: int, stream: int) -> None:
+        self._schema = schema.append(pa.field(HASH, pa.int64()))
+        self._key_groups = key_groups
+        self._stream = stream
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into packets."""
+        from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        waiting: list[pa.RecordBatch] = []
+        size = seq = 0
+        for batch in batches:
+            if batch.num_rows:
+                waiting.append(batch)
+                size += batch.nbytes
+            if size >= _PACK_BYTES:
+                yield self.packets(waiting, part, seq)
+                waiting, size, seq = [], 0, seq + 1
+        if waiting:
+            yield self.packets(waiting, part, seq)
+
+    def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> pa.RecordBatch:
+        """One packet for each key group in these batches."""
+        batch = conform(pa.concat_batches(batches), self._schema)
+        groups = group_of(numbers(batch.column(batch.num_columns - 1)).view(np.uint64), self._key_groups)
+        order = np.argsort(groups.astype(np.uint16), kind="stable")
+        ordered = groups[order]
+        batch = batch.take(pa.array(order))
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        stops = np.append(starts[1:], len(ordered))
+        payloads = [
+            batch.slice(start, stop - start).serialize().to_pybytes()
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        count = len(starts)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(ordered[starts].astype(np.int32)),
+                pa.array(np.full(count, self._stream, np.int32)),
+                pa.array(np.full(count, part, np.int32)),
+                pa.array(np.full(count, seq, np.int32)),
+                pa.array(payloads, pa.binary()),
+            ],
+            names=list(_PACKET),
+        )
+
+
+class Combiner:
+    """Lets a processor combine events of a task before they travel."""
+
+    def __init__(self, processor: Any, schema: pa.Schema) -> None:
+        self._processor = processor
+        self._schema = schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into fewer rows."""
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= _PACK_BYTES:
+                yield from self._combined(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield from self._combined(waiting)
+
+    def _combined(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = self._processor.combine(pa.Table.from_batches(batches))
+        if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(self._schema.names):
+            raise Invalid(
+                "combine gave other columns than it declares",
+                where=type(self._processor).__name__,
+                found=", ".join(getattr(table, "column_names", [type(table).__name__])),
+                expected=", ".join(self._schema.names),
+            )
+        for batch in table.select(self._schema.names).combine_chunks().to_batches():
+            yield conform(batch, self._schema)
+
+
+class Waker:
+    """Turns ticks into packets that wake every key group, however many ticks there were."""
+
+    def __init__(self, key_groups: int) -> None:
+        self._key_groups = key_groups
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One packet for each key group if there was a tick."""
+        if not sum(batch.num_rows for batch in batches):
+            return
+        none = np.full(self._key_groups, WAKE, np.int32)
+        groups = np.arange(self._key_groups, dtype=np.int32)
+        arrays = [pa.array(each) for each in (groups, none, none, none)]
+        payloads = pa.nulls(self._key_groups, pa.binary())
+        yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(_PACKET))
+
+
+class Unpacker:
+    """Unpacks the operator's answers into rows."""
+
+    def __init__(self, output: pa.Schema) -> None:
+        self._output = output
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn packed answers into batches of the output."""
+        for batch in batches:
+            for payload in batch.column(0):
+                buffer = payload.as_buffer()
+                if buffer is not None and buffer.size:
+                    yield pa.ipc.read_record_batch(buffer, self._output)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a batch in exactly this schema's types."""
+    arrays = [
+        column if column.type == each.type else column.cast(each.type)
+        for column, each in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

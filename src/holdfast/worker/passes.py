@@ -1,0 +1,179 @@
+"""One pass over some key groups: find their keys, run the processor, keep what changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
+from holdfast.worker.lane import COUNTS, HASH, SIDE_COLUMNS, Lane, Stream
+from holdfast.worker.runs import Run, numbers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.interface import Outcome
+    from holdfast.worker.partition import Partition
+    from holdfast.worker.runs import Hashes
+
+# The elements of lists and maps that one run of the processor may read have this share of the memory;
+# where the keys have more, their groups are run one after the other.
+_ELEMENTS_SHARE = 4
+
+
+@dataclass(slots=True)
+class Packet:
+    """One packed row as it reached the state; a wake-up has no payload."""
+
+    group: int
+    stream: int
+    part: int
+    seq: int
+    payload: bytes | None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a pass gives back: a payload of rows and the counts of `COUNTS`."""
+
+    payload: bytes
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Pass:
+    """Runs the collected packets of some key groups through a processor, over a partition's state."""
+
+    def __init__(self, lane: Lane, partition: Partition, runner: Runner) -> None:
+        self._lane = lane
+        self._partition = partition
+        self._runner = runner
+        self._side_columns = len(SIDE_COLUMNS) if lane.side_outputs else 0
+
+    def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[Answer]:
+        """Process all packets and the groups that are to be woken; state is written at the end."""
+        partition = self._partition
+        partition.open(sorted({packet.group for packet in packets} | set(waking)), moment)
+        in_time: list[pa.Table] = []
+        late: list[pa.Table] = []
+        for at, stream in enumerate(self._lane.streams):
+            events = self._events(stream, [packet for packet in packets if packet.stream == at])
+            kept, missed = self._split(stream, events, moment)
+            in_time.append(kept)
+            late.append(missed)
+        counts = {"events": sum(each.num_rows for each in (*in_time, *late)), "failed": 0}
+        counts["late"] = sum(each.num_rows for each in late)
+        due = partition.due(moment)
+        if len(due) or any(each.num_rows for each in in_time):
+            for part, woken in self._parts(in_time, due):
+                outcome = self._process(part, woken, moment)
+                counts["failed"] += len(outcome.failed)
+                yield from (Answer(payload) for payload in self._payloads(outcome))
+                if self._lane.side_outputs and outcome.failed:
+                    yield Answer(self._failed(outcome.failed))
+        if self._lane.side_outputs:
+            for stream, missed in zip(self._lane.streams, late, strict=True):
+                if missed.num_rows:
+                    yield Answer(self._late(stream, missed))
+        partition.write(moment)
+        done = partition.tally
+        counts |= {name: getattr(done, name) for name in COUNTS if hasattr(done, name)}
+        partition.tally = type(done)()
+        yield Answer(b"", counts)
+
+    def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
+        names = list(self._lane.layout.key_names)
+        found = [
+            (_hashes(each), each.select(stream.keys).rename_columns(names))
+            for stream, each in zip(self._lane.streams, streams, strict=True)
+        ]
+        keys = self._partition.touch(found, due)
+        arrivals = [
+            Arrivals(each.drop_columns(HASH), position)
+            for each, position in zip(streams, keys.positions, strict=True)
+        ]
+        outcome = self._runner.run(arrivals, keys, moment)
+        self._partition.keep(keys, outcome)
+        return outcome
+
+    def _parts(self, streams: Sequence[pa.Table], due: Run) -> Iterator[tuple[Sequence[pa.Table], Run]]:
+        """The events and due rows whole, or by groups where their elements are too many for the memory."""
+        if not self._partition.has_elements:
+            yield streams, due
+            return
+        hashes = [_hashes(each) for each in streams]
+        limit = self._lane.memory_bytes // _ELEMENTS_SHARE
+        parts = self._partition.shares(np.unique(np.concatenate([*hashes, due.h])), limit)
+        if len(parts) == 1:
+            yield streams, due
+            return
+        for groups in parts:
+            inside = [self._partition.is_in(h, groups) for h in hashes]
+            some = [table.filter(pa.array(mask)) for table, mask in zip(streams, inside, strict=True)]
+            yield some, due.take(self._partition.is_in(due.h, groups))
+
+    def _events(self, stream: Stream, packets: Sequence[Packet]) -> pa.Table:
+        schema = stream.schema.append(pa.field(HASH, pa.int64()))
+        ordered = sorted(packets, key=lambda each: (each.group, each.part, each.seq))
+        batches = [
+            pa.ipc.read_record_batch(pa.py_buffer(each.payload), schema)
+            for each in ordered
+            if each.payload is not None
+        ]
+        return pa.Table.from_batches(batches, schema).combine_chunks()
+
+    def _split(self, stream: Stream, events: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:
+        """The events that are in time, and those that the watermark has passed."""
+        none = events.slice(0, 0)
+        if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
+            return events, none
+        late = late_events(events.column(stream.time), moment.watermark_ms)
+        if not late.any():
+            return events, none
+        return events.filter(pa.array(~late)), events.filter(pa.array(late))
+
+    def _payloads(self, outcome: Outcome) -> Iterator[bytes]:
+        rows = outcome.output
+        for name in SIDE_COLUMNS[: self._side_columns]:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+        limit = max(1, (self._lane.memory_bytes // 32) // max(1, rows.nbytes // max(1, rows.num_rows)))
+        for batch in rows.combine_chunks().to_batches(max_chunksize=limit):
+            yield batch.serialize().to_pybytes()
+
+    def _failed(self, failed: Sequence[Failed]) -> bytes:
+        return self._side([("failed", each.stream, as_text(each.event), each.error) for each in failed])
+
+    def _late(self, stream: Stream, events: pa.Table) -> bytes:
+        rows = events.drop_columns(HASH).to_pylist()
+        return self._side([("late", stream.name, as_text(row), None) for row in rows])
+
+    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> bytes:
+        schema = self._lane.output
+        columns = list(zip(*rows, strict=True))
+        own = len(schema) - self._side_columns
+        arrays = [pa.nulls(len(rows), each.type) for each in list(schema)[:own]]
+        arrays += [pa.array(column, pa.string()) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()  # type: ignore[no-any-return]
+
+
+def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
+    """Which event times the watermark has reached or passed; a null time is never late."""
+    whole = times.combine_chunks() if times.num_chunks != 1 else times.chunk(0)
+    micros = numbers(whole.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(np.iinfo(np.int64).max))
+    late: NDArray[np.bool_] = micros <= watermark_ms * 1000
+    return late
+
+
+def as_text(row: dict[str, Any]) -> str:
+    """A row as JSON; what JSON has no word for is written as text."""
+    return json.dumps(row, default=str, ensure_ascii=False)
+
+
+def _hashes(table: pa.Table) -> Hashes:
+    column = table.column(table.num_columns - 1)
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return numbers(whole).view(np.uint64)

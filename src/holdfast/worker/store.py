@@ -1,0 +1,168 @@
+"""Where a partition's state rests: one record a key group, in the state store that holds the truth."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from holdfast.errors import Corrupt
+
+# The variables that a store keeps for a group, all of bytes.
+META, FORMS, BASE, LOG = "meta", "forms", "base", "log"
+
+_META = struct.Struct("<4sI8s8sQQIqq")
+_MAGIC = b"HFK1"
+NEVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What is known of a group without reading its rows.
+
+    Attributes:
+        key_groups: How many groups the operator has; fixed at its first start.
+        token: Names this version of the group's rows, as no other version is named.
+        form: The fingerprint of the form it was last written in.
+        base_bytes: The size of the base.
+        log_bytes: The size of the changes since.
+        log_count: How many they are.
+        wake_event: The earliest timer in event time, or NEVER.
+        wake_processing: The earliest timer in processing time, or NEVER.
+    """
+
+    key_groups: int
+    token: bytes
+    form: bytes
+    base_bytes: int = 0
+    log_bytes: int = 0
+    log_count: int = 0
+    wake_event: int = NEVER
+    wake_processing: int = NEVER
+
+    def encode(self) -> bytes:
+        """As bytes, of one length."""
+        return _META.pack(
+            _MAGIC,
+            self.key_groups,
+            self.token,
+            self.form,
+            self.base_bytes,
+            self.log_bytes,
+            self.log_count,
+            self.wake_event,
+            self.wake_processing,
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Meta:
+        """Read back what `encode` wrote.
+
+        Raises:
+            Corrupt: The bytes are something else.
+        """
+        try:
+            magic, *fields = _META.unpack(data)
+        except struct.error as error:
+            raise Corrupt("a key group's record cannot be read", found=str(error)) from error
+        if magic != _MAGIC:
+            raise Corrupt("a key group's record is of a kind that is not known", found=repr(magic))
+        return cls(*fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All of a group's rows as blobs: the base, and the changes since in their order."""
+
+    forms: bytes | None
+    base: Sequence[bytes]
+    log: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a batch writes for one group.
+
+    Attributes:
+        group: The key group.
+        meta: Its new record.
+        before: Its former record, or None.
+        append: A change to append to the log.
+        base: A new base in place of the former and of the log.
+        forms: The known forms, where they changed.
+    """
+
+    group: int
+    meta: Meta
+    before: Meta | None
+    append: bytes | None = None
+    base: Sequence[bytes] | None = None
+    forms: bytes | None = None
+
+
+class Store(Protocol):
+    """The state store of one partition, during one task.
+
+    Nothing that is written counts before the task is committed, by whoever runs it; a task that fails
+    leaves what was there. Reads within a task see the state at its start.
+    """
+
+    def metas(self, groups: Sequence[int]) -> list[Meta | None]:
+        """The records of groups, None for one without state."""
+        ...
+
+    def load(self, group: int) -> Stored:
+        """All blobs of a group."""
+        ...
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """Write groups, and move the timer that wakes each where its record says so."""
+        ...
+
+
+class MemoryStore:
+    """A store in memory: for tests, and for running a processor without Spark."""
+
+    def __init__(self) -> None:
+        self._metas: dict[int, bytes] = {}
+        self._stored: dict[int, Stored] = {}
+
+    def metas(self, groups: Sequence[int]) -> list[Meta | None]:
+        """The records of groups, None for one without state."""
+        found = [self._metas.get(group) for group in groups]
+        return [None if each is None else Meta.decode(each) for each in found]
+
+    def load(self, group: int) -> Stored:
+        """All blobs of a group."""
+        return self._stored.get(group, Stored(None, (), ()))
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """Write groups."""
+        for write in writes:
+            stored = self.load(write.group)
+            if write.forms is not None:
+                stored = replace(stored, forms=write.forms)
+            if write.base is not None:
+                stored = replace(stored, base=tuple(write.base), log=())
+            if write.append is not None:
+                stored = replace(stored, log=(*stored.log, write.append))
+            self._metas[write.group] = write.meta.encode()
+            self._stored[write.group] = stored
+
+    def waking(self, watermark_ms: int | None, now_ms: int) -> list[int]:
+        """The groups with a timer that is due."""
+        due = []
+        for group, data in sorted(self._metas.items()):
+            meta = Meta.decode(data)
+            by_event = watermark_ms is not None and meta.wake_event <= watermark_ms
+            if by_event or meta.wake_processing <= now_ms:
+                due.append(group)
+        return due
+
+    def snapshot(self) -> MemoryStore:
+        """A copy that later writes do not touch."""
+        copy = MemoryStore()
+        copy._metas = dict(self._metas)
+        copy._stored = dict(self._stored)
+        return copy

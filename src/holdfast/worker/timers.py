@@ -1,0 +1,285 @@
+r"""Timers: what a processor sees of one, how a key's timers are stored, and which of them are due.
+
+A key's timers are a dict from "e" or "p" (the clock) and the name to the time. They are stored as one
+text: `e1700000000000` is a timer without a name, `p1700000000000 nudge` one with; several are joined by
+`|`, in the order of the dict's sorted keys. In a name `\\`, space and `|` are escaped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import Invalid
+from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+EVENT = "event"
+PROCESSING = "processing"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+# The times that a datetime can name: the years 1 to 9999.
+FIRST_MS = -62_135_596_800_000
+LAST_MS = 253_402_300_799_999
+# A key that fires more timers than this in one batch sets each anew for a time that has passed.
+MOST_FIRINGS = 1_000_000
+
+_LETTERS = {EVENT: "e", PROCESSING: "p"}
+_CLOCKS = {"e": EVENT, "p": PROCESSING}
+_BEFORE_ALL = -(2**63)
+
+
+class Timer(NamedTuple):
+    """A timer that has fired or is set.
+
+    Attributes:
+        name: The user's name of it, "" where none was given.
+        at: When it is due, in UTC.
+        at_ms: The same in epoch milliseconds.
+        clock: "event" or "processing".
+    """
+
+    name: str
+    at: dt.datetime
+    at_ms: int
+    clock: str
+
+
+def letter_of(clock: str) -> str:
+    """Give the letter of a clock.
+
+    Raises:
+        Invalid: There is no such clock.
+    """
+    try:
+        return _LETTERS[clock]
+    except (KeyError, TypeError):
+        raise Invalid(
+            "there is no such clock", found=repr(clock), expected='"event" or "processing"'
+        ) from None
+
+
+def moment_of(at_ms: int) -> dt.datetime:
+    """Give the time of epoch milliseconds, in UTC."""
+    return EPOCH + dt.timedelta(milliseconds=at_ms)
+
+
+def ms_of(at: Any) -> int:
+    """Read when a timer is due: a datetime, which is in UTC where it names no zone, or epoch milliseconds.
+
+    What is finer than a millisecond is cut off.
+
+    Raises:
+        Invalid: It is neither, or outside the years 1 to 9999.
+    """
+    if isinstance(at, dt.datetime):
+        since = (at if at.tzinfo is not None else at.replace(tzinfo=dt.timezone.utc)) - EPOCH
+        return since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
+    try:
+        number = None if isinstance(at, bool) else operator.index(at)
+    except TypeError:
+        number = None
+    if number is None or not FIRST_MS <= number <= LAST_MS:
+        raise Invalid(
+            "a timer cannot be set for this",
+            found=f"{at!r}, which is {type(at).__name__}",
+            expected="a datetime, or epoch milliseconds in the years 1 to 9999",
+        )
+    return number
+
+
+def timer_of(key: str, at_ms: int) -> Timer:
+    """Give a timer from its entry in a key's dict."""
+    return Timer(key[1:], moment_of(at_ms), at_ms, _CLOCKS[key[0]])
+
+
+def encode(timers: Mapping[str, int]) -> str | None:
+    """Write a key's timers as text; None where there are none."""
+    if len(timers) == 1:
+        ((key, at),) = timers.items()
+        return f"{key[0]}{at} {_escaped(key[1:])}" if len(key) > 1 else f"{key}{at}"
+    if not timers:
+        return None
+    return "|".join(
+        f"{key[0]}{timers[key]} {_escaped(key[1:])}" if len(key) > 1 else f"{key}{timers[key]}"
+        for key in sorted(timers)
+    )
+
+
+def decode(text: str | None) -> dict[str, int]:
+    """Read what `encode` wrote."""
+    if text is None:
+        return {}
+    if text.isalnum():  # a single timer without a name
+        return {text[0]: int(text[1:])}
+    found = {}
+    for entry in text.split("|"):
+        head, _, name = entry.partition(" ")
+        found[head[0] + (_plain(name) if "\\" in name else name)] = int(head[1:])
+    return found
+
+
+def earliest(timers: Mapping[str, int]) -> tuple[int | None, int | None]:
+    """Give when the first timer of each clock is due: event time, processing time."""
+    if len(timers) == 1:
+        ((key, at),) = timers.items()
+        return (at, None) if key[0] == "e" else (None, at)
+    event: int | None = None
+    processing: int | None = None
+    for key, at in timers.items():
+        if key[0] == "e":
+            if event is None or at < event:
+                event = at
+        elif processing is None or at < processing:
+            processing = at
+    return event, processing
+
+
+def _escaped(name: str) -> str:
+    if "\\" in name or " " in name or "|" in name:
+        return name.replace("\\", "\\\\").replace(" ", "\\s").replace("|", "\\p")
+    return name
+
+
+def _plain(name: str) -> str:
+    parts = name.split("\\\\")
+    return "\\".join(part.replace("\\s", " ").replace("\\p", "|") for part in parts)
+
+
+class TimerCells:
+    """The timers of the keys of one pass: read when a key asks for them, written where they changed.
+
+    Attributes:
+        event_limit: The latest event time that is due.
+        processing_limit: The latest processing time that is due.
+        changed: The timers of keys that were looked at, by position; they are the truth for these keys.
+    """
+
+    __slots__ = ("_due", "_ones", "_only", "_texts", "_touched", "changed", "event_limit", "processing_limit")
+
+    def __init__(self, touched: Touched, moment: Moment) -> None:
+        self.event_limit = _BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
+        self.processing_limit = moment.now_ms
+        self.changed: dict[int, dict[str, int]] = {}
+        self._touched = touched
+        self._texts: list[str | None] | None = None
+        self._only: dict[str, list[bool]] = {}
+        self._ones: dict[str, tuple[list[int], list[int]]] = {}
+        self._due = {name: whole(touched.stored(name)) for name in (DUE_EVENT, DUE_PROCESSING)}
+
+    def due(self) -> NDArray[np.bool_] | None:
+        """Which keys have a stored timer that is due, or None where no key has."""
+        due: NDArray[np.bool_] | None = None
+        for name, limit in ((DUE_EVENT, self.event_limit), (DUE_PROCESSING, self.processing_limit)):
+            column = self._due[name]
+            if column.null_count == len(column):
+                continue
+            hit = pc.fill_null(pc.less_equal(column, pa.scalar(limit, pa.int64())), False)
+            hits = hit.to_numpy(zero_copy_only=False)
+            due = hits if due is None else due | hits
+        return due if due is not None and due.any() else None
+
+    def of(self, position: int) -> dict[str, int]:
+        """Give the timers of a key, to be read and changed."""
+        timers = self.changed.get(position)
+        if timers is None:
+            if self._texts is None:
+                self._texts = self.stored().to_numpy(zero_copy_only=False).tolist()
+            timers = self.changed[position] = decode(self._texts[position])
+        return timers
+
+    def has_only(self, key: str) -> list[bool]:
+        """Say of each key of the pass whether it had no timer, or only this one."""
+        found = self._only.get(key)
+        if found is None:
+            found = self._only[key] = only(self.stored(), key).tolist()
+        return found
+
+    def keep_one(self, key: str, position: int, at_ms: int) -> None:
+        """Note the only timer of a key of the pass."""
+        ones = self._ones.get(key)
+        if ones is None:
+            ones = self._ones[key] = ([], [])
+        ones[0].append(position)
+        ones[1].append(at_ms)
+
+    def stored(self) -> pa.Array:
+        """The texts of all keys as they were before the pass."""
+        return whole(self._touched.stored(TIMERS))
+
+    def stored_due(self, clock: str) -> pa.Array:
+        """When the first timer of a clock was due before the pass."""
+        return self._due[DUE_EVENT if clock == EVENT else DUE_PROCESSING]
+
+    def limit(self, clock: str) -> int:
+        """The latest time of a clock that is due."""
+        return self.event_limit if clock == EVENT else self.processing_limit
+
+    def columns(self) -> dict[str, pa.Array]:
+        """The columns of the row table, or none where no key's timers were looked at."""
+        if not self.changed and not self._ones:
+            return {}
+        firsts = [earliest(timers) for timers in self.changed.values()]
+        at = [np.fromiter(self.changed, np.int64, len(self.changed))]
+        texts = [pa.array([encode(timers) for timers in self.changed.values()], pa.string())]
+        event = [pa.array([first[0] for first in firsts], pa.int64())]
+        processing = [pa.array([first[1] for first in firsts], pa.int64())]
+        for key, (positions, times) in self._ones.items():
+            due, none = pa.array(times, pa.int64()), pa.nulls(len(times), pa.int64())
+            at.append(np.array(positions, np.int64))
+            texts.append(encode_all(key, due))
+            event.append(due if key[0] == "e" else none)
+            processing.append(none if key[0] == "e" else due)
+        places = np.concatenate(at)
+        return {
+            TIMERS: placed(self.stored(), places, pa.concat_arrays(texts)),
+            DUE_EVENT: placed(self._due[DUE_EVENT], places, pa.concat_arrays(event)),
+            DUE_PROCESSING: placed(self._due[DUE_PROCESSING], places, pa.concat_arrays(processing)),
+        }
+
+
+def encode_all(key: str, times: pa.Array) -> pa.Array:
+    """Write many timers of one name, each the only one of its key; null where the time is null."""
+    texts = pc.binary_join_element_wise(key[0], times.cast(pa.string()), "")
+    return texts if len(key) == 1 else pc.binary_join_element_wise(texts, _escaped(key[1:]), " ")
+
+
+def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:
+    """Say which keys have no timer but, perhaps, this one."""
+    if texts.null_count == len(texts):
+        return np.ones(len(texts), np.bool_)
+    name = f" {re.escape(_escaped(key[1:]))}" if len(key) > 1 else ""
+    same = pc.fill_null(pc.match_substring_regex(texts, f"^{key[0]}-?[0-9]+{name}$"), True)
+    found: NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
+    return found
+
+
+def due_in_order(timers: Mapping[str, int], event_limit: int, processing_limit: int) -> list[tuple[int, str]]:
+    """Give the due timers of a key in firing order: by time, then event before processing, then name."""
+    return sorted(
+        (at, key) for key, at in timers.items() if at <= (event_limit if key[0] == "e" else processing_limit)
+    )
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Give a column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def placed(column: pa.Array, at: NDArray[np.int64], values: pa.Array) -> pa.Array:
+    """Give a column with some cells replaced."""
+    if len(at) == len(column) and (at == np.arange(len(at))).all():
+        return values
+    order = np.arange(len(column))
+    order[at] = len(column) + np.arange(len(at))
+    return pa.concat_arrays([column, values.cast(column.type)]).take(pa.array(order))

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import Invalid
+from holdfast.worker.fingerprint import fingerprint
+from holdfast.worker.types import parse_schema, parse_type, schema_text, type_text
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=6)
+DECIMALS = st.integers(1, 38).flatmap(
+    lambda precision: st.builds(pa.decimal128, st.just(precision), st.integers(0, precision))
+)
+LEAVES = (
+    st.sampled_from(
+        [
+            pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(),
+            pa.string(), pa.binary(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us"),
+        ]
+    )
+    | DECIMALS
+)  # fmt: skip
+
+
+def fields_of(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[list[pa.Field]]:
+    field = st.tuples(NAMES, types, st.booleans()).map(lambda parts: pa.field(parts[0], parts[1], parts[2]))
+    return st.lists(field, min_size=1, max_size=4, unique_by=lambda each: each.name)
+
+
+TYPES = st.recursive(
+    LEAVES,
+    lambda inner: inner.map(pa.list_) | st.builds(pa.map_, inner, inner) | fields_of(inner).map(pa.struct),
+    max_leaves=8,
+)
+
+
+@settings(derandomize=True)
+@given(TYPES)
+def test_a_type_survives_being_written(arrow: pa.DataType) -> None:
+    assert parse_type(type_text(arrow)) == arrow
+    assert parse_type(arrow) == arrow
+
+
+@settings(derandomize=True)
+@given(fields_of(TYPES).map(pa.schema))
+def test_a_schema_survives_being_written(schema: pa.Schema) -> None:
+    read = parse_schema(schema_text(schema))
+    assert read == schema
+    assert fingerprint(read) == fingerprint(schema)
+
+
+@settings(derandomize=True)
+@given(
+    st.text(max_size=30) | st.from_regex(r"[a-z<>(),: `'0-9]{0,30}", fullmatch=True),
+    st.sampled_from([parse_type, parse_schema]),
+)
+def test_any_text_is_read_or_refused(text: str, read: Callable[[str], object]) -> None:
+    with suppress(Invalid):
+        read(text)

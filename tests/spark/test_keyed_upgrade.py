@@ -1,0 +1,60 @@
+"""A query whose code cannot read its checkpoint's keyed state is refused before its first batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from keyed_runs import read_stream, write_batch
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def processor(**states: Any) -> hf.Keyed:
+    def on_event(self: Any, event: Any, state: Any, ctx: Any) -> dict[str, Any]:
+        state.visits += 1
+        return {"who": event.who, "visits": state.visits}
+
+    made: hf.Keyed = type("Visits", (hf.Keyed,), {**states, "on_event": on_event})()
+    return made
+
+
+def start(spark: SparkSession, folder: Path, visits: hf.Keyed, key_groups: int = 4) -> None:
+    events = read_stream(spark, folder / "in", "who string")
+    out = hf.keyed(events, by="who", key_groups=key_groups).process(
+        visits, output="who string, visits long", name="visits"
+    )
+    query = (
+        hf.sink(out)
+        .parquet(folder / "out")
+        .start(checkpoint=(folder / "checkpoint").as_uri(), trigger=hf.available_now())
+    )
+    query.awaitTermination()
+
+
+def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_batch(tmp_path / "in", 0, [{"who": "ann", "ts": 0}])
+    start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
+    write_batch(tmp_path / "in", 1, [{"who": "ann", "ts": 0}])
+    before = sorted(path.name for path in (tmp_path / "checkpoint" / "offsets").iterdir())
+
+    with pytest.raises(hf.Invalid, match="visits") as narrowed:
+        start(spark, tmp_path, processor(visits=hf.value("short", default=0)))
+    assert (narrowed.value.found, narrowed.value.expected) == ("int", "short")
+    with pytest.raises(hf.Invalid, match="key groups"):
+        start(spark, tmp_path, processor(visits=hf.value("int", default=0)), key_groups=5)
+    with pytest.raises(hf.Invalid, match="does not declare"):
+        start(spark, tmp_path, processor(times=hf.value("int", default=0)))
+    assert sorted(path.name for path in (tmp_path / "checkpoint" / "offsets").iterdir()) == before
+
+    start(spark, tmp_path, processor(visits=hf.value("long", default=0)))
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("visits").collect()
+    assert [tuple(row) for row in found] == [("ann", 1), ("ann", 2)]

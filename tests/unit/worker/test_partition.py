@@ -1,0 +1,168 @@
+"""What a partition keeps through new forms of its state, lost copies, and timers that have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.worker import partition as partition_module
+from holdfast.worker.cleaning import Cleaner
+from holdfast.worker.copies import Copies
+from holdfast.worker.form import form_of
+from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
+from holdfast.worker.keys import Keys
+from holdfast.worker.partition import Layout, Partition
+from holdfast.worker.runs import empty_run
+from holdfast.worker.states import Kind, State
+from holdfast.worker.store import MemoryStore
+from holdfast.worker.upgrade import Upgrade
+
+KEYS = pa.schema([pa.field("who", pa.string())])
+MOMENT = Moment(0, None, None)
+OLD = (State(Kind.VALUE, pa.int32(), "total"),)
+NEW = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.VALUE, pa.string(), "name"))
+NAMES = ("a", "b")
+NOTHING = pa.table({})
+TOKENS = count(1)
+
+
+def task(
+    store: MemoryStore,
+    states: Sequence[State],
+    folder: Path | None = None,
+    *,
+    timers: bool = False,
+    moment: Moment = MOMENT,
+) -> Partition:
+    """A task over one group, opened."""
+    form = form_of(states, KEYS, timers=timers)
+    made = Partition(
+        Layout("op", 1, form, ("who",)),
+        store,
+        token=lambda: next(TOKENS).to_bytes(8, "big"),
+        evolution=Upgrade(states, form, "op", (), 0),
+        clean=Cleaner(states),
+        copies=None if folder is None else Copies(folder, form.fingerprint, str(next(TOKENS))),
+    )
+    made.open([0], moment)
+    return made
+
+
+def keys_of(made: Partition, names: Sequence[str] = NAMES) -> Keys:
+    h = np.array([ord(name) for name in names], np.uint64)
+    rows = made.rows().batch.schema
+    return made.touch([(h, pa.table({"who": list(names)}))], empty_run(rows))
+
+
+def put(made: Partition, names: Sequence[str], moment: Moment = MOMENT, **columns: Any) -> None:
+    """Write columns of keys, and end the task."""
+    changed = {name.replace("_", ":", 1): column for name, column in columns.items()}
+    made.keep(keys_of(made, names), Outcome(changed, {}, NOTHING))
+    made.write(moment)
+    made.close()
+
+
+def totals(made: Partition) -> list[int | None]:
+    found: list[int | None] = keys_of(made).stored("s:total").to_pylist()
+    return found
+
+
+def test_a_group_that_was_only_read_keeps_its_former_form_when_it_is_written(tmp_path: Path) -> None:
+    store = MemoryStore()
+    put(task(store, OLD), ["a", "b"], s_total=pa.array([1, 2], pa.int32()))
+    # A new version reads the group, changes nothing, and leaves a copy of it in today's form.
+    reading = task(store, NEW, tmp_path)
+    assert totals(reading) == [1, 2]
+    reading.write(MOMENT)
+    reading.close()
+    put(task(store, NEW, tmp_path), ["a"], s_total=pa.array([10], pa.int64()))
+    # Whoever has no copy finds blobs of both forms.
+    assert totals(task(store, NEW)) == [10, 2]
+
+
+def test_forms_of_three_versions_are_read_in_one_group(tmp_path: Path) -> None:
+    store = MemoryStore()
+    newest = (State(Kind.VALUE, pa.decimal128(38, 0), "sum", was="total"), NEW[1])
+    put(task(store, OLD), ["a", "b"], s_total=pa.array([1, 2], pa.int32()))
+    put(task(store, NEW, tmp_path), ["a"], s_total=pa.array([10], pa.int64()))
+    last = task(store, newest, tmp_path)
+    assert [int(each) for each in keys_of(last).stored("s:sum").to_pylist()] == [10, 2]
+    last.write(MOMENT)
+    last.close()
+    put(task(store, newest, tmp_path), ["b"], s_name=pa.array(["x"]))
+    cold = keys_of(task(store, newest))
+    assert [int(each) for each in cold.stored("s:sum").to_pylist()] == [10, 2]
+    assert cold.stored("s:name").to_pylist() == [None, "x"]
+    # A new base is in today's form alone.
+    folding = task(store, newest)
+    folding.fold([0], MOMENT)
+    assert len(store.load(0).base) == 1
+    assert [int(each) for each in keys_of(task(store, newest)).stored("s:sum").to_pylist()] == [10, 2]
+
+
+def set_timer(store: MemoryStore, name: str, at: int, moment: Moment) -> None:
+    made = task(store, OLD, timers=True, moment=moment)
+    outcome = {TIMERS: pa.array([f"e{at}"]), DUE_EVENT: pa.array([at], pa.int64())}
+    made.keep(keys_of(made, [name]), Outcome(outcome, {}, NOTHING))
+    made.write(moment)
+
+
+def test_a_timer_that_was_moved_wakes_its_group_at_its_new_time_and_once_in_vain_at_most() -> None:
+    store = MemoryStore()
+    set_timer(store, "a", 100, Moment(0, 0, 0))
+    set_timer(store, "a", 200, Moment(0, 10, 1))
+    moment = Moment(0, 150, 2)
+    for group in store.waking(150, 0):
+        made = task(store, OLD, timers=True, moment=moment)
+        assert group == 0
+        assert len(made.due(moment)) == 0
+        made.write(moment)
+    # Spark forgets a timer once it has fired, so the store must know of the next one by now.
+    (meta,) = store.metas([0])
+    assert meta is not None
+    assert (meta.wake_event, store.waking(199, 0), store.waking(200, 0)) == (200, [], [0])
+
+
+def test_a_group_that_wakes_in_vain_is_no_other_version_of_itself(tmp_path: Path) -> None:
+    store = MemoryStore()
+    set_timer(store, "a", 100, Moment(0, 0, 0))
+    set_timer(store, "a", 200, Moment(0, 10, 1))
+    for turn in range(2):
+        made = task(store, OLD, tmp_path, timers=True, moment=Moment(0, 150 + turn, 2))
+        made.write(Moment(0, 150 + turn, 2))
+        loaded = made.tally.loaded_groups
+        made.close()
+        assert loaded == (1 if turn == 0 else 0)
+
+
+def test_a_copy_of_a_task_that_was_not_committed_is_not_believed(tmp_path: Path) -> None:
+    store = MemoryStore()
+    put(task(store, OLD, tmp_path), ["a", "b"], s_total=pa.array([1, 2], pa.int32()))
+    put(task(store.snapshot(), OLD, tmp_path), ["a"], s_total=pa.array([-1], pa.int32()))
+    assert totals(task(store, OLD, tmp_path)) == [1, 2]
+
+
+def test_a_store_that_went_back_or_lost_the_group_is_believed(tmp_path: Path) -> None:
+    store = MemoryStore()
+    put(task(store, OLD, tmp_path), ["a"], s_total=pa.array([1], pa.int32()))
+    before = store.snapshot()
+    put(task(store, OLD, tmp_path), ["a"], s_total=pa.array([2], pa.int32()))
+    assert totals(task(before, OLD, tmp_path)) == [1, None]
+    assert totals(task(MemoryStore(), OLD, tmp_path)) == [None, None]
+
+
+def test_a_log_is_folded_and_holds_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(partition_module, "FOLD_CHANGES", 3)
+    store = MemoryStore()
+    logs = []
+    for step in range(8):
+        put(task(store, OLD, tmp_path), ["ab"[step % 2]], s_total=pa.array([step], pa.int32()))
+        logs.append(len(store.load(0).log))
+        assert totals(task(store, OLD)) == [step - step % 2, step - 1 + step % 2 if step else None]
+    assert logs == [1, 2, 3, 0, 1, 2, 3, 0]

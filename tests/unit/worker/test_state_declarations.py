@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import datetime as dt
+import math
+import operator
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.worker.declaration import check_state, check_ttl, states_of
+from holdfast.worker.states import Aggregate, Kind, State, Ttl, add, greatest, least, ufunc_of
+from holdfast.worker.types import parse_type
+from holdfast.worker.values import check_value
+
+NAN = math.nan
+
+
+class Average(Aggregate):
+    def create(self) -> dict[str, Any]:
+        return {"n": 0, "sum": 0.0}
+
+    def add(self, accumulator: dict[str, Any], value: float) -> dict[str, Any]:
+        return {"n": accumulator["n"] + 1, "sum": accumulator["sum"] + value}
+
+    def result(self, accumulator: dict[str, Any]) -> Any:
+        return accumulator["sum"] / accumulator["n"]
+
+
+class Shop:
+    visits = State(Kind.VALUE, pa.int64(), default=0)
+    drinks = State(Kind.MAP, pa.int64(), key_type=pa.string(), ttl=Ttl(1000))
+
+
+def test_a_state_takes_the_name_of_its_attribute_and_reads_as_itself() -> None:
+    assert Shop.visits.name == "visits"
+    assert Shop().drinks is Shop.drinks
+    assert [state.has_elements for state in (Shop.visits, Shop.drinks)] == [False, True]
+
+
+def test_states_survive_pickling_and_compare_by_what_they_say() -> None:
+    from pyspark import cloudpickle
+
+    for state in states_of(Shop):
+        for pickler in (pickle, cloudpickle):
+            assert pickle.loads(pickler.dumps(state)) == state
+    assert hash(Shop.drinks) == hash(pickle.loads(pickle.dumps(Shop.drinks)))
+    assert State(Kind.VALUE, pa.int64(), "a") != State(Kind.VALUE, pa.int32(), "a")
+
+
+def test_a_mutable_default_is_given_as_a_copy() -> None:
+    state = State(Kind.VALUE, parse_type("array<int>"), default=[1])
+    state.unset().append(2)
+    assert state.unset() == [1]
+
+
+def test_the_order_of_states_is_that_of_the_classes_from_the_base_on() -> None:
+    class Base:
+        first = State(Kind.VALUE, pa.int64())
+        second = State(Kind.VALUE, pa.int64())
+        third = State(Kind.VALUE, pa.int64())
+
+    class Derived(Base):
+        fourth = State(Kind.LIST, pa.string())
+        second = State(Kind.VALUE, pa.string())
+        third = None  # type: ignore[assignment]
+
+    assert [(state.name, state.type) for state in states_of(Derived)] == [
+        ("first", pa.int64()),
+        ("second", pa.string()),
+        ("fourth", pa.string()),
+    ]
+
+
+def test_one_declaration_under_two_names_is_two_states() -> None:
+    class Both:
+        a = b = State(Kind.VALUE, pa.int64())
+
+    assert [state.name for state in states_of(Both)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["_hidden", "holdfast", "holdfast_x", "on_event", "clear", "combined"])
+def test_reserved_names_are_refused(name: str) -> None:
+    with pytest.raises(Invalid, match="not free"):
+        states_of(type("P", (), {name: State(Kind.VALUE, pa.int64())}))
+
+
+def test_a_state_cannot_hide_a_method_or_be_hidden_by_one() -> None:
+    state = State(Kind.VALUE, pa.int64())
+    method = type("P", (), {"total": lambda _self: 1})
+    with pytest.raises(Invalid, match="have one name") as caught:
+        states_of(type("Q", (method,), {"total": state}))
+    assert caught.value.where == "Q.total"
+    with pytest.raises(Invalid, match="have one name"):
+        states_of(type("R", (type("P", (), {"total": state}),), {"total": lambda _self: 1}))
+
+
+def test_former_names_are_of_one_state_each() -> None:
+    def states(**was: str) -> Any:
+        return states_of(
+            type("P", (), {name: State(Kind.VALUE, pa.int64(), was=w) for name, w in was.items()})
+        )
+
+    assert [state.was for state in states(a="x", b="y")] == ["x", "y"]
+    with pytest.raises(Invalid, match="in use"):
+        states(a="b", b="y")
+    with pytest.raises(Invalid, match="same former name"):
+        states(a="x", b="x")
+    with pytest.raises(Invalid, match="in use"):
+        states(a="a")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("long", 5), ("double", 1), ("double", 1.5), ("string", "x"), ("binary", b"x"), ("boolean", True),
+        ("decimal(5,2)", Decimal("1.25")), ("decimal(5,2)", 3), ("date", dt.date(2024, 1, 1)),
+        ("timestamp", dt.datetime(2024, 1, 1)), ("array<int>", [1, None]), ("map<string, int>", {"a": 1}),
+        ("timestamp", dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)),
+        ("struct<a: int, b: string>", (1, "x")),
+        ("struct<a: int, b: string>", {"a": 1}), ("long", None), ("long", np.int64(3)),
+    ],
+)  # fmt: skip
+def test_values_of_a_type_are_taken(text: str, value: Any) -> None:
+    assert check_value(value, parse_type(text), "here").type == parse_type(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "where"),
+    [
+        ("long", True, "here"), ("long", 1.0, "here"), ("long", "1", "here"), ("long", 2**63, "here"),
+        ("byte", 128, "here"), ("boolean", 1, "here"), ("double", "1", "here"), ("string", b"x", "here"),
+        ("string", 5, "here"), ("binary", "x", "here"), ("binary", {"a": 1}, "here"), ("date", 5, "here"),
+        ("double", 2**60 + 1, "here"), ("decimal(5,2)", 1.5, "here"),
+        ("decimal(5,2)", Decimal("1.234"), "here"),
+        ("decimal(5,2)", Decimal("NaN"), "here"), ("date", dt.datetime(2024, 1, 1), "here"),
+        ("timestamp", 5, "here"), ("timestamp", dt.date(2024, 1, 1), "here"), ("array<int>", {1}, "here"),
+        ("timestamp_ntz", dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc), "here"),
+        ("array<int>", [1, "x"], "here[1]"), ("map<string, int>", {1: 1}, "here: a key"),
+        ("map<string, int>", {"a": "x"}, "here['a']"), ("map<string, int>", {None: 1}, "here: a key"),
+        ("struct<a: int>", {"b": 1}, "here"), ("struct<a: int>", (1, 2), "here"),
+        ("struct<a: struct<b: long>>", {"a": {"b": "x"}}, "here.a.b"),
+        ("struct<a: int NOT NULL, b: int>", {"b": 1}, "here.a"),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_refused_with_their_place(text: str, value: Any, where: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        check_value(value, parse_type(text), "here")
+    assert caught.value.where == where
+
+
+@pytest.mark.parametrize(
+    ("state", "fact"),
+    [
+        (State(Kind.LIST, pa.int64(), default=[1]), "only a value has a default"),
+        (State(Kind.MAP, pa.int64()), "has a type of keys"),
+        (State(Kind.VALUE, pa.int64(), key_type=pa.string()), "has a type of keys"),
+        (State(Kind.MAP, pa.int64(), key_type=parse_type("array<int>")), "simple type"),
+        (State(Kind.VALUE, pa.uint64()), "Spark has no type"),
+        (State(Kind.VALUE, pa.binary(), default=pickle.dumps({"a": 1})), "pickled object"),
+        (State(Kind.REDUCING, pa.int64()), "a function"),
+        (State(Kind.REDUCING, pa.int64(), function=abs), "a function"),  # type: ignore[arg-type]
+        (State(Kind.AGGREGATING, pa.int64(), aggregate=Average), "this is a class"),  # type: ignore[arg-type]
+        (State(Kind.AGGREGATING, pa.int64()), "needs an aggregate"),
+        (State(Kind.AGGREGATING, pa.int64(), aggregate=Aggregate()), "defines create and add"),
+        (State(Kind.AGGREGATING, pa.int64(), aggregate=Average()), "not of the declared type"),
+        (State(Kind.VALUE, pa.int64(), fields_were={"a": "b"}), "not declared"),
+        (State(Kind.VALUE, parse_type("struct<a: int>"), field_defaults={"a": "x"}), "declared type"),
+        (State(Kind.VALUE, pa.int64(), ttl=Ttl(0)), "lasts a while"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_itself_is_refused(state: State, fact: str) -> None:
+    with pytest.raises(Invalid, match=fact):
+        check_state(state, "P.x")
+
+
+def test_an_aggregate_that_fits_is_taken() -> None:
+    check_state(
+        State(Kind.AGGREGATING, parse_type("struct<n: long, sum: double>"), aggregate=Average()), "P.x"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"update": "read"}, {"visibility": "x"}, {"clock": "x"}, {"on_disable": "x"}]
+)
+def test_a_word_of_a_ttl_is_one_of_the_allowed(wrong: dict[str, str]) -> None:
+    with pytest.raises(Invalid, match="no such choice"):
+        check_ttl(Ttl(1, **wrong), "P.x")
+    for age in ("yesterday", -1, True):
+        with pytest.raises(Invalid, match="age_from"):
+            check_ttl(Ttl(1, age_from=age), "P.x")
+    check_ttl(Ttl(2**63 - 1, age_from=0), "P.x")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "smaller", "larger"),
+    [(1, 2, 1, 2), (2, 1, 1, 2), ("b", "a", "a", "b"), (1.0, NAN, 1.0, NAN), (NAN, 1.0, 1.0, NAN)],
+)
+def test_least_and_greatest_take_nan_for_the_largest(a: Any, b: Any, smaller: Any, larger: Any) -> None:
+    assert repr(least(a, b)) == repr(smaller)
+    assert repr(greatest(a, b)) == repr(larger)
+    if isinstance(a, float):
+        assert repr(float(np.fmin(a, b))) == repr(smaller)
+        assert repr(float(np.maximum(a, b))) == repr(larger)
+
+
+def test_known_functions_have_a_twin_for_arrays() -> None:
+    assert add(2, 3) == 5
+    assert [ufunc_of(each) for each in (add, operator.add, least, min, greatest, max)] == [
+        np.add, np.add, np.fmin, np.fmin, np.maximum, np.maximum,
+    ]  # fmt: skip
+    assert ufunc_of(lambda a, b: a + b) is None
+    assert ufunc_of(pickle.loads(pickle.dumps(add))) is np.add
+    assert ufunc_of(None) is None
