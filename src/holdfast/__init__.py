@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.states import map_state as map  # noqa: A004 - as above
     from holdfast.stream.windows import windowed
-    from holdfast.worker.bases import Keyed, KeyedTable
-    from holdfast.worker.states import Aggregate, Ttl
+    from holdfast.worker.declared.bases import Keyed, KeyedTable
+    from holdfast.worker.declared.states import Aggregate, Ttl
 
 __version__ = "0.1.0"
 
@@ -102,8 +102,8 @@ _HOMES = {
         "value",
     ),
     "holdfast.stream.windows": ("windowed",),
-    "holdfast.worker.bases": ("Keyed", "KeyedTable"),
-    "holdfast.worker.states": ("Aggregate", "Ttl"),
+    "holdfast.worker.declared.bases": ("Keyed", "KeyedTable"),
+    "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
     "holdfast.stream.promises": ("Promise",),
     "holdfast.stream.sinks": ("Sink", "adopt", "sink"),
 }

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker import levels, partition
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.copies import Copies
-from holdfast.worker.form import form_of
+from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import Moment, Outcome
-from holdfast.worker.keys import Keys
-from holdfast.worker.partition import Layout, Partition, group_of, range_of
-from holdfast.worker.runs import empty_run
-from holdfast.worker.states import Kind, State
-from holdfast.worker.store import MemoryStore
-from holdfast.worker.upgrade import Upgrade
+from holdfast.worker.kept import levels, partition
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.copies import Copies
+from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.keys import Keys
+from holdfast.worker.kept.partition import Layout, Partition, group_of, range_of
+from holdfast.worker.kept.runs import empty_run
+from holdfast.worker.kept.store import MemoryStore
+from holdfast.worker.kept.upgrade import Upgrade
 
 STATES = (
     State(Kind.VALUE, pa.int64(), "total"),

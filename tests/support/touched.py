@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.worker.declared.states import State
 from holdfast.worker.interface import Elements, Outcome
-from holdfast.worker.states import State
 
 Row = dict[str, Any]
 

@@ -46,14 +46,16 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
     beside = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/.{name}.new")
     try:
         files = _files(spark, path)
+        path, beside = files.makeQualified(path), files.makeQualified(beside)
         stream = files.create(beside, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            path.toUri() if path.toUri().getScheme() else files.getUri(), spark._jsc.hadoopConfiguration()
-        ).rename(beside, path, _overwrite(spark))
+        hadoop = spark._jsc.hadoopConfiguration()
+        jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), hadoop).rename(
+            beside, path, _overwrite(spark)
+        )
     except Exception as error:
         raise Unavailable(
             "a checkpoint cannot be written", where=str(path.toString()), found=_said(error)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.versions import OLDEST, TOO_NEW, installed, minor
 from holdfast.worker.interface import Moment
+from holdfast.worker.kept.spark_store import PlainStore
 from holdfast.worker.operator import Operator, answer_row, packets_of
-from holdfast.worker.spark_store import PlainStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,11 +8,18 @@ from typing import Any, Final
 
 from holdfast.config.check import whole
 from holdfast.config.units import format_duration
-from holdfast.worker.handlers import stream_names
-from holdfast.worker.processor import Definition, definition_of
-from holdfast.worker.sizes import ROW_BYTES, TIMER_BYTES, Assumptions, state_bytes, value_bytes, varies
-from holdfast.worker.states import Kind, State, Ttl, ufunc_of
-from holdfast.worker.types import parse_schema, type_text
+from holdfast.worker.declared.handlers import stream_names
+from holdfast.worker.declared.processor import Definition, definition_of
+from holdfast.worker.declared.sizes import (
+    ROW_BYTES,
+    TIMER_BYTES,
+    Assumptions,
+    state_bytes,
+    value_bytes,
+    varies,
+)
+from holdfast.worker.declared.states import Kind, State, Ttl, ufunc_of
+from holdfast.worker.declared.types import parse_schema, type_text
 
 _HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
 _LIST_COST: Final = (

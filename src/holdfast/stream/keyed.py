@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from holdfast.worker.bases import Keyed, KeyedTable
     from holdfast.worker.build import Options
+    from holdfast.worker.declared.bases import Keyed, KeyedTable
     from holdfast.worker.lane import Lane, Stream
     from holdfast.worker.operator import Operator
 
@@ -116,7 +116,7 @@ class KeyedStream:
 
         from holdfast.engine.keyed_operator import grafts, has_operator, mark, stateful  # noqa: PLC0415 - as above
         from holdfast.worker.build import Options  # noqa: PLC0415 - as above
-        from holdfast.worker.processor import definition_of  # noqa: PLC0415 - as above
+        from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
 
         options = Options(
             _checked_name(name),
@@ -214,9 +214,9 @@ def _prepared(
 ) -> tuple[Lane, Operator, bool, bool]:
     """What the workers must know, checked; whether ticks are wanted, and whether events are combined."""
     from holdfast.worker.build import assemble  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
+    from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
     from holdfast.worker.operator import Operator  # noqa: PLC0415 - as above
-    from holdfast.worker.processor import definition_of  # noqa: PLC0415 - as above
-    from holdfast.worker.types import schema_of  # noqa: PLC0415 - as above
 
     definition = definition_of(processor, [each.name for each in keyed.inputs])
     if ticks and not definition.has_timers:
@@ -230,8 +230,8 @@ def _prepared(
 
 
 def _stream(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
+    from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
     from holdfast.worker.lane import Stream  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.types import schema_of  # noqa: PLC0415 - as above
 
     time_column = next(iter(watermarks(each.frame)), None)
     schema = schema_of(each.frame.schema)
@@ -248,7 +248,7 @@ def _stream(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> St
 
 def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
     """The columns of events that were combined before the shuffle."""
-    from holdfast.worker.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
 
     combined = getattr(processor, "combined", None)
     return schema_of(combined) if combined else schema
@@ -260,8 +260,8 @@ def _packed(
     """A stream's events as packets."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
+    from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
     from holdfast.worker.lane import HASH, PACKED, Combiner, Packer  # noqa: PLC0415 - as above
-    from holdfast.worker.types import type_text  # noqa: PLC0415 - as above
 
     frame = each.frame
     if combine is not None:
@@ -297,8 +297,8 @@ def _unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Da
     """The answers as rows, with the counts of each batch beside them as an observed metric."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
+    from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
     from holdfast.worker.lane import COUNTS, Unpacker  # noqa: PLC0415 - as above
-    from holdfast.worker.types import type_text  # noqa: PLC0415 - as above
 
     counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(COUNTS)]
     columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in lane.output)

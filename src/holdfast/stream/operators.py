@@ -19,8 +19,8 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.worker.partition import Layout
-    from holdfast.worker.states import State
+    from holdfast.worker.declared.states import State
+    from holdfast.worker.kept.partition import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def check_operators(frame: DataFrame, checkpoint: str) -> None:
 
 def _noted(operator: Defined, before: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What is to be written, if anything is new; forms in the order of their appearance."""
-    from holdfast.worker.form import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.upgrade import Upgrade  # noqa: PLC0415 - as above
+    from holdfast.worker.kept.form import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.kept.upgrade import Upgrade  # noqa: PLC0415 - as above
 
     layout = operator.layout
     form = layout.form

@@ -19,9 +19,9 @@ from typing import Any
 
 from holdfast.config.check import one_of, refused
 from holdfast.config.units import Duration, parse_duration
-from holdfast.worker.declaration import CLOCKS, ON_DISABLE, UPDATES, VISIBILITIES, check_state
-from holdfast.worker.states import Aggregate, Kind, State, Ttl, add, greatest, least
-from holdfast.worker.types import parse_type
+from holdfast.worker.declared.declaration import CLOCKS, ON_DISABLE, UPDATES, VISIBILITIES, check_state
+from holdfast.worker.declared.states import Aggregate, Kind, State, Ttl, add, greatest, least
+from holdfast.worker.declared.types import parse_type
 
 __all__ = [
     "Aggregate",

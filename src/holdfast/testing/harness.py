@@ -15,20 +15,20 @@ import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.testing.reading import read_state, read_timers
-from holdfast.worker.bases import Keyed, KeyedTable
 from holdfast.worker.build import Options, assemble
-from holdfast.worker.columns import table_of
+from holdfast.worker.declared.bases import Keyed, KeyedTable
+from holdfast.worker.declared.processor import Definition, definition_of
+from holdfast.worker.declared.types import schema_of
 from holdfast.worker.interface import Moment
-from holdfast.worker.keys import Keys
+from holdfast.worker.kept.keys import Keys
+from holdfast.worker.kept.partition import Partition, group_of
+from holdfast.worker.kept.runs import empty_run
+from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.lane import HASH, SIDE_COLUMNS, Packer, Stream
 from holdfast.worker.operator import Parts
-from holdfast.worker.partition import Partition, group_of
 from holdfast.worker.passes import Packet, Pass
-from holdfast.worker.processor import Definition, definition_of
-from holdfast.worker.runs import empty_run
-from holdfast.worker.store import MemoryStore
-from holdfast.worker.timers import Timer, ms_of
-from holdfast.worker.types import schema_of
+from holdfast.worker.running.columns import table_of
+from holdfast.worker.running.timers import Timer, ms_of
 
 Events = str | Mapping[str, Any]
 

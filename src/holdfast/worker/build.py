@@ -9,16 +9,16 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.bases import Keyed, KeyedTable
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.form import form_of
+from holdfast.worker.declared.bases import Keyed, KeyedTable
+from holdfast.worker.declared.processor import Definition
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.partition import Layout
+from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.operator import Parts
-from holdfast.worker.partition import Layout
-from holdfast.worker.processor import Definition
-from holdfast.worker.rows import RowRunner
-from holdfast.worker.tables import TableRunner, check_name
-from holdfast.worker.upgrade import Upgrade
+from holdfast.worker.running.rows import RowRunner
+from holdfast.worker.running.tables import TableRunner, check_name
 
 EVENT, PROCESSING = "event", "processing"
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.partition import Layout, group_of
-from holdfast.worker.runs import numbers
+from holdfast.worker.kept.partition import Layout, group_of
+from holdfast.worker.kept.runs import numbers
 
 if TYPE_CHECKING:
     pass

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.copies import Copies
 from holdfast.worker.interface import Moment, Runner
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.copies import Copies
+from holdfast.worker.kept.partition import Evolution, Partition
+from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import COUNTS, WAKE, Lane
-from holdfast.worker.partition import Evolution, Partition
 from holdfast.worker.passes import Answer, Packet, Pass
-from holdfast.worker.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
@@ -58,7 +58,7 @@ class Operator:
             TransformWithStateInPandasFuncMode,
         )
 
-        from holdfast.worker.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
 
         states, modes = StatefulProcessorHandleState, TransformWithStateInPandasFuncMode
         if mode == modes.PRE_INIT:

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
+from holdfast.worker.kept.runs import Run, numbers
 from holdfast.worker.lane import COUNTS, HASH, SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.runs import Run, numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.interface import Outcome
-    from holdfast.worker.partition import Partition
-    from holdfast.worker.runs import Hashes
+    from holdfast.worker.kept.partition import Partition
+    from holdfast.worker.kept.runs import Hashes
 
 # The elements of lists and maps that one run of the processor may read have this share of the memory;
 # where the keys have more, their groups are run one after the other.

@@ -8,8 +8,8 @@ import pytest
 import holdfast.stream.states as hf
 from holdfast.errors import Invalid
 from holdfast.stream.explain_keyed import explain, ttl_words
-from holdfast.worker.processor import Keyed, KeyedTable
-from holdfast.worker.states import Ttl
+from holdfast.worker.declared.processor import Keyed, KeyedTable
+from holdfast.worker.declared.states import Ttl
 
 
 class Regulars(Keyed):

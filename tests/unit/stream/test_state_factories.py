@@ -10,7 +10,7 @@ import pytest
 
 import holdfast.stream.states as hf
 from holdfast.errors import Invalid
-from holdfast.worker.states import Kind, State, Ttl
+from holdfast.worker.declared.states import Kind, State, Ttl
 
 
 def test_each_factory_makes_its_kind() -> None:

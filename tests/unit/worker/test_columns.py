@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.columns import Unfit, column_of, conformed, table_of
-from holdfast.worker.events import record_class
+from holdfast.worker.running.columns import Unfit, column_of, conformed, table_of
+from holdfast.worker.running.events import record_class
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")

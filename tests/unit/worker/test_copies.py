@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.copies import Copies
-from holdfast.worker.levels import Levels, Segment
-from holdfast.worker.runs import Run, empty_run
+from holdfast.worker.kept.copies import Copies
+from holdfast.worker.kept.levels import Levels, Segment
+from holdfast.worker.kept.runs import Run, empty_run
 
 SCHEMA = pa.schema([("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.string())])
 SCHEMAS = {"": SCHEMA, "seen": SCHEMA}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.events import Record, freezer, plain, record_class, records, values_of
+from holdfast.worker.running.events import Record, freezer, plain, record_class, records, values_of
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.evolution import Change, change, change_of
-from holdfast.worker.fingerprint import fingerprint
-from holdfast.worker.states import Kind, State
-from holdfast.worker.types import parse_schema, parse_type
+from holdfast.worker.declared.evolution import Change, change, change_of
+from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declared.types import parse_type
 
 
 def compare(old: str, new: str, **options: Any) -> Change:
@@ -214,30 +213,3 @@ def test_a_state_keeps_its_kind_and_its_keys() -> None:
     assert (caught.value.where, caught.value.found, caught.value.expected) == (
         "state visits, key", "int", "string",
     )  # fmt: skip
-
-
-def test_a_fingerprint_changes_with_everything_that_matters() -> None:
-    plain = parse_schema("a int, b struct<c: int, d: array<string>>")
-    assert fingerprint(plain) == fingerprint(pa.schema(list(plain)))
-    others = [
-        parse_schema(text)
-        for text in (
-            "a long, b struct<c: int, d: array<string>>",
-            "x int, b struct<c: int, d: array<string>>",
-            "b struct<c: int, d: array<string>>, a int",
-            "a int NOT NULL, b struct<c: int, d: array<string>>",
-            "a int, b struct<c: int, d: array<binary>>",
-            "a int, b struct<c: int, e: array<string>>",
-            "a int, b struct<c: int NOT NULL, d: array<string>>",
-            "a int, b struct<d: array<string>, c: int>",
-        )
-    ]
-    others += [
-        plain.with_metadata({"k": "v"}),
-        plain.with_metadata({"k": "w"}),
-        plain.set(0, plain.field(0).with_metadata({"k": "v"})),
-        pa.schema([pa.field("a", pa.uint64())]),
-    ]
-    prints = {fingerprint(each) for each in [plain, *others]}
-    assert len(prints) == len(others) + 1
-    assert all(len(each) == 16 and int(each, 16) >= 0 for each in prints)

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker import levels
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.form import ROWS, form_of
+from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Outcome
-from holdfast.worker.keys import Keys, same_keys
-from holdfast.worker.partition import Layout, Partition
-from holdfast.worker.runs import Run, empty_run
-from holdfast.worker.states import Kind, State
-from holdfast.worker.store import MemoryStore
-from holdfast.worker.upgrade import Upgrade
+from holdfast.worker.kept import levels
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.form import ROWS, form_of
+from holdfast.worker.kept.keys import Keys, same_keys
+from holdfast.worker.kept.partition import Layout, Partition
+from holdfast.worker.kept.runs import Run, empty_run
+from holdfast.worker.kept.store import MemoryStore
+from holdfast.worker.kept.upgrade import Upgrade
 
 STATES = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.LIST, pa.int64(), "seen"))
 KEYS = pa.schema([pa.field("who", pa.string()), pa.field("x", pa.float64())])

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.worker.kept.partition import group_of
 from holdfast.worker.lane import HASH, WAKE, Combiner, Packer, Waker
-from holdfast.worker.partition import group_of
 from holdfast.worker.passes import Packet
 
 GROUPS = 5

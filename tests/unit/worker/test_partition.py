@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker import partition as partition_module
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.copies import Copies
-from holdfast.worker.form import form_of
+from holdfast.worker.kept import partition as partition_module
+from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
-from holdfast.worker.keys import Keys
-from holdfast.worker.partition import Layout, Partition
-from holdfast.worker.runs import empty_run
-from holdfast.worker.states import Kind, State
-from holdfast.worker.store import MemoryStore
-from holdfast.worker.upgrade import Upgrade
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.copies import Copies
+from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.keys import Keys
+from holdfast.worker.kept.partition import Layout, Partition
+from holdfast.worker.kept.runs import empty_run
+from holdfast.worker.kept.store import MemoryStore
+from holdfast.worker.kept.upgrade import Upgrade
 
 KEYS = pa.schema([pa.field("who", pa.string())])
 MOMENT = Moment(0, None, None)

@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.cleaning import Cleaner
-from holdfast.worker.form import form_of
+from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Touched
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.partition import Layout, Partition
+from holdfast.worker.kept.store import MemoryStore
+from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Packer, Stream, Unpacker
-from holdfast.worker.partition import Layout, Partition
 from holdfast.worker.passes import Answer, Packet, Pass, late_events
-from holdfast.worker.states import Kind, State
-from holdfast.worker.store import MemoryStore
-from holdfast.worker.upgrade import Upgrade
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

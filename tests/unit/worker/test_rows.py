@@ -10,9 +10,9 @@ import pytest
 from passes import EVENTS, INSTANT, Passes, event
 
 from holdfast.errors import Failed
-from holdfast.worker import rows
-from holdfast.worker.processor import Keyed
-from holdfast.worker.states import Aggregate, Kind, State, Ttl, add, greatest
+from holdfast.worker.declared.processor import Keyed
+from holdfast.worker.declared.states import Aggregate, Kind, State, Ttl, add, greatest
+from holdfast.worker.running import rows
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 OUT = {"user": TEXT, "visits": LONG}

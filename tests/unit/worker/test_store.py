@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.worker.form import Form, decode, encode, fingerprint_of, form_from_json, form_of
-from holdfast.worker.states import Kind, State, Ttl
-from holdfast.worker.store import NEVER, MemoryStore, Meta, Stored, Write
+from holdfast.worker.declared.states import Kind, State, Ttl
+from holdfast.worker.kept.form import Form, decode, encode, fingerprint_of, form_from_json, form_of
+from holdfast.worker.kept.store import NEVER, MemoryStore, Meta, Stored, Write
 
 STATES = (
     State(Kind.VALUE, pa.int64(), "total", ttl=Ttl(10, on_disable="drop_expired")),

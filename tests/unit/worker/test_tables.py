@@ -10,9 +10,9 @@ import pytest
 from passes import EVENTS, INSTANT, KEYS, Passes, event
 
 from holdfast.errors import Failed, Invalid
-from holdfast.worker.processor import KeyedTable, definition_of
-from holdfast.worker.states import Aggregate, Kind, State, Ttl, add, greatest, least
-from holdfast.worker.tables import TableRunner
+from holdfast.worker.declared.processor import KeyedTable, definition_of
+from holdfast.worker.declared.states import Aggregate, Kind, State, Ttl, add, greatest, least
+from holdfast.worker.running.tables import TableRunner
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 OUT = {"user": TEXT, "visits": LONG, "spend": DOUBLE}
@@ -488,7 +488,7 @@ def test_timers_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None
         def on_timers(self, timers: pa.Table, state: Any) -> Any:
             state.timer(1)
 
-    monkeypatch.setattr("holdfast.worker.tables._MOST_ROUNDS", 20)
+    monkeypatch.setattr("holdfast.worker.running.tables._MOST_ROUNDS", 20)
     with pytest.raises(Failed, match="fire without end"):
         tables(Endless(), FIRED).run([event("a", 5)], watermark=20)
 

@@ -8,7 +8,14 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.types import name_text, parse_schema, parse_type, schema_of, schema_text, type_text
+from holdfast.worker.declared.types import (
+    name_text,
+    parse_schema,
+    parse_type,
+    schema_of,
+    schema_text,
+    type_text,
+)
 
 EXPECTED = "a Spark type, such as long, string, decimal(10,2), array<int> or struct<a: int, b: string>"
 UTC = pa.timestamp("us", tz="UTC")

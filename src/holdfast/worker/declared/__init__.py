@@ -1,0 +1,1 @@
+"""What a processor declares: its states and their types, its handlers, and how old state is read."""

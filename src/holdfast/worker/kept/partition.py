@@ -1,0 +1,546 @@
+"""The keyed state of one partition during one task.
+
+For each key group the store keeps a log of changes and a base; folding writes a new base and empties the
+log. What is in both is at hand as tables (`Levels`), taken from the working copy where it is of the
+store's version and read from the store where not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import Corrupt, Invalid
+from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, Moment, Outcome
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, decode, encode, fingerprint_of, form_from_json
+from holdfast.worker.kept.keys import Keys, Place, resolve
+from holdfast.worker.kept.levels import SEGMENT_ROWS, Levels
+from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run
+from holdfast.worker.kept.store import NEVER, Meta, Store, Write
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.kept.copies import Copies
+    from holdfast.worker.kept.runs import Hashes
+
+# The log of a group is folded when it is this many times its base, and at least so many bytes or changes.
+FOLD_RATIO = 2.0
+FOLD_BYTES = 32 << 10
+FOLD_CHANGES = 256
+# In one batch, new bases have at most this many bytes, or as many as the batch's changes, and at least one.
+FOLD_BUDGET = 1 << 20
+# Rows of a base come in blobs of at most so many.
+PAGE_ROWS = SEGMENT_ROWS
+# Groups are read from the store so many bytes at a time.
+LOAD_BYTES = 24 << 20
+
+
+class Evolution(Protocol):
+    """Brings rows of an older form into today's."""
+
+    def bring(
+        self, form: Form, table: str, batch: pa.RecordBatch, moment: Moment
+    ) -> tuple[str, pa.RecordBatch] | None:
+        """The name of today's table and the rows in its columns; None where the state is dropped.
+
+        Raises:
+            Invalid: The rows cannot be read as today's; the error says what differs.
+        """
+        ...
+
+    def timed(self, form: Form) -> bool:
+        """Whether the outcome depends on when it is done, so that it must be done once and be written."""
+        ...
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one task did, for metrics."""
+
+    keys: int = 0
+    loaded_groups: int = 0
+    folded_groups: int = 0
+    change_bytes: int = 0
+    base_bytes: int = 0
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What fixes an operator's state.
+
+    Attributes:
+        operator: The user's name of it.
+        key_groups: How many groups there are.
+        form: Today's tables.
+        key_names: The user's names of the key columns.
+        has_ttl: Whether anything expires.
+        memory_bytes: What a worker may use for one pass, about.
+    """
+
+    operator: str
+    key_groups: int
+    form: Form
+    key_names: tuple[str, ...]
+    has_ttl: bool = False
+    memory_bytes: int = 256 << 20
+
+
+@dataclass(slots=True)
+class _Group:
+    meta: Meta | None
+    changes: dict[str, pa.RecordBatch] = field(default_factory=dict)
+    older: dict[str, Any] = field(default_factory=dict)  # the former forms that its blobs are in
+    fold: bool = False  # whether it must get a new base now
+
+
+class Partition:
+    """Opens key groups, finds what a pass touches, keeps what it changed, writes it to the store.
+
+    Args:
+        layout: What fixes the operator's state.
+        store: Where the truth is.
+        token: Makes eight bytes that were never made before.
+        copies: The working copy, or None to read every group from the store.
+        evolution: Brings rows of an older form into today's.
+        clean: Takes out what has expired.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        store: Store,
+        *,
+        token: Callable[[], bytes],
+        evolution: Evolution,
+        clean: Cleaner,
+        copies: Copies | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._layout = layout
+        self._form = layout.form
+        self._store = store
+        self._token = token
+        self._evolution = evolution
+        self._clean = clean
+        self._copies = copies
+        self._open: dict[int, _Group] = {}
+        self._versions: dict[int, bytes] = {}
+        self._levels: dict[str, Levels] = {}
+        if copies is not None:
+            self._levels, self._versions = copies.read(self._form.tables)
+        if not self._levels:
+            self._levels = {name: Levels(schema) for name, schema in self._form.tables.items()}
+
+    def open(self, groups: Sequence[int], moment: Moment) -> None:
+        """Have these groups at hand, ascending; each is opened once a task.
+
+        Raises:
+            Invalid: The groups were written with another number of groups, or in a form that cannot be
+                read as today's.
+            Corrupt: What the store gives cannot be read.
+        """
+        metas = self._store.metas(groups)
+        stale = []
+        for group, meta in zip(groups, metas, strict=True):
+            if meta is not None and meta.key_groups != self._layout.key_groups:
+                raise Invalid(
+                    "the number of key groups cannot change by itself: keys would not be found again",
+                    where=f"operator {self._layout.operator}",
+                    found=f"{self._layout.key_groups}, and state written with {meta.key_groups}",
+                    expected=f"key_groups={meta.key_groups}",
+                    hint="start with the number that the checkpoint has; only a migration changes it",
+                )
+            self._open[group] = _Group(meta)
+            version = self._versions.get(group)
+            if meta is None:
+                if version is not None:
+                    self._forget(group)
+            elif version != meta.token:
+                stale.append((group, meta))
+        self._load(stale, moment)
+
+    def due(self, moment: Moment) -> Run:
+        """The rows of keys in open groups with a timer that is due."""
+        rows = self._levels[ROWS]
+        if DUE_EVENT not in rows.schema.names:
+            return empty_run(rows.schema)
+        found = []
+        watermark = moment.watermark_ms
+        for column, at, name in (
+            (DUE_EVENT, watermark, "wake_event"),
+            (DUE_PROCESSING, moment.now_ms, "wake_processing"),
+        ):
+            if at is None:
+                continue
+            waking = [g for g, each in self._open.items() if each.meta and getattr(each.meta, name) <= at]
+            if waking:
+                run = rows.until(column, at)
+                found.append(run.take(np.isin(self._groups_of(run.h), waking)))
+        if len(found) < 2:
+            return found[0] if found else empty_run(rows.schema)
+        return sorted_run(pa.concat_batches([run.batch for run in found]))
+
+    def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
+        """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
+        place = Place(self._layout.operator, self._layout.memory_bytes)
+        keys = resolve(self._form, self._levels, streams, due, self._layout.key_names, place)
+        self.tally.keys += keys.size
+        return keys
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether any state is a list or a map."""
+        return len(self._levels) > 1
+
+    def shares(self, h: Hashes, limit: int) -> list[list[int]]:
+        """The groups of these hashes in parts, each with about so many bytes of elements at most.
+
+        Args:
+            h: Hashes, sorted, without repeats.
+            limit: Bytes; a group that has more by itself is a part of its own.
+        """
+        sizes = np.zeros(len(h), np.float64)
+        for name, levels in self._levels.items():
+            if name != ROWS:
+                sizes += levels.bytes_of(h)
+        of = self._groups_of(h)
+        groups, at = np.unique(of, return_inverse=True)
+        parts: list[list[int]] = [[]]
+        room = float(limit)
+        for group, size in zip(groups.tolist(), np.bincount(at, weights=sizes).tolist(), strict=True):
+            if size > room and parts[-1]:
+                parts.append([])
+                room = float(limit)
+            parts[-1].append(group)
+            room -= size
+        return parts
+
+    def is_in(self, h: Hashes, groups: Sequence[int]) -> NDArray[np.bool_]:
+        """Which hashes are of these groups."""
+        return np.isin(self._groups_of(h), groups)
+
+    def keep(self, keys: Keys, outcome: Outcome) -> None:
+        """Take in what a pass changed; it is written by `write`."""
+        rows = self._changed_rows(keys, outcome.columns)
+        if rows is not None:
+            self._take_in(ROWS, rows)
+        for name, table in outcome.elements.items():
+            if table.num_rows:
+                self._take_in(name, self._element_rows(keys, name, table))
+
+    def write(self, moment: Moment) -> None:
+        """Write the open groups that changed to the store, and close all."""
+        writes = []
+        folds = self._chosen_for_folding(moment)
+        for group, opened in sorted(self._open.items()):
+            if group in folds:
+                writes.append(self._folded(group, opened, moment))
+            elif opened.changes:
+                writes.append(self._appended(group, opened, moment))
+            else:
+                writes.extend(self._rewoken(group, opened, moment))
+        self._store.write(writes)
+        for write in writes:
+            self._versions[write.group] = write.meta.token
+        for levels in self._levels.values():
+            levels.settle()
+        self._open.clear()
+
+    def rows(self) -> Run:
+        """All rows of the table of keys that are at hand."""
+        return self._levels[ROWS].between(0, None)
+
+    def fold(self, groups: Iterable[int], moment: Moment) -> None:
+        """Give these groups a new base without what has expired, and close all."""
+        for group in groups:
+            self._open[group].fold = True
+        self.write(moment)
+
+    def close(self) -> None:
+        """Leave the working copy for the next task."""
+        if self._copies is not None:
+            self._copies.save(self._levels, self._versions)
+
+    # What groups are made of
+
+    def _load(self, stale: Sequence[tuple[int, Meta]], moment: Moment) -> None:
+        """Read groups from the store, some at a time, each table's rows in one go."""
+        cold = not self._versions
+        waiting: list[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]] = []
+        size = 0
+        for group, meta in stale:
+            waiting.append((group, meta, self._blobs(group, moment)))
+            size += meta.base_bytes + meta.log_bytes
+            if size >= LOAD_BYTES:
+                self._adopt(waiting, cold=cold)
+                waiting, size = [], 0
+        self._adopt(waiting, cold=cold)
+        self.tally.loaded_groups += len(stale)
+
+    def _blobs(self, group: int, moment: Moment) -> dict[str, list[pa.RecordBatch]]:
+        stored = self._store.load(group)
+        today = self._form.fingerprint
+        forms: dict[bytes, Form] = {today: self._form}
+        found: dict[str, list[pa.RecordBatch]] = {}
+        for blob in (*stored.base, *stored.log):
+            mark = fingerprint_of(blob)
+            if mark not in forms:
+                self._open[group].older = json.loads(stored.forms or b"{}")
+                forms |= self._older_forms(self._open[group].older, mark)
+                self._open[group].fold |= self._evolution.timed(forms[mark])
+            for name, batch in decode(forms[mark], blob).items():
+                brought: tuple[str, pa.RecordBatch] | None = (name, batch)
+                if mark != today:
+                    brought = self._evolution.bring(forms[mark], name, batch, moment)
+                if brought is not None:
+                    found.setdefault(brought[0], []).append(brought[1])
+        return found
+
+    def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, Form]:
+        if mark.hex() not in known:
+            raise Corrupt(
+                "keyed state is in a form that its group does not describe",
+                where=f"operator {self._layout.operator}",
+                found=mark.hex(),
+                expected=", ".join(known) or self._form.fingerprint.hex(),
+            )
+        return {bytes.fromhex(each): form_from_json(fields) for each, fields in known.items()}
+
+    def _adopt(
+        self, loaded: Sequence[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]], *, cold: bool
+    ) -> None:
+        if not loaded:
+            return
+        for name, levels in self._levels.items():
+            batches = [batch for _, _, found in loaded for batch in found.get(name, ())]
+            if not cold:
+                for group, _, _ in loaded:
+                    levels.drop(*self._range(group))
+            if not batches:
+                continue
+            run = sorted_run(pa.concat_batches(batches)).alive()
+            if cold:
+                levels.extend(run)
+            else:
+                levels.put(run.batch)
+                levels.settle(len(run) + levels.rows)
+        for group, meta, _ in loaded:
+            self._versions[group] = meta.token
+
+    def _forget(self, group: int) -> None:
+        for levels in self._levels.values():
+            levels.drop(*self._range(group))
+        self._versions.pop(group, None)
+
+    # What a pass changed
+
+    def _changed_rows(self, keys: Keys, columns: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
+        """The rows of keys of which any column is another now, whole."""
+        changed = np.zeros(keys.size, np.bool_)
+        for name, column in columns.items():
+            changed |= ~_same(column, keys.stored(name))
+        at = np.flatnonzero(changed)
+        if not len(at):
+            return None
+        chosen = None if len(at) == keys.size else pa.array(at)
+        schema = self._form.tables[ROWS]
+        made: dict[str, pa.Array] = {}
+        for name in schema.names[3:]:
+            if name.startswith(KEY_PREFIX):
+                column = _whole(keys.keys.column(int(name.removeprefix(KEY_PREFIX))))
+            else:
+                column = columns[name] if name in columns else keys.stored(name)
+            made[name] = column if chosen is None else column.take(chosen)
+        dead = np.ones(len(at), np.bool_)
+        for name in self._form.content:
+            dead &= numbers(pc.is_null(made[name]))
+        arrays = [pa.array(keys.h[at]), pa.array(keys.ord[at]), pa.array(dead), *made.values()]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _element_rows(self, keys: Keys, name: str, table: pa.Table) -> pa.RecordBatch:
+        schema = self._form.tables[name]
+        table = table.combine_chunks()
+        place = numbers(_whole(table.column("position")))
+        arrays = [pa.array(keys.h[place]), pa.array(keys.ord[place])]
+        arrays += [_whole(table.column(each)).cast(schema.field(each).type) for each in schema.names[2:]]
+        return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
+
+    def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
+        self._levels[name].put(batch)
+        run = Run(batch)
+        groups = self._groups_of(run.h)
+        numbers_, starts = np.unique(groups, return_index=True)
+        stops = np.append(starts[1:], len(groups))
+        for group, start, stop in zip(numbers_.tolist(), starts.tolist(), stops.tolist(), strict=True):
+            self._open[group].changes[name] = batch.slice(start, stop - start)
+
+    # What is written
+
+    def _appended(self, group: int, opened: _Group, moment: Moment) -> Write:
+        blob = encode(self._form, opened.changes)
+        before = opened.meta
+        base, log, count = (before.base_bytes, before.log_bytes, before.log_count) if before else (0, 0, 0)
+        self.tally.change_bytes += len(blob)
+        meta = Meta(
+            self._layout.key_groups,
+            self._token(),
+            self._form.fingerprint,
+            base,
+            log + len(blob),
+            count + 1,
+            *self._wakes(group, opened, moment),
+        )
+        forms = None if before and before.form == meta.form else self._forms(self._older(group, opened))
+        return Write(group, meta, before, append=blob, forms=forms)
+
+    def _older(self, group: int, opened: _Group) -> Mapping[str, Any]:
+        """The former forms of a group's blobs, which were not read where the working copy had its rows."""
+        if opened.meta is not None and not opened.older:
+            opened.older = json.loads(self._store.load(group).forms or b"{}")
+        return opened.older
+
+    def _rewoken(self, group: int, opened: _Group, moment: Moment) -> Iterator[Write]:
+        """A group whose timer had moved on when it woke: its rows stay, and it wakes at another time."""
+        if opened.meta is None:
+            return
+        event, processing = self._wakes(group, opened, moment)
+        if (event, processing) != (opened.meta.wake_event, opened.meta.wake_processing):
+            meta = replace(opened.meta, wake_event=event, wake_processing=processing)
+            yield Write(group, meta, opened.meta)
+
+    def _folded(self, group: int, opened: _Group, moment: Moment) -> Write:
+        low, high = self._range(group)
+        parts: dict[str, Run] = {}
+        for name, levels in reversed(self._levels.items()):
+            run = levels.between(low, high)
+            if name == ROWS:
+                cleaned = self._clean.rows(run.batch, moment, parts)
+            else:
+                cleaned = self._clean.elements(name, run.batch, moment)
+            if cleaned is not run.batch:
+                self.tally.expired += len(run) - cleaned.num_rows
+                run = Run(cleaned)
+                levels.drop(low, high)
+                levels.put(cleaned)
+            parts[name] = run
+        blobs = list(self._pages(parts))
+        size = sum(map(len, blobs))
+        self.tally.folded_groups += 1
+        self.tally.base_bytes += size
+        meta = Meta(
+            self._layout.key_groups,
+            self._token(),
+            self._form.fingerprint,
+            size,
+            0,
+            0,
+            *self._wakes(group, opened, moment),
+        )
+        known = opened.meta is not None and opened.meta.form == meta.form and not opened.older
+        return Write(group, meta, opened.meta, base=blobs, forms=None if known else self._forms({}))
+
+    def _pages(self, parts: Mapping[str, Run]) -> Iterator[bytes]:
+        for name, run in parts.items():
+            for start in range(0, len(run), PAGE_ROWS):
+                page = run.slice(start, min(start + PAGE_ROWS, len(run)))
+                yield encode(self._form, {name: page.batch})
+
+    def _forms(self, older: Mapping[str, Any]) -> bytes:
+        """Today's form beside those that the group's blobs still have."""
+        return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
+
+    def _chosen_for_folding(self, moment: Moment) -> set[int]:
+        """The groups that get a new base now: those with the longest logs, within the budget."""
+        ripe: list[tuple[float, int, int]] = []
+        chosen = {group for group, opened in self._open.items() if opened.fold and opened.meta}
+        total = 0
+        for group, opened in self._open.items():
+            meta = opened.meta
+            if meta is None or group in chosen:
+                continue
+            total += sum(batch.nbytes for batch in opened.changes.values())
+            # The groups grow alike; a share of their own keeps them from being ripe all at once.
+            limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (group * 0.618 % 1))
+            if meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
+                ripe.append((meta.log_bytes / limit + meta.log_count / FOLD_CHANGES, group, meta.base_bytes))
+        budget = max(FOLD_BUDGET, total)
+        for _, group, size in sorted(ripe, reverse=True):
+            if budget <= 0:
+                break
+            chosen.add(group)
+            budget -= size
+        if self._layout.has_ttl and self._open:
+            # One group a batch in turn, so that what nobody asks for is cleaned too.
+            turn = (moment.batch_id or 0) % self._layout.key_groups
+            waiting = [g for g, each in self._open.items() if each.meta and each.meta.log_count]
+            chosen |= {turn} & set(waiting)
+        return chosen
+
+    def _wakes(self, group: int, opened: _Group, moment: Moment) -> tuple[int, int]:
+        """The earliest timers of a group: as known, or by reading the group where the known has fired."""
+        rows = opened.changes.get(ROWS)
+        found = []
+        clocks = (
+            (DUE_EVENT, "wake_event", moment.watermark_ms),
+            (DUE_PROCESSING, "wake_processing", moment.now_ms),
+        )
+        for column, name, clock in clocks:
+            if column not in self._form.tables[ROWS].names:
+                found.append(NEVER)
+                continue
+            known = getattr(opened.meta, name) if opened.meta else NEVER
+            if clock is not None and known <= clock:
+                run = self._levels[ROWS].between(*self._range(group))
+                known = _least(run.column(column))
+            elif rows is not None:
+                known = min(known, _least(rows.column(rows.schema.get_field_index(column))))
+            found.append(known)
+        return found[0], found[1]
+
+    def _groups_of(self, h: Hashes) -> NDArray[np.int64]:
+        return group_of(h, self._layout.key_groups)
+
+    def _range(self, group: int) -> tuple[int, int | None]:
+        return range_of(group, self._layout.key_groups)
+
+
+def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:
+    """The key group of hashes: the hash's place among 2**64, so that a group is one range of hashes."""
+    places = (h >> np.uint64(32)) * np.uint64(key_groups) >> np.uint64(32)
+    return np.asarray(places, np.int64)
+
+
+def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
+    """The hashes of a group: from the first to before the second, None past the last."""
+    low = -(-(group << 32) // key_groups) << 32
+    return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
+
+
+def _least(column: pa.Array) -> int:
+    least = pc.min(column).as_py()
+    return NEVER if least is None else int(least)
+
+
+def _same(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
+    left, right = _whole(left), _whole(right)
+    neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_nested(left.type):
+        return neither
+    same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
+    return neither | same
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
