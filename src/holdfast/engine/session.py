@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
+from holdfast.config.defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
 from holdfast.config.settings import Settings
 from holdfast.engine.given import given_settings
 from holdfast.engine.jars import APPENDED, extra_settings, joined
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+WORKERS_KEY = "spark.pyspark.python"
 
 
 def session(
@@ -80,7 +81,10 @@ def configure(
             chosen[key] = joined(chosen.get(key, given.get(key, "")), value)
         elif key not in given:
             chosen.setdefault(key, value)
+    workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
     for default in defaults_for(master):
+        if default.key == DAEMON_KEY and workers != sys.executable:
+            continue
         if default.key not in given and not default.in_environment:
             chosen.setdefault(default.key, default.value)
     for key, value in chosen.items():

@@ -6,6 +6,7 @@ are written before the first answer is read, which takes a fraction of the time.
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 import uuid
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
 SCHEMA = "b binary"
+# The same in the form that Spark's client sends once it has had the text parsed.
+SCHEMA_JSON = json.dumps(
+    {"fields": [{"metadata": {}, "name": "b", "nullable": True, "type": "binary"}], "type": "struct"}
+)
 VALUES = (META, FORMS)
 LISTS = (BASE, LOG)
 
@@ -40,10 +45,14 @@ class PipelinedStore:
 
     def declare(self) -> None:
         """Tell Spark the variables; once a task, before anything else."""
-        for name in VALUES:
-            self._client.get_value_state(name, SCHEMA, None)
-        for name in LISTS:
-            self._client.get_list_state(name, SCHEMA, None)
+        calls = [{"getValueState": self._variable_of(name)} for name in VALUES]
+        calls += [{"getListState": self._variable_of(name)} for name in LISTS]
+        made = [self._messages.StatefulProcessorCall(**call) for call in calls]
+        self._send([self._framed(self._messages.StateRequest(statefulProcessorCall=each)) for each in made])
+        self._receive_all(len(made))
+
+    def _variable_of(self, name: str) -> Any:
+        return self._messages.StateCallCommand(stateName=name, schema=SCHEMA_JSON)
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
         """The records of groups, None for one without state."""
