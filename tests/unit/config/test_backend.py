@@ -123,7 +123,8 @@ def test_each_default_differs_from_sparks_and_has_a_reason() -> None:
 
 
 def test_the_defaults_of_the_machine() -> None:
-    partitions, python = machine_defaults(8, "/venv/bin/python")
+    partitions, daemon, python = machine_defaults(8, "/venv/bin/python")
+    assert (daemon.key, daemon.value) == ("spark.python.daemon.module", "holdfast.worker.daemon")
     assert (partitions.key, partitions.value) == ("spark.sql.shuffle.partitions", "8")
     assert python == Default("PYSPARK_PYTHON", "/venv/bin/python", "python3 from PATH", python.reason)
     assert python.in_environment

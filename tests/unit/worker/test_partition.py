@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.kept import partition as partition_module
 from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
+from holdfast.worker.kept import partition as partition_module
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.form import form_of
