@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.config import DEFAULTS
+from holdfast.config.defaults import DAEMON_KEY
 from holdfast.engine.jars import has_build
 from holdfast.engine.session import configure
 from holdfast.errors import Unsupported
@@ -65,11 +66,22 @@ def test_jars_are_added_behind_the_users_own(tmp_path: Path, monkeypatch: pytest
     assert options(given)["spark.jars.packages"] == f"c:d:2,{delta}"
 
 
-def test_a_cluster_keeps_sparks_partitions(tmp_path: Path) -> None:
+def test_a_cluster_keeps_sparks_partitions_and_daemon(tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
     builder = configure(SparkSession.builder.master("spark://somewhere:7077"), home=tmp_path)
     assert "spark.sql.shuffle.partitions" not in options(builder)
+    assert DAEMON_KEY not in options(builder)
+
+
+def test_workers_of_another_python_are_forked_from_sparks_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert options(configure(fresh(), home=tmp_path))[DAEMON_KEY] == "holdfast.worker.daemon"
+    other = fresh().config("spark.pyspark.python", "/elsewhere/python")
+    assert DAEMON_KEY not in options(configure(other, home=tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
+    assert DAEMON_KEY not in options(configure(fresh(), home=tmp_path))
 
 
 def test_spark_connect_is_refused(tmp_path: Path) -> None:

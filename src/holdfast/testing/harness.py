@@ -24,10 +24,10 @@ from holdfast.worker.kept.keys import Keys
 from holdfast.worker.kept.partition import Partition, group_of
 from holdfast.worker.kept.runs import empty_run
 from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Packer, Stream
+from holdfast.worker.lane import HASH, SIDE_COLUMNS, Combiner, Packer, Stream
 from holdfast.worker.operator import Parts
 from holdfast.worker.passes import Packet, Pass
-from holdfast.worker.running.columns import table_of
+from holdfast.worker.running.columns import Unfit, table_of
 from holdfast.worker.running.timers import Timer, ms_of
 
 Events = str | Mapping[str, Any]
@@ -48,8 +48,8 @@ class Harness:
         events: The columns of the events, "customer string, amount double"; for connected streams the
             columns of each by its name, in their order.
         output: The columns that the processor puts out.
-        time: The column with the event time, or one for each stream by name; leave it out where no
-            stream has a watermark.
+        time: The column with the event time: one name for all streams, or one for each by the stream's
+            name; leave it out where no stream has a watermark.
         now: The processing time to start with, as a time (UTC) or epoch milliseconds.
         late: As in `process`: "drop" or "keep".
         on_error: As in `process`: "fail" or "dead-letter".
@@ -201,13 +201,17 @@ class Harness:
         if drop:
             changed = {each: getattr(self._options, each) for each in self._options.__slots__}
             self._options = Options(**{**changed, "drop": drop})
-        streams = [
-            Stream(name, schema_of(schema), self._by, self._times.get(name))
-            for name, schema in self._schemas.items()
-        ]
+        streams = [self._stream(name) for name in self._schemas]
         self._lane, self._parts = assemble(
             processor, self._definition, streams, self._output, self._options, self._now_ms
         )
+
+    def _stream(self, name: str) -> Stream:
+        """A stream as it reaches the state: its events, or what they are combined to before."""
+        combined = getattr(self._processor, "combined", None) if self._definition.combines else None
+        schema = schema_of(combined or self._schemas[name])
+        time = self._times.get(name)
+        return Stream(name, schema, self._by, time if time in schema.names else None)
 
     def _run(self, packets: Sequence[Packet]) -> list[dict[str, Any]]:
         store = self._store.snapshot()
@@ -236,12 +240,27 @@ class Harness:
 
     def _packed(self, at: int, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:
         stream = self._lane.streams[at]
-        table = table_of([dict(row) for row in rows], stream.schema)
+        table = self._table(stream.name, rows)
+        if self._definition.combines:
+            combine = Combiner(self._processor, stream.schema)
+            table = pa.Table.from_batches(combine(table.to_batches()), stream.schema)
         keys = zip(*(table.column(name).to_pylist() for name in stream.keys), strict=True)
         hashes = np.array([_hash(key) for key in keys], np.uint64).view(np.int64)
         batches = table.append_column(HASH, pa.array(hashes)).combine_chunks().to_batches()
         packed = Packer(stream.schema, self._options.key_groups, at).packets(batches, 0, 0)
         return [Packet(**row) for row in self._named(packed)]
+
+    def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        try:
+            return table_of([dict(row) for row in rows], schema_of(self._schemas[stream]))
+        except Unfit as error:
+            why = error.why
+            raise Invalid(
+                "an event does not fit its stream's columns",
+                where=f"event {error.at + 1} of stream {stream}",
+                found=why.found or why.fact,
+                expected=why.expected,
+            ) from error
 
     @staticmethod
     def _named(packed: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import holdfast as hf
@@ -720,3 +721,58 @@ def test_keys_that_are_not_plain_text() -> None:
     assert run.state(None, None)["n"] == 1
     assert run.state(0.0, None)["n"] == 1
     assert len(run.keys()) == len(counts)
+
+
+class Combined(hf.KeyedTable):
+    combined = "user string, amount double, n long"
+    n = hf.value("long", default=0)
+
+    def combine(self, events: pa.Table) -> pa.Table:
+        return (
+            events.group_by("user")
+            .aggregate([("amount", "sum"), ("amount", "count")])
+            .rename_columns(["user", "amount", "n"])
+        )
+
+    def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
+        state.n.set(state.n.get() + state.sums(events["n"]))
+        return state.table(n=state.n.get())
+
+
+def test_events_are_combined_as_before_a_shuffle() -> None:
+    harness = Harness(
+        Combined(), by="user", events="user string, amount double", output="user string, n long"
+    )
+    rows = harness.send(
+        {"user": "ann", "amount": 1.0}, {"user": "bob", "amount": 2.0}, {"user": "ann", "amount": 3.0}
+    )
+    assert {row["user"]: row["n"] for row in rows} == {"ann": 2, "bob": 1}
+
+
+def test_an_event_that_does_not_fit_is_the_tests_mistake() -> None:
+    harness = Harness(
+        Combined(), by="user", events="user string, amount double", output="user string, n long"
+    )
+    with pytest.raises(hf.Invalid, match="event 2 of stream event"):
+        harness.send({"user": "ann", "amount": 1.0}, {"user": "bob"})
+
+
+def test_a_former_form_is_gone_once_its_group_was_written() -> None:
+    def processor(**states: Any) -> hf.Keyed:
+        def on_event(self: Any, event: Any, state: Any, ctx: Any) -> None:
+            for name in states:
+                setattr(state, name, 1)
+
+        made: hf.Keyed = type("Counted", (hf.Keyed,), {**states, "on_event": on_event})()
+        return made
+
+    harness = Harness(
+        processor(count=hf.value("long")), by="user", events="user string", output="user string"
+    )
+    harness.send({"user": "ann"}, {"user": "bob"})
+    harness.restart(processor(visits=hf.value("long", was="count")))
+    with pytest.raises(hf.Invalid, match="does not declare"):
+        harness.restart(processor(other=hf.value("long")), drop=["visits"])
+    harness.send({"user": "ann"}, {"user": "bob"})
+    harness.restart(processor(other=hf.value("long")), drop=["visits"])
+    assert harness.state("ann") == {"other": None}

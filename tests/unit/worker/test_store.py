@@ -38,11 +38,11 @@ def seen(values: list[str]) -> pa.RecordBatch:
 
 def test_a_record_is_read_as_it_was_written() -> None:
     assert Meta.decode(META.encode()) == META
-    assert len(META.encode()) == len(Meta(1, b"\0" * 8, b"\0" * 8).encode()) == 60
+    assert len(META.encode()) == len(Meta(1, b"\0" * 8, b"\0" * 8).encode()) == 61
     assert Meta.decode(Meta(1, b"\0" * 8, b"\0" * 8).encode()).wake_event == NEVER
 
 
-@pytest.mark.parametrize("size", [0, 1, 59, 61])
+@pytest.mark.parametrize("size", [0, 1, 60, 62])
 def test_a_record_of_another_length_is_corrupt(size: int) -> None:
     with pytest.raises(Corrupt, match="cannot be read"):
         Meta.decode((META.encode() * 2)[:size])

@@ -37,6 +37,8 @@ FOLD_BYTES = 32 << 10
 FOLD_CHANGES = 256
 # In one batch, new bases have at most this many bytes, or as many as the batch's changes, and at least one.
 FOLD_BUDGET = 1 << 20
+# Groups with blobs of a former form go before all others, so that a former form is gone after a while.
+_OLDER = 1000.0
 # Rows of a base come in blobs of at most so many.
 PAGE_ROWS = SEGMENT_ROWS
 # Groups are read from the store so many bytes at a time.
@@ -398,6 +400,7 @@ class Partition:
             log + len(blob),
             count + 1,
             *self._wakes(group, opened, moment),
+            mixed=before is not None and (before.mixed or before.form != self._form.fingerprint),
         )
         forms = None if before and before.form == meta.form else self._forms(self._older(group, opened))
         return Write(group, meta, before, append=blob, forms=forms)
@@ -445,7 +448,7 @@ class Partition:
             0,
             *self._wakes(group, opened, moment),
         )
-        known = opened.meta is not None and opened.meta.form == meta.form and not opened.older
+        known = opened.meta is not None and opened.meta.form == meta.form and not opened.meta.mixed
         return Write(group, meta, opened.meta, base=blobs, forms=None if known else self._forms({}))
 
     def _pages(self, parts: Mapping[str, Run]) -> Iterator[bytes]:
@@ -459,7 +462,7 @@ class Partition:
         return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
-        """The groups that get a new base now: those with the longest logs, within the budget."""
+        """The groups that get a new base now, within the budget: of a former form, or with a long log."""
         ripe: list[tuple[float, int, int]] = []
         chosen = {group for group, opened in self._open.items() if opened.fold and opened.meta}
         total = 0
@@ -470,8 +473,10 @@ class Partition:
             total += sum(batch.nbytes for batch in opened.changes.values())
             # The groups grow alike; a share of their own keeps them from being ripe all at once.
             limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (group * 0.618 % 1))
-            if meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
-                ripe.append((meta.log_bytes / limit + meta.log_count / FOLD_CHANGES, group, meta.base_bytes))
+            older = meta.mixed or meta.form != self._form.fingerprint
+            if older or meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
+                score = meta.log_bytes / limit + meta.log_count / FOLD_CHANGES
+                ripe.append((score + _OLDER * older, group, meta.base_bytes))
         budget = max(FOLD_BUDGET, total)
         for _, group, size in sorted(ripe, reverse=True):
             if budget <= 0:

@@ -12,7 +12,7 @@ from holdfast.errors import Corrupt
 # The variables that a store keeps for a group, all of bytes.
 META, FORMS, BASE, LOG = "meta", "forms", "base", "log"
 
-_META = struct.Struct("<4sI8s8sQQIqq")
+_META = struct.Struct("<4sI8s8sQQIqq?")
 _MAGIC = b"HFK1"
 NEVER = (1 << 63) - 1
 
@@ -30,6 +30,7 @@ class Meta:
         log_count: How many they are.
         wake_event: The earliest timer in event time, or NEVER.
         wake_processing: The earliest timer in processing time, or NEVER.
+        mixed: Whether some of its blobs are in a former form still.
     """
 
     key_groups: int
@@ -40,6 +41,7 @@ class Meta:
     log_count: int = 0
     wake_event: int = NEVER
     wake_processing: int = NEVER
+    mixed: bool = False
 
     def encode(self) -> bytes:
         """As bytes, of one length."""
@@ -53,6 +55,7 @@ class Meta:
             self.log_count,
             self.wake_event,
             self.wake_processing,
+            self.mixed,
         )
 
     @classmethod
