@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import Moment, Outcome
-from holdfast.worker.kept import levels, partition
+from holdfast.worker.kept import folding, levels, partition
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.form import form_of
@@ -119,9 +119,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which everything happens with a handful of rows."""
     monkeypatch.setattr(levels, "SEGMENT_ROWS", 4)
     monkeypatch.setattr(levels, "SHARE", 0.5)
-    monkeypatch.setattr(partition, "FOLD_BYTES", 900)
-    monkeypatch.setattr(partition, "FOLD_CHANGES", 3)
-    monkeypatch.setattr(partition, "FOLD_BUDGET", 1)
+    monkeypatch.setattr(folding, "FOLD_BYTES", 900)
+    monkeypatch.setattr(folding, "FOLD_CHANGES", 3)
+    monkeypatch.setattr(folding, "FOLD_BUDGET", 1)
     monkeypatch.setattr(partition, "PAGE_ROWS", 2)
     monkeypatch.setattr(partition, "LOAD_BYTES", 500)
 

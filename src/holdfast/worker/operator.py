@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
-from holdfast.worker.kept.partition import Evolution, Partition
+from holdfast.worker.kept.loading import Evolution
+from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import COUNTS, WAKE, Lane
 from holdfast.worker.passes import Answer, Packet, Pass

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.worker.declared.states import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
-from holdfast.worker.kept import partition as partition_module
+from holdfast.worker.kept import folding
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.form import form_of
@@ -158,7 +158,7 @@ def test_a_store_that_went_back_or_lost_the_group_is_believed(tmp_path: Path) ->
 
 
 def test_a_log_is_folded_and_holds_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(partition_module, "FOLD_CHANGES", 3)
+    monkeypatch.setattr(folding, "FOLD_CHANGES", 3)
     store = MemoryStore()
     logs = []
     for step in range(8):

@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import Corrupt, Invalid
+from holdfast.errors import Invalid
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, Moment, Outcome
 from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, decode, encode, fingerprint_of, form_from_json
+from holdfast.worker.kept.folding import Candidate, chosen
+from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, encode
 from holdfast.worker.kept.keys import Keys, Place, resolve
 from holdfast.worker.kept.levels import SEGMENT_ROWS, Levels
+from holdfast.worker.kept.loading import Evolution, Loader
 from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run
 from holdfast.worker.kept.store import NEVER, Meta, Store, Write
 
@@ -31,36 +33,10 @@ if TYPE_CHECKING:
     from holdfast.worker.kept.copies import Copies
     from holdfast.worker.kept.runs import Hashes
 
-# The log of a group is folded when it is this many times its base, and at least so many bytes or changes.
-FOLD_RATIO = 2.0
-FOLD_BYTES = 32 << 10
-FOLD_CHANGES = 256
-# In one batch, new bases have at most this many bytes, or as many as the batch's changes, and at least one.
-FOLD_BUDGET = 1 << 20
-# Groups with blobs of a former form go before all others, so that a former form is gone after a while.
-_OLDER = 1000.0
 # Rows of a base come in blobs of at most so many.
 PAGE_ROWS = SEGMENT_ROWS
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
-
-
-class Evolution(Protocol):
-    """Brings rows of an older form into today's."""
-
-    def bring(
-        self, form: Form, table: str, batch: pa.RecordBatch, moment: Moment
-    ) -> tuple[str, pa.RecordBatch] | None:
-        """The name of today's table and the rows in its columns; None where the state is dropped.
-
-        Raises:
-            Invalid: The rows cannot be read as today's; the error says what differs.
-        """
-        ...
-
-    def timed(self, form: Form) -> bool:
-        """Whether the outcome depends on when it is done, so that it must be done once and be written."""
-        ...
 
 
 @dataclass(slots=True)
@@ -131,7 +107,7 @@ class Partition:
         self._form = layout.form
         self._store = store
         self._token = token
-        self._evolution = evolution
+        self._loader = Loader(layout.operator, layout.form, store, evolution)
         self._clean = clean
         self._copies = copies
         self._open: dict[int, _Group] = {}
@@ -280,42 +256,15 @@ class Partition:
         waiting: list[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]] = []
         size = 0
         for group, meta in stale:
-            waiting.append((group, meta, self._blobs(group, moment)))
+            loaded = self._loader.load(group, moment)
+            self._open[group].older, self._open[group].fold = loaded.older, loaded.timed
+            waiting.append((group, meta, loaded.batches))
             size += meta.base_bytes + meta.log_bytes
             if size >= LOAD_BYTES:
                 self._adopt(waiting, cold=cold)
                 waiting, size = [], 0
         self._adopt(waiting, cold=cold)
         self.tally.loaded_groups += len(stale)
-
-    def _blobs(self, group: int, moment: Moment) -> dict[str, list[pa.RecordBatch]]:
-        stored = self._store.load(group)
-        today = self._form.fingerprint
-        forms: dict[bytes, Form] = {today: self._form}
-        found: dict[str, list[pa.RecordBatch]] = {}
-        for blob in (*stored.base, *stored.log):
-            mark = fingerprint_of(blob)
-            if mark not in forms:
-                self._open[group].older = json.loads(stored.forms or b"{}")
-                forms |= self._older_forms(self._open[group].older, mark)
-                self._open[group].fold |= self._evolution.timed(forms[mark])
-            for name, batch in decode(forms[mark], blob).items():
-                brought: tuple[str, pa.RecordBatch] | None = (name, batch)
-                if mark != today:
-                    brought = self._evolution.bring(forms[mark], name, batch, moment)
-                if brought is not None:
-                    found.setdefault(brought[0], []).append(brought[1])
-        return found
-
-    def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, Form]:
-        if mark.hex() not in known:
-            raise Corrupt(
-                "keyed state is in a form that its group does not describe",
-                where=f"operator {self._layout.operator}",
-                found=mark.hex(),
-                expected=", ".join(known) or self._form.fingerprint.hex(),
-            )
-        return {bytes.fromhex(each): form_from_json(fields) for each, fields in known.items()}
 
     def _adopt(
         self, loaded: Sequence[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]], *, cold: bool
@@ -408,7 +357,7 @@ class Partition:
     def _older(self, group: int, opened: _Group) -> Mapping[str, Any]:
         """The former forms of a group's blobs, which were not read where the working copy had its rows."""
         if opened.meta is not None and not opened.older:
-            opened.older = json.loads(self._store.load(group).forms or b"{}")
+            opened.older = self._loader.older(group)
         return opened.older
 
     def _rewoken(self, group: int, opened: _Group, moment: Moment) -> Iterator[Write]:
@@ -462,33 +411,14 @@ class Partition:
         return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
-        """The groups that get a new base now, within the budget: of a former form, or with a long log."""
-        ripe: list[tuple[float, int, int]] = []
-        chosen = {group for group, opened in self._open.items() if opened.fold and opened.meta}
-        total = 0
-        for group, opened in self._open.items():
-            meta = opened.meta
-            if meta is None or group in chosen:
-                continue
-            total += sum(batch.nbytes for batch in opened.changes.values())
-            # The groups grow alike; a share of their own keeps them from being ripe all at once.
-            limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (group * 0.618 % 1))
-            older = meta.mixed or meta.form != self._form.fingerprint
-            if older or meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
-                score = meta.log_bytes / limit + meta.log_count / FOLD_CHANGES
-                ripe.append((score + _OLDER * older, group, meta.base_bytes))
-        budget = max(FOLD_BUDGET, total)
-        for _, group, size in sorted(ripe, reverse=True):
-            if budget <= 0:
-                break
-            chosen.add(group)
-            budget -= size
-        if self._layout.has_ttl and self._open:
-            # One group a batch in turn, so that what nobody asks for is cleaned too.
-            turn = (moment.batch_id or 0) % self._layout.key_groups
-            waiting = [g for g, each in self._open.items() if each.meta and each.meta.log_count]
-            chosen |= {turn} & set(waiting)
-        return chosen
+        candidates = [
+            Candidate(group, each.meta, sum(batch.nbytes for batch in each.changes.values()), each.fold)
+            for group, each in self._open.items()
+            if each.meta is not None
+        ]
+        # One group a batch in turn, so that what nobody asks for is cleaned too.
+        turn = (moment.batch_id or 0) % self._layout.key_groups if self._layout.has_ttl else None
+        return chosen(candidates, self._form.fingerprint, turn)
 
     def _wakes(self, group: int, opened: _Group, moment: Moment) -> tuple[int, int]:
         """The earliest timers of a group: as known, or by reading the group where the known has fired."""
