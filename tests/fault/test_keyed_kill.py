@@ -27,8 +27,8 @@ Batches = list[list[dict[str, Any]]]
 
 
 def day(seed: int) -> Batches:
-    """Two files for each kill and some more; then all timers fire, and all states are read."""
-    batches = program(seed, batches=2 * KILLS + 3, events=30)
+    """Enough batches for all kills, however far a driver comes before one; then all timers fire."""
+    batches = program(seed, batches=7 * KILLS, events=12)
     end = START + len(batches) * 7_000 + 120_000
     push = [{"who": "ann", "op": "add", "n": 1, "ts": end}]
     # What pushes the watermark must come before the reads even where a kill comes between them.
@@ -48,15 +48,15 @@ class Killer:
         self.logs = BatchLogs(folder / "checkpoint")
         self.hit: list[tuple[int, int]] = []
 
-    def kill_driver(self, driver: int, batch: int, files: int) -> None:
+    def kill_driver(self, driver: int, files: int) -> None:
         """Kill a driver with all that belongs to it."""
-        self._in_batch(driver, batch, files)
+        self._in_batch(driver, files)
         os.killpg(driver, signal.SIGKILL)
 
-    def kill_workers(self, driver: int, batch: int) -> None:
+    def kill_workers(self, driver: int) -> None:
         """Kill the processes that run the processor, and nothing else."""
         while True:
-            self._in_batch(driver, batch, 0)
+            self._in_batch(driver, 0)
             workers = list(forked(self.folder))
             for pid in workers:
                 with suppress(ProcessLookupError):
@@ -65,9 +65,9 @@ class Killer:
             if workers:
                 return
 
-    def _in_batch(self, driver: int, batch: int, files: int) -> None:
-        """Wait until a batch has brought so many files, and freeze the driver there."""
-        batch = max(batch, self.logs.newest + 1)
+    def _in_batch(self, driver: int, files: int) -> None:
+        """Wait until a later batch has brought so many files, and freeze the driver there."""
+        batch = self.logs.newest + 1
         while True:
             until(lambda: self._open(batch), f"batch {batch} or a later one begins")
             number = self.logs.newest
@@ -132,11 +132,9 @@ def batches(tmp_path: Path) -> Batches:
     return made
 
 
-def killed(
-    job: RunningJob, killer: Killer, rng: random.Random, kills: int, after: Callable[[int], int]
-) -> None:
+def killed(job: RunningJob, killer: Killer, rng: random.Random, kills: int) -> None:
     for attempt in range(1, kills + 1):
-        killer.kill_driver(job.driver(attempt), after(attempt), rng.randrange(6))
+        killer.kill_driver(job.driver(attempt), rng.randrange(6))
 
 
 def test_a_keyed_job_killed_ten_times_loses_nothing_and_repeats_nothing(
@@ -145,8 +143,8 @@ def test_a_keyed_job_killed_ten_times_loses_nothing_and_repeats_nothing(
     rng = random.Random(SEED)
     killer = Killer(tmp_path)
     with running(JOBS / "keyed.py:keyed", tmp_path) as job:
-        killed(job, killer, rng, KILLS, lambda attempt: 2 * attempt - 1 - rng.randrange(2))
-        killer.kill_workers(job.driver(KILLS + 1), 2 * KILLS + 1)
+        killed(job, killer, rng, KILLS)
+        killer.kill_workers(job.driver(KILLS + 1))
         ended = job.ended()
     assert ended.code == 0, ended.words
     # Workers that die take their task along, and with it the query; those that wait are replaced.
