@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +23,12 @@ sys.stdin.read()
 
 
 def peak_below(argument: str) -> Memory:
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKER, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    # Below a process of its own: this one may have real workers.
+    command = ["sh", "-c", '"$0" -c "$1" "$2"; true', sys.executable, WORKER, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        watch = WorkerMemory(os.getpid())
+        watch = WorkerMemory(process.pid)
         watch.look()
         process.communicate()
     return watch.peak
@@ -46,6 +45,8 @@ def test_other_processes_do_not_count() -> None:
 
 
 def test_it_looks_at_once_and_stops_when_it_is_left() -> None:
-    with WorkerMemory(os.getpid(), interval_s=3600) as watch:
-        pass
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        with WorkerMemory(process.pid, interval_s=3600) as watch:
+            pass
+        process.communicate()
     assert watch.peak == Memory(0, 0)
