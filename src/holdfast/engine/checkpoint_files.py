@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.ownership import java_message
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
             stream.close()
     except Exception as error:
         raise Unavailable(
-            "a checkpoint cannot be read", where=str(path.toString()), found=_said(error)
+            "a checkpoint cannot be read", where=str(path.toString()), found=java_message(error)
         ) from error
 
 
@@ -58,7 +59,7 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
         )
     except Exception as error:
         raise Unavailable(
-            "a checkpoint cannot be written", where=str(path.toString()), found=_said(error)
+            "a checkpoint cannot be written", where=str(path.toString()), found=java_message(error)
         ) from error
 
 
@@ -74,8 +75,3 @@ def _overwrite(spark: SparkSession) -> Any:
     options = gateway.new_array(rename, 1)
     options[0] = rename.OVERWRITE
     return options
-
-
-def _said(error: Exception) -> str:
-    java = getattr(error, "java_exception", None)
-    return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

@@ -106,7 +106,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         lock = file.getChannel().tryLock()
     except Exception as error:
         raise Invalid(
-            "the checkpoint's lock cannot be taken", where=str(path), found=_java_message(error)
+            "the checkpoint's lock cannot be taken", where=str(path), found=java_message(error)
         ) from error
     if lock is None:
         raise in_use(path, _read_owner(path))
@@ -115,12 +115,12 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         file.write(json.dumps(asdict(owner)).encode())
     except Exception as error:
         raise Unavailable(
-            f"the checkpoint's lock cannot be written: {_java_message(error)}", where=str(path)
+            f"the checkpoint's lock cannot be written: {java_message(error)}", where=str(path)
         ) from error
     return lock
 
 
-def _java_message(error: Exception) -> str:
+def java_message(error: Exception) -> str:
     """What Java said; Py4J's own first line names only the call."""
     java = getattr(error, "java_exception", None)
     return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.worker.build import Options
     from holdfast.worker.declared.bases import Keyed, KeyedTable
+    from holdfast.worker.declared.processor import Definition
     from holdfast.worker.lane import Lane, Stream
     from holdfast.worker.operator import Operator
 
@@ -116,7 +117,6 @@ class KeyedStream:
 
         from holdfast.engine.keyed_operator import grafts, has_operator, mark, stateful  # noqa: PLC0415 - as above
         from holdfast.worker.build import Options  # noqa: PLC0415 - as above
-        from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
 
         options = Options(
             _checked_name(name),
@@ -128,12 +128,12 @@ class KeyedStream:
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
         )
-        lane, operator, ticking, combines = _prepared(self, processor, output, options, ticks=ticks)
+        lane, operator, definition, ticking = _prepared(self, processor, output, options, ticks=ticks)
         metric = f"{KEYED_METRIC}{name}"
         for each in self.inputs:
             if has_operator(each.frame, metric):
                 raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
-        combine = processor if combines else None
+        combine = processor if definition.combines else None
         packed = [
             _packed(each, stream, at, self.key_groups, combine)
             for at, (each, stream) in enumerate(zip(self.inputs, lane.streams, strict=True))
@@ -142,8 +142,7 @@ class KeyedStream:
             packed.append(_ticks(self.inputs[0].frame, self.key_groups))
         together = reduce(DataFrame.union, packed)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
-        states = definition_of(processor, [each.name for each in self.inputs]).states
-        number = define(Defined(lane.layout, states, options.drop))
+        number = define(Defined(lane.layout, definition.states, options.drop))
         return _unpacked(answers, metric, lane, mark(number))
 
 
@@ -211,8 +210,8 @@ def _prepared(
     options: Options,
     *,
     ticks: bool | None,
-) -> tuple[Lane, Operator, bool, bool]:
-    """What the workers must know, checked; whether ticks are wanted, and whether events are combined."""
+) -> tuple[Lane, Operator, Definition, bool]:
+    """What the workers must know, checked, what the class says, and whether ticks are wanted."""
     from holdfast.worker.build import assemble  # noqa: PLC0415 - importing holdfast must stay cheap
     from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
@@ -226,7 +225,7 @@ def _prepared(
     lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms)
     operator = Operator(lane, parts, event_time=options.event_time)
     ticking = definition.has_timers and not options.event_time if ticks is None else ticks
-    return lane, operator, ticking, definition.combines
+    return lane, operator, definition, ticking
 
 
 def _stream(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -174,8 +175,7 @@ class Harness:
         before = dict(self.__dict__)
         try:
             if key_groups is not None and key_groups != self._options.key_groups:
-                changed = {each: getattr(self._options, each) for each in self._options.__slots__}
-                self._options = Options(**{**changed, "key_groups": key_groups})
+                self._options = replace(self._options, key_groups=key_groups)
             self._use(self._processor if processor is None else processor, drop=tuple(drop))
             self._open(range(self._options.key_groups))
         except HoldfastError:
@@ -199,8 +199,7 @@ class Harness:
         self._processor = processor
         self._definition: Definition = definition_of(processor, list(self._schemas))
         if drop:
-            changed = {each: getattr(self._options, each) for each in self._options.__slots__}
-            self._options = Options(**{**changed, "drop": drop})
+            self._options = replace(self._options, drop=drop)
         streams = [self._stream(name) for name in self._schemas]
         self._lane, self._parts = assemble(
             processor, self._definition, streams, self._output, self._options, self._now_ms

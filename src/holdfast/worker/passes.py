@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
-from holdfast.worker.kept.runs import Run, numbers
+from holdfast.worker.kept.runs import Run, numbers, whole
 from holdfast.worker.lane import COUNTS, HASH, SIDE_COLUMNS, Lane, Stream
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Pass:
 
 def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
     """Which event times the watermark has reached or passed; a null time is never late."""
-    whole = times.combine_chunks() if times.num_chunks != 1 else times.chunk(0)
-    micros = numbers(whole.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(np.iinfo(np.int64).max))
+    ticks = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    micros = numbers(ticks.fill_null(np.iinfo(np.int64).max))
     late: NDArray[np.bool_] = micros <= watermark_ms * 1000
     return late
 
@@ -174,6 +174,4 @@ def as_text(row: dict[str, Any]) -> str:
 
 
 def _hashes(table: pa.Table) -> Hashes:
-    column = table.column(table.num_columns - 1)
-    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return numbers(whole).view(np.uint64)
+    return numbers(whole(table.column(table.num_columns - 1))).view(np.uint64)

@@ -18,7 +18,7 @@ from holdfast.errors import Unsupported
 from holdfast.worker.interface import Elements
 from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form
 from holdfast.worker.kept.levels import Levels
-from holdfast.worker.kept.runs import Run, numbers
+from holdfast.worker.kept.runs import Run, numbers, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,7 +234,7 @@ def _separate(
 
 def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     """Which cells are the same key: null is null, and a number that is none equals itself."""
-    left, right = _whole(left), _whole(right)
+    left, right = whole(left), whole(right)
     if not left.null_count and not right.null_count and pa.types.is_integer(left.type):
         return np.asarray(numbers(left) == numbers(right))
     if pa.types.is_nested(left.type):
@@ -246,12 +246,6 @@ def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Arra
         both = pc.and_(pc.is_nan(left), pc.is_nan(right))
         same = pc.or_(same, pc.fill_null(both, False))
     return numbers(same)
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    return column
 
 
 def _exact(values: Any) -> tuple[Any, ...]:

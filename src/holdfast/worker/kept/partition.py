@@ -24,7 +24,7 @@ from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, encode
 from holdfast.worker.kept.keys import Keys, Place, resolve
 from holdfast.worker.kept.levels import SEGMENT_ROWS, Levels
 from holdfast.worker.kept.loading import Evolution, Loader
-from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run
+from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run, whole
 from holdfast.worker.kept.store import NEVER, Meta, Store, Write
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class Partition:
         made: dict[str, pa.Array] = {}
         for name in schema.names[3:]:
             if name.startswith(KEY_PREFIX):
-                column = _whole(keys.keys.column(int(name.removeprefix(KEY_PREFIX))))
+                column = whole(keys.keys.column(int(name.removeprefix(KEY_PREFIX))))
             else:
                 column = columns[name] if name in columns else keys.stored(name)
             made[name] = column if chosen is None else column.take(chosen)
@@ -320,9 +320,9 @@ class Partition:
     def _element_rows(self, keys: Keys, name: str, table: pa.Table) -> pa.RecordBatch:
         schema = self._form.tables[name]
         table = table.combine_chunks()
-        place = numbers(_whole(table.column("position")))
+        place = numbers(whole(table.column("position")))
         arrays = [pa.array(keys.h[place]), pa.array(keys.ord[place])]
-        arrays += [_whole(table.column(each)).cast(schema.field(each).type) for each in schema.names[2:]]
+        arrays += [whole(table.column(each)).cast(schema.field(each).type) for each in schema.names[2:]]
         return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
 
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
@@ -467,15 +467,9 @@ def _least(column: pa.Array) -> int:
 
 def _same(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
-    left, right = _whole(left), _whole(right)
+    left, right = whole(left), whole(right)
     neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
     if pa.types.is_nested(left.type):
         return neither
     same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
     return neither | same
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column

@@ -102,6 +102,13 @@ def numbers(column: pa.Array) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, without copying where it is in one already."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
 def empty_run(schema: pa.Schema) -> Run:
     """No rows."""
     return Run(pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema))
