@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+_STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
 
-def ask_to_stop(query: StreamingQuery) -> None:
-    """Tell a query to begin no further batch.
+def stop_between_batches(query: StreamingQuery) -> bool:
+    """Stop a query without breaking a batch off; to be asked again and again, until it is True.
 
     `StreamingQuery.stop()` interrupts the batch that runs; a sink without a ledger would then see its
     rows twice. Spark's own loop looks at the query's state before each batch, so ending that state lets
-    the batch that runs commit and no other begin. Returns at once; `finish_stopping` does the rest.
+    the batch that runs commit and no other begin. There is one more look: a batch that finds the state
+    ended when it has been planned interrupts itself, and whatever waits next is broken off. So the state is
+    ended after that, or between triggers.
     """
     execution = query._jsq.streamingQuery()
-    # Py4J finds no Scala object by name, Java's reflection does.
-    singleton = execution.getClass().getClassLoader().loadClass(_TERMINATED).getField("MODULE$").get(None)
-    execution.state().set(singleton)
-
-
-def finish_stopping(query: StreamingQuery) -> bool:
-    """Whether the query has ended; to be asked again and again after `ask_to_stop`.
-
-    A query that waits for its next trigger is woken, which is safe: it can no longer begin a batch.
-    """
-    thread = query._jsq.streamingQuery().queryExecutionThread()
-    if not thread.isAlive():
+    if not execution.queryExecutionThread().isAlive():
         return True
+    if query.isActive:
+        if _is_planned(execution):
+            _set_state(execution, "TERMINATED")
+        elif not query.status["isTriggerActive"]:
+            _set_state(execution, "TERMINATED")
+            if query.status["isTriggerActive"]:
+                # A batch began in between, and it is as little known how far it is.
+                _set_state(execution, "ACTIVE")
+        return False
     if not query.status["isTriggerActive"]:
-        query.stop()
+        query.stop()  # wakes one that waits for its trigger; it can begin no batch
         return True
     return False
+
+
+def _is_planned(execution: Any) -> bool:
+    """Whether the batch that runs is past its planning; waits for the end of it."""
+    planned = execution.lastExecution()
+    if planned is None or planned.currentBatchId() != execution.getLatestExecutionContext().batchId():
+        return False
+    try:
+        planned.executedPlan()
+    except Py4JError:  # it could not be planned, which the query itself reports
+        return False
+    return True
+
+
+def _set_state(execution: Any, name: str) -> None:
+    # Py4J finds no Scala object by name, Java's reflection does.
+    loader = execution.getClass().getClassLoader()
+    execution.state().set(loader.loadClass(f"{_STATES}.{name}$").getField("MODULE$").get(None))

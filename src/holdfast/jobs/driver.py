@@ -183,7 +183,7 @@ class Driver:
 
     def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""
-        from holdfast.engine.boundary import ask_to_stop, finish_stopping  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.boundary import stop_between_batches  # noqa: PLC0415 - needs Spark
 
         stopping = False
         failed: Failure | None = None
@@ -193,16 +193,12 @@ class Driver:
             looked_at = set(self._queries)
             over = not any(each.running.isActive for each in self._queries.values())
             failed = failed or self._failed(job)
-            if over and looked_at == set(self._queries):
+            # A query that is being stopped calls itself ended while its last batch still runs.
+            if over and not stopping and looked_at == set(self._queries):
                 return failed
-            queries = [each.running for each in self._queries.values()]
-            active = [query for query in queries if query.isActive]
-            if (self._orders.stop.is_set() or failed) and not stopping:
-                stopping = True
-                for query in active:
-                    ask_to_stop(query)
+            stopping = stopping or self._orders.stop.is_set() or failed is not None
             if stopping:
-                ended = [finish_stopping(query) for query in queries]
+                ended = [stop_between_batches(each.running) for each in self._queries.values()]
                 if all(ended):
                     return failed or self._failed(job)
             else:

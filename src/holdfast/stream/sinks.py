@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from holdfast.engine.boundary import ask_to_stop, finish_stopping
+from holdfast.engine.boundary import stop_between_batches
 from holdfast.engine.watch import failure_text, frame_of, written_format
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.stream.ledger import Ledger, Transaction
@@ -156,9 +156,7 @@ class Sink:
         query = writer.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
-        if query.isActive:
-            ask_to_stop(query)
-        while not finish_stopping(query):
+        while not stop_between_batches(query):
             time.sleep(_LOOK_S)
         # An adopted writer is the user's only one; it goes back to what it was.
         writer.format(former)

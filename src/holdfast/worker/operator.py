@@ -19,6 +19,7 @@ from holdfast.worker.kept.loading import Evolution
 from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import COUNTS, WAKE, Lane
+from holdfast.worker.memory import give_back, prepare
 from holdfast.worker.passes import Answer, Packet, Pass
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class _Task:
     """One task of Spark's: the packets so far, and the partition's state."""
 
     def __init__(self, lane: Lane, parts: Parts, store: Store, moment: Moment) -> None:
+        prepare()
         self.moment = moment
         self._lane = lane
         self._limit = lane.memory_bytes // 16
@@ -127,6 +129,7 @@ class _Task:
         """Work off what is left, with the groups whose timers are due."""
         yield from self._answers(waking)
         self._partition.close()
+        give_back(self._lane.memory_bytes)
 
     def _answers(self, waking: Sequence[int]) -> Iterator[Any]:
         packets, self._packets, self._size = self._packets, [], 0

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from holdfast.worker.kept.partition import Partition
     from holdfast.worker.kept.runs import Hashes
 
-# The elements of lists and maps that one run of the processor may read have this share of the memory;
-# where the keys have more, their groups are run one after the other.
-_ELEMENTS_SHARE = 4
+# What one run of the processor works on has this share of the memory, and so have the elements of lists
+# and maps that it may read; where there is more, key groups are run some at a time.
+_SHARE = 4
+# An event takes so many times its bytes, and so many besides, until its key's row is kept.
+_COPIES, _EVENT_BYTES = 3, 400
 
 
 @dataclass(slots=True)
@@ -101,20 +103,26 @@ class Pass:
         return outcome
 
     def _parts(self, streams: Sequence[pa.Table], due: Run) -> Iterator[tuple[Sequence[pa.Table], Run]]:
-        """The events and due rows whole, or by groups where their elements are too many for the memory."""
-        if not self._partition.has_elements:
-            yield streams, due
-            return
+        """The events and due rows whole, or by groups where they are too many for the memory."""
+        partition = self._partition
         hashes = [_hashes(each) for each in streams]
-        limit = self._lane.memory_bytes // _ELEMENTS_SHARE
-        parts = self._partition.shares(np.unique(np.concatenate([*hashes, due.h])), limit)
-        if len(parts) == 1:
+        groups = [partition.groups_of(h) for h in (*hashes, due.h)]
+        bytes_of = [_COPIES * each.nbytes / max(1, each.num_rows) for each in (*streams, due.batch)]
+        load = np.zeros(self._lane.layout.key_groups)
+        for of, size in zip(groups, bytes_of, strict=True):
+            load += np.bincount(of, minlength=len(load)) * (size + _EVENT_BYTES)
+        if partition.has_elements:
+            load = np.maximum(load, partition.element_bytes(np.unique(np.concatenate([*hashes, due.h]))))
+        starts = _cut(load, self._lane.memory_bytes / _SHARE)
+        if len(starts) == 1:
             yield streams, due
             return
-        for groups in parts:
-            inside = [self._partition.is_in(h, groups) for h in hashes]
-            some = [table.filter(pa.array(mask)) for table, mask in zip(streams, inside, strict=True)]
-            yield some, due.take(self._partition.is_in(due.h, groups))
+        for start, stop in zip(starts, [*starts[1:], len(load)], strict=True):
+            at = [np.searchsorted(of, (start, stop)).tolist() for of in groups]
+            some = [
+                table.slice(first, last - first) for table, (first, last) in zip(streams, at, strict=False)
+            ]
+            yield some, due.slice(*at[-1])
 
     def _events(self, stream: Stream, packets: Sequence[Packet]) -> pa.Table:
         schema = stream.schema.append(pa.field(HASH, pa.int64()))
@@ -158,6 +166,17 @@ class Pass:
         arrays = [pa.nulls(len(rows), each.type) for each in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _cut(load: NDArray[np.float64], limit: float) -> list[int]:
+    """Where to begin anew so that each part has at most so much, or is a single group."""
+    starts, room = [0], limit
+    for group in np.flatnonzero(load).tolist():
+        if load[group] > room and room < limit:
+            starts.append(group)
+            room = limit
+        room -= load[group]
+    return starts
 
 
 def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.worker.kept.copies import Copies
-from holdfast.worker.kept.levels import Levels, Segment
-from holdfast.worker.kept.runs import Run, empty_run
+from holdfast.worker.kept.levels import Levels
+from holdfast.worker.kept.runs import Run
+from holdfast.worker.kept.segments import Segment
 
 SCHEMA = pa.schema([("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.string())])
 SCHEMAS = {"": SCHEMA, "seen": SCHEMA}
@@ -33,7 +34,7 @@ def run_of(values: Mapping[int, str]) -> Run:
 
 def tables() -> dict[str, Levels]:
     segments = [Segment(0, run_of({1: "a", 2: "b"})), Segment(1 << 60, run_of({(1 << 63) + 5: "c"}))]
-    return {"": Levels(SCHEMA, segments, run_of({2: "newer"})), "seen": Levels(SCHEMA)}
+    return {"": Levels(SCHEMA, segments, [Segment(0, run_of({2: "newer"}))]), "seen": Levels(SCHEMA)}
 
 
 def values(levels: Levels) -> list[str]:
@@ -60,9 +61,9 @@ def test_a_copy_is_read_as_it_was_left(folder: Path) -> None:
     found, groups = copies(folder, "other").read(SCHEMAS)
     assert groups == GROUPS
     assert values(found[""]) == ["a", "newer", "c"]
-    assert [segment.low for segment in found[""].segments] == [0, 1 << 60]
+    assert found[""].settled.lows.tolist() == [0, 1 << 60]
     assert values(found["seen"]) == []
-    assert found["seen"].tail.batch.schema == SCHEMA
+    assert found["seen"].tail.schema == SCHEMA
 
 
 def test_there_is_no_copy_at_first(tmp_path: Path) -> None:
@@ -161,6 +162,6 @@ def test_two_tries_at_one_task_leave_the_copy_of_the_last(folder: Path) -> None:
 
 
 def test_empty_tables_need_no_files(tmp_path: Path) -> None:
-    copies(tmp_path).save({"": Levels(SCHEMA, None, empty_run(SCHEMA))}, {})
+    copies(tmp_path).save({"": Levels(SCHEMA)}, {})
     assert files(tmp_path) == []
     assert values(copies(tmp_path).read({"": SCHEMA})[0][""]) == []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.kept import levels
+from holdfast.worker.kept import segments
 from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.runs import Run, empty_run, joined, merged, sorted_run, spans
 
@@ -117,30 +118,31 @@ def test_a_row_that_is_gone_hides_the_settled_one_until_it_is_settled_too() -> N
 def test_settling_copies_the_worst_segments_first_and_no_more_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(levels, "SEGMENT_ROWS", 20)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 20)
     table = Levels(ROWS)
     table.extend(sorted_run(batch((each, 0, each) for each in range(100))))
-    assert [segment.low for segment in table.segments] == list(range(0, 100, 10))
+    assert table.settled.lows.tolist() == list(range(0, 100, 10))
     table.put(batch([*((each, 0, -1) for each in range(40, 48)), (5, 0, -1), (71, 0, -1), (72, 0, -1)]))
     table.settle(15)
     # One row in ten of the first is too few; of the others only the one with eight has room.
-    assert table.tail.h.tolist() == [5, 71, 72]
+    assert table.tail.between(0, None).h.tolist() == [5, 71, 72]
     table.settle(15)
-    assert table.tail.h.tolist() == [5]
+    assert table.tail.between(0, None).h.tolist() == [5]
     table.settle(15)
-    assert table.tail.h.tolist() == [5]
-    assert [len(segment.run) for segment in table.segments] == [10] * 10
+    assert table.tail.between(0, None).h.tolist() == [5]
+    assert [len(run) for run in table.settled] == [10] * 10
     expected = [-1 if each in (5, 71, 72, *range(40, 48)) else each for each in range(100)]
     assert values(table.between(0, None)) == expected
 
 
 def test_a_segment_that_grows_is_split_and_no_hash_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SEGMENT_ROWS", 8)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 8)
     table = Levels(ELEMENTS)
     table.put(elements((7, 0, slot, slot) for slot in range(30)))
     table.put(elements((each, 0, 0, each) for each in (1, 5, 9, 20)))
     table.settle()
-    for segment, following in zip(table.segments, table.segments[1:], strict=False):
+    parts = table.settled.parts
+    for segment, following in pairwise(parts):
         assert segment.run.h.max() < following.low <= following.run.h.min()
     assert values(table.of_hashes(np.array([7], np.uint64))) == list(range(30))
     assert values(table.between(7, 8)) == list(range(30))
@@ -160,7 +162,7 @@ def test_rows_until_a_number_are_the_live_and_newest() -> None:
 
 
 def test_random_changes_hold_what_a_dictionary_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SEGMENT_ROWS", 16)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
     for seed in range(40):
         chance = random.Random(seed)
         table = Levels(ROWS)

@@ -18,8 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.worker.kept.levels import Levels, Segment
-from holdfast.worker.kept.runs import Run, empty_run
+from holdfast.worker.kept.levels import Levels
+from holdfast.worker.kept.runs import Run
+from holdfast.worker.kept.segments import Segment, Segments
 
 _MANIFEST = "manifest.json"
 
@@ -73,26 +74,25 @@ class Copies:
                 (self._folder / _MANIFEST).unlink(missing_ok=True)
 
     def _levels(self, schema: pa.Schema, fields: Mapping[str, Any]) -> Levels:
-        segments = [Segment(low, self._open(schema, name)) for low, name in fields["segments"]]
-        return Levels(schema, segments, self._open(schema, fields["tail"]))
+        settled, tail = (
+            [Segment(low, self._open(name)) for low, name in fields[level]] for level in ("settled", "tail")
+        )
+        return Levels(schema, settled, tail)
 
-    def _open(self, schema: pa.Schema, name: str | None) -> Run:
-        if name is None:
-            return empty_run(schema)
+    def _open(self, name: str) -> Run:
         with pa.memory_map(os.fspath(self._folder / name)) as file:
             run = Run(pa.ipc.open_file(file).get_batch(0))
         self._files[id(run)] = (run, name)
         return run
 
     def _describe(self, levels: Levels) -> dict[str, Any]:
-        return {
-            "segments": [(segment.low, self._write(segment.run)) for segment in levels.segments],
-            "tail": self._write(levels.tail),
-        }
+        return {"settled": self._files_of(levels.settled), "tail": self._files_of(levels.tail)}
 
-    def _write(self, run: Run) -> str | None:
-        if not len(run):
-            return None
+    def _files_of(self, level: Segments) -> list[tuple[int, str]]:
+        filled = [each for each in level.parts if len(each.run)]
+        return [(each.low if at else 0, self._write(each.run)) for at, each in enumerate(filled)]
+
+    def _write(self, run: Run) -> str:
         known = self._files.get(id(run))
         if known is not None:
             return known[1]
@@ -108,4 +108,4 @@ class Copies:
 
 
 def _names(table: Mapping[str, Any]) -> list[str]:
-    return [name for name in [table["tail"], *(name for _, name in table["segments"])] if name is not None]
+    return [name for level in table.values() for _, name in level]

@@ -22,9 +22,10 @@ from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.folding import Candidate, chosen
 from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, encode
 from holdfast.worker.kept.keys import Keys, Place, resolve
-from holdfast.worker.kept.levels import SEGMENT_ROWS, Levels
+from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.loading import Evolution, Loader
 from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run, whole
+from holdfast.worker.kept.segments import SEGMENT_ROWS
 from holdfast.worker.kept.store import NEVER, Meta, Store, Write
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Partition:
             waking = [g for g, each in self._open.items() if each.meta and getattr(each.meta, name) <= at]
             if waking:
                 run = rows.until(column, at)
-                found.append(run.take(np.isin(self._groups_of(run.h), waking)))
+                found.append(run.take(np.isin(self.groups_of(run.h), waking)))
         if len(found) < 2:
             return found[0] if found else empty_run(rows.schema)
         return sorted_run(pa.concat_batches([run.batch for run in found]))
@@ -179,32 +180,18 @@ class Partition:
         """Whether any state is a list or a map."""
         return len(self._levels) > 1
 
-    def shares(self, h: Hashes, limit: int) -> list[list[int]]:
-        """The groups of these hashes in parts, each with about so many bytes of elements at most.
-
-        Args:
-            h: Hashes, sorted, without repeats.
-            limit: Bytes; a group that has more by itself is a part of its own.
-        """
+    def element_bytes(self, h: Hashes) -> NDArray[np.float64]:
+        """About how many bytes of elements each group has for these hashes, sorted and without repeats."""
         sizes = np.zeros(len(h), np.float64)
         for name, levels in self._levels.items():
             if name != ROWS:
                 sizes += levels.bytes_of(h)
-        of = self._groups_of(h)
-        groups, at = np.unique(of, return_inverse=True)
-        parts: list[list[int]] = [[]]
-        room = float(limit)
-        for group, size in zip(groups.tolist(), np.bincount(at, weights=sizes).tolist(), strict=True):
-            if size > room and parts[-1]:
-                parts.append([])
-                room = float(limit)
-            parts[-1].append(group)
-            room -= size
-        return parts
+        of = np.bincount(self.groups_of(h), weights=sizes, minlength=self._layout.key_groups)
+        return np.asarray(of, np.float64)
 
-    def is_in(self, h: Hashes, groups: Sequence[int]) -> NDArray[np.bool_]:
-        """Which hashes are of these groups."""
-        return np.isin(self._groups_of(h), groups)
+    def groups_of(self, h: Hashes) -> NDArray[np.int64]:
+        """The groups of hashes; they ascend as the hashes do."""
+        return group_of(h, self._layout.key_groups)
 
     def keep(self, keys: Keys, outcome: Outcome) -> None:
         """Take in what a pass changed; it is written by `write`."""
@@ -217,18 +204,7 @@ class Partition:
 
     def write(self, moment: Moment) -> None:
         """Write the open groups that changed to the store, and close all."""
-        writes = []
-        folds = self._chosen_for_folding(moment)
-        for group, opened in sorted(self._open.items()):
-            if group in folds:
-                writes.append(self._folded(group, opened, moment))
-            elif opened.changes:
-                writes.append(self._appended(group, opened, moment))
-            else:
-                writes.extend(self._rewoken(group, opened, moment))
-        self._store.write(writes)
-        for write in writes:
-            self._versions[write.group] = write.meta.token
+        self._store.write(self._writes(moment))
         for levels in self._levels.values():
             levels.settle()
         self._open.clear()
@@ -328,13 +304,27 @@ class Partition:
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
         self._levels[name].put(batch)
         run = Run(batch)
-        groups = self._groups_of(run.h)
+        groups = self.groups_of(run.h)
         numbers_, starts = np.unique(groups, return_index=True)
         stops = np.append(starts[1:], len(groups))
         for group, start, stop in zip(numbers_.tolist(), starts.tolist(), stops.tolist(), strict=True):
             self._open[group].changes[name] = batch.slice(start, stop - start)
 
     # What is written
+
+    def _writes(self, moment: Moment) -> Iterator[Write]:
+        """What has changed, made as it is sent: a batch may write more than it should hold at once."""
+        folds = self._chosen_for_folding(moment)
+        for group, opened in sorted(self._open.items()):
+            if group in folds:
+                writes: Iterable[Write] = [self._folded(group, opened, moment)]
+            elif opened.changes:
+                writes = [self._appended(group, opened, moment)]
+            else:
+                writes = self._rewoken(group, opened, moment)
+            for write in writes:
+                self._versions[group] = write.meta.token
+                yield write
 
     def _appended(self, group: int, opened: _Group, moment: Moment) -> Write:
         blob = encode(self._form, opened.changes)
@@ -440,9 +430,6 @@ class Partition:
                 known = min(known, _least(rows.column(rows.schema.get_field_index(column))))
             found.append(known)
         return found[0], found[1]
-
-    def _groups_of(self, h: Hashes) -> NDArray[np.int64]:
-        return group_of(h, self._layout.key_groups)
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)

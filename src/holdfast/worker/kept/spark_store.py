@@ -10,7 +10,7 @@ import json
 import pickle
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Internal
@@ -73,7 +73,7 @@ class PipelinedStore:
         forms = self._value()
         return Stored(forms, self._list(BASE), self._list(LOG))
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Iterable[Write]) -> None:
         """Write groups, and move the timer that wakes each where its record says so."""
         waiting = 0
         for write in writes:
@@ -214,7 +214,7 @@ class PlainStore:
         base, log = ([bytes(each[0]) for each in self._lists[name].get()] for name in LISTS)
         return Stored(None if forms is None else bytes(forms[0]), base, log)
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Iterable[Write]) -> None:
         """Write the one group that is set."""
         for write in writes:
             self._values[META].update((write.meta.encode(),))

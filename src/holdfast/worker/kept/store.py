@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -119,7 +119,7 @@ class Store(Protocol):
         """All blobs of a group."""
         ...
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Iterable[Write]) -> None:
         """Write groups, and move the timer that wakes each where its record says so."""
         ...
 
@@ -140,7 +140,7 @@ class MemoryStore:
         """All blobs of a group."""
         return self._stored.get(group, Stored(None, (), ()))
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Iterable[Write]) -> None:
         """Write groups."""
         for write in writes:
             stored = self.load(write.group)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
 from holdfast.worker.declared.states import State
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
 from holdfast.worker.running.columns import Unfit, column_of
 from holdfast.worker.running.events import values_of
-from holdfast.worker.running.timers import whole
-from holdfast.worker.running.ttl import Rule
+from holdfast.worker.running.timers import placed, whole
+from holdfast.worker.running.ttl import NEVER_EXPIRED, Rule
 
 
 class WrongValue(Exception):
@@ -169,6 +172,117 @@ class PlainValues(Cells):
             return self._slot.__get__(state) is None
         except AttributeError:
             return False
+
+
+class TimedValues(Cells):
+    """A value with a TTL in processing time: a bare slot that is filled when it is written.
+
+    All writes of a pass bear the same stamp, so whether a key's slot is filled is all there is to know;
+    an empty one is read through `fill`. With "read_and_write" reading fills the slot, too.
+    """
+
+    def __init__(self, state: State, rule: Rule) -> None:
+        super().__init__(state, rule)
+        self.slots = (self.name,)
+        self.fill = self._unwritten
+        self._rule = rule
+        self._read = attrgetter(self.name)
+        self._slot: Any = None
+        self._stored: pa.Array = None
+        self._stored_stamps: pa.Array = None
+        self._stamps: pa.Array = None  # the same, with those that a value without one counts as having
+        self._first = 0  # the first key of the stretch in hand
+        self._values: list[Any] = []
+        self._expired: set[int] = set()
+        self._gone: set[int] = set()
+        self._kept: list[int] | None = None
+        self._parts: list[pa.Array] = []
+        self._stamp_parts: list[pa.Array] = []
+
+    def bind(self, made: type) -> None:
+        """Learn the slot's descriptor."""
+        self._slot = vars(made)[self.name]
+
+    def begin(self, touched: Touched, moment: Moment) -> None:
+        """Start a pass."""
+        self._rule.begin(moment)
+        self._stored = whole(touched.stored(f"{VALUE_PREFIX}{self.name}"))
+        self._stored_stamps = stamps = whole(touched.stored(f"{STAMP_PREFIX}{self.name}"))
+        if stamps.null_count > self._stored.null_count:
+            unstamped = pc.and_(stamps.is_null(), self._stored.is_valid())
+            stamps = pc.if_else(unstamped, pa.scalar(self._rule.origin, pa.int64()), stamps)
+        self._stamps = stamps
+        self._first, self._values, self._gone = 0, [], set()
+        self._parts, self._stamp_parts = [], []
+
+    def load(self, states: Sequence[Any], first: int) -> None:
+        """Have the stored values at hand; a key that is run again finds them there."""
+        if self._first <= first and first + len(states) <= self._first + len(self._values):
+            return
+        self._first = first
+        self._values = values_of(self._stored.slice(first, len(states)))
+        stamps = self._stamps.slice(first, len(states))
+        self._expired = set()
+        if stamps.null_count < len(stamps) and self._rule.cutoff > NEVER_EXPIRED:
+            late = pc.fill_null(pc.less_equal(stamps, pa.scalar(self._rule.cutoff, pa.int64())), False)
+            self._expired = set((np.flatnonzero(late.to_numpy(zero_copy_only=False)) + first).tolist())
+
+    def collect(self, states: Sequence[Any], first: int) -> None:
+        """Read all slots; what was not written stays as it is stored, unless it is gone."""
+        kept: list[int] = []
+        self._kept = kept
+        try:
+            values = list(map(self._read, states))
+        finally:
+            self._kept = None
+        column = column_in(self.state, values, first)
+        if column.null_count > len(kept) and self.state.default is not None:
+            unwritten = set(kept)
+            at = next(at for at, each in enumerate(values) if each is None and first + at not in unwritten)
+            raise WrongValue(self.name, first + at, Invalid("None was assigned", hint=use_del(self.name)))
+        stamps = pa.array(np.full(len(states), self._rule.clock.stamp))
+        if column.null_count:
+            stamps = pc.if_else(column.is_valid(), stamps, pa.scalar(None, pa.int64()))
+        if kept:
+            places = np.array(kept, np.int64) - first
+            left = pa.array([None if each in self._gone else each for each in kept], pa.int64())
+            column = placed(column, places, self._stored.take(left))
+            stamps = placed(stamps, places, self._stamps.take(left))
+        self._parts.append(column)
+        self._stamp_parts.append(stamps)
+
+    def forget(self, position: int) -> None:
+        """Take back what a key did."""
+        self._gone.discard(position)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """The columns, if they changed."""
+        return {
+            **changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored),
+            **changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stored_stamps),
+        }
+
+    def clear(self, state: Any) -> None:
+        """Empty the slot, and let nobody see what is stored."""
+        self._gone.add(state._at)
+        with suppress(AttributeError):  # it was empty
+            self._slot.__delete__(state)
+
+    def _unwritten(self, state: Any) -> Any:
+        """Give what an empty slot stands for."""
+        at: int = state._at
+        if self._kept is not None:
+            self._kept.append(at)
+            return None
+        value = self._values[at - self._first]
+        if value is None or at in self._gone:
+            return self.state.default
+        if at in self._expired:
+            self._gone.add(at)
+            return value if self._rule.shows_expired else self.state.default
+        if self._rule.refreshes:
+            self._slot.__set__(state, value)
+        return value
 
 
 class HeldValues(Cells):

@@ -12,6 +12,8 @@ from holdfast.worker.running.events import Record
 from holdfast.worker.running.timers import (
     EPOCH,
     EVENT,
+    FIRST_MS,
+    LAST_MS,
     Timer,
     TimerCells,
     letter_of,
@@ -19,6 +21,9 @@ from holdfast.worker.running.timers import (
     ms_of,
     timer_of,
 )
+
+# The names of timers that are remembered as they are stored; few processors have more than some.
+_MOST_KNOWN = 1_000
 
 
 class Context:
@@ -40,6 +45,7 @@ class Context:
         "_event_limit",
         "_has_timers",
         "_keys",
+        "_known",
         "_one",
         "_one_ms",
         "_processing_limit",
@@ -61,6 +67,7 @@ class Context:
         self._one: str | None = None
         self._one_ms = 0
         self._cells: TimerCells | None = None
+        self._known: dict[tuple[str | None, str], str] = {}
         self._due = False
         self._event_limit = self._processing_limit = 0
         self.now_ms = 0
@@ -99,14 +106,14 @@ class Context:
         Raises:
             Invalid: The processor has no `on_timer`, there is no key here, or an argument is wrong.
         """
-        if type(at) is dt.datetime and at.tzinfo is dt.timezone.utc:
+        if type(at) is int and FIRST_MS <= at <= LAST_MS:
+            at_ms = at
+        elif type(at) is dt.datetime and at.tzinfo is dt.timezone.utc:
             since = at - EPOCH  # what `ms_of` does, without the call
             at_ms = since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
         else:
             at_ms = ms_of(at)
-        key = self._default if clock is None else self._letter(clock)
-        if name:
-            key += name
+        key = self._known.get((clock, name)) or self._key_of(clock, name)
         if key == self._one or self._is_first(key):
             self._one_ms = at_ms
         else:
@@ -122,6 +129,14 @@ class Context:
     def timers(self) -> tuple[Timer, ...]:
         """Give the key's timers, in the order in which they are due."""
         return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
+
+    def _key_of(self, clock: str | None, name: str) -> str:
+        """Give a timer's key in a dict of timers, and remember it."""
+        key = (self._default if clock is None else self._letter(clock)) + name
+        if len(self._known) == _MOST_KNOWN:
+            self._known.clear()
+        self._known[clock, name] = key
+        return key
 
     def _letter(self, clock: str) -> str:
         letter = letter_of(clock)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.worker.declared.states import Kind, State
-from holdfast.worker.running.cells import Cells, PlainValues
+from holdfast.worker.running.cells import Cells, PlainValues, TimedValues
 from holdfast.worker.running.element_cells import ListCells, MapCells
 from holdfast.worker.running.events import freezer
 from holdfast.worker.running.held_cells import Accumulators, PropertyValues
@@ -29,8 +29,11 @@ def cells_of(state: State, clocks: Clocks) -> Cells:
         return MapCells(state, rule)
     if state.kind is not Kind.VALUE:
         return Accumulators(state, rule)
-    if rule is None and freezer(state.type) is None:
-        return PlainValues(state, rule)
+    if freezer(state.type) is None:
+        if rule is None:
+            return PlainValues(state, rule)
+        if not rule.event:
+            return TimedValues(state, rule)
     return PropertyValues(state, rule)
 
 

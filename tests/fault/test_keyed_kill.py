@@ -1,0 +1,171 @@
+"""SIGKILL in the middle of batches of keyed state: output and state are those of a model in plain Python."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keyed_programs import Model
+from keyed_runs import START, clocks, expected, program, write_batch
+from running_job import JOBS, BatchLogs, freeze, running, until, working_in
+from small_day import found_in_files
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+SEED = 20261121
+KILLS = 10
+COLUMNS = ("who", "what", "last", "total", "recent", "seen", "span", "at")
+NAMES = ["ann", "bob", "cyd", "dan", None]
+Batches = list[list[dict[str, Any]]]
+
+
+class Feed:
+    """Hands the job one file of a random program after another, and at the end what fires all timers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.given: Batches = []
+        self._folder = folder
+        self._batches = program(SEED, batches=500, events=12)
+
+    def more(self) -> None:
+        """The next file."""
+        self._give(self._batches[len(self.given)])
+
+    def end(self) -> None:
+        """Push the watermark past all timers, and read all states."""
+        end = START + len(self.given) * 7_000 + 120_000
+        for _ in range(2):
+            # What pushes the watermark must come before the reads even where a kill comes between them.
+            self._give([{"who": "ann", "op": "add", "n": 1, "ts": end}])
+        self._give([{"who": who, "op": "read", "n": 0, "ts": end + 60_000} for who in NAMES])
+
+    def _give(self, batch: list[dict[str, Any]]) -> None:
+        write_batch(self._folder, len(self.given), batch)
+        self.given.append(batch)
+
+
+class Killer:
+    """Kills a driver, or the Python workers of one, at a chosen point of a batch.
+
+    The point is how many files the batch has brought: state, copies of it, output. All is frozen first
+    and looked at again, because a kill that comes after the commit would prove nothing.
+    """
+
+    def __init__(self, folder: Path, feed: Feed) -> None:
+        self.folder = folder
+        self.feed = feed
+        self.logs = BatchLogs(folder / "checkpoint")
+        self.hit: list[tuple[int, int]] = []
+
+    def kill_driver(self, driver: int, files: int, *, again: bool) -> None:
+        """Kill a driver with all that belongs to it, maybe in the batch in which the one before died."""
+        self._in_batch(driver, max(1, files) if again else files, again=again)
+        os.killpg(driver, signal.SIGKILL)
+
+    def kill_workers(self, driver: int) -> None:
+        """Kill the processes that run the processor, and nothing else."""
+        while True:
+            self._in_batch(driver, 0)
+            workers = list(forked(self.folder))
+            for pid in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            os.killpg(driver, signal.SIGCONT)
+            if workers:
+                return
+
+    def _in_batch(self, driver: int, files: int, *, again: bool = False) -> None:
+        """Wait until a batch has brought so many files, and freeze the driver there."""
+        batch = self.logs.newest + (0 if again else 1)
+        while True:
+            self.feed.more()
+            self._begun(batch)
+            number = self.logs.newest
+            reached = self._brought(files)
+            self._go_on(number, reached)
+            freeze(driver)
+            if self._open(number) and self.logs.newest == number and reached():
+                self.hit.append((number, files))
+                return
+            os.killpg(driver, signal.SIGCONT)
+            batch = number + 1
+
+    def _begun(self, batch: int) -> None:
+        until(lambda: self.logs.newest >= batch, f"batch {batch} or a later one begins")
+
+    def _go_on(self, number: int, reached: Callable[[], bool]) -> None:
+        until(lambda: reached() or not self._open(number), f"batch {number} goes on")
+
+    def _brought(self, files: int) -> Callable[[], bool]:
+        """Whether there are so many more files than now."""
+        before = set(self._files())
+        return lambda: len(set(self._files()) - before) >= files
+
+    def _open(self, batch: int) -> bool:
+        return self.logs.newest >= batch and self.logs.uncommitted
+
+    def _files(self) -> Iterator[Path]:
+        for place in (self.logs.path / "state", self.folder / "out"):
+            yield from place.rglob("*")
+
+
+def forked(folder: Path) -> Iterator[int]:
+    """Spark's Python workers: what its daemon has forked."""
+    daemons = {}
+    for pid in working_in(folder):
+        with suppress(OSError):
+            if b".daemon" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
+                stat = (Path("/proc") / str(pid) / "stat").read_text()
+                daemons[pid] = int(stat.rpartition(")")[2].split()[1])
+    return (pid for pid, parent in daemons.items() if parent in daemons)
+
+
+def check(folder: Path, batches: Batches) -> None:
+    """Hold the table against the model, with the clocks of the batches as Spark has logged them."""
+    model = Model()
+    wanted = expected(folder / "checkpoint", batches, model.batch)
+    rows = Counter(row for each in wanted.values() for answers in each.values() for row in answers)
+    assert found_in_files(folder / "out" / "answers", *COLUMNS) == rows
+    # The last rows are a read of every state of every key, after every timer has fired.
+    assert sum(row[1] == "read" for row in wanted[last_with_data(folder)][None]) == 1
+    assert not any(name == "event" for key in model.keys.values() for name, _ in key.timers)
+    assert model.late
+
+
+def last_with_data(folder: Path) -> int:
+    reads = [read for _, _, read in clocks(folder / "checkpoint")]
+    return reads.index(reads[-1])
+
+
+def test_a_keyed_job_killed_ten_times_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    feed = Feed(tmp_path / "in")
+    feed.more()
+    killer = Killer(tmp_path, feed)
+    (tmp_path / "out").mkdir()
+    with running(JOBS / "keyed.py:keyed", tmp_path) as job:
+        for attempt in range(1, KILLS + 1):
+            killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
+        killer.kill_workers(job.driver(KILLS + 1))
+        feed.end()
+        until(lambda: all_read(tmp_path, killer.logs, len(feed.given)), "all is read")
+        os.kill(job.pid, signal.SIGTERM)
+        ended = job.ended()
+    assert ended.code == 0, ended.words
+    # Workers that die take their task along, and with it the query; those that wait are replaced.
+    assert ended.kinds.count("starting") in (KILLS + 1, KILLS + 2)
+    assert len(killer.hit) == KILLS + 1
+    assert killer.logs.offsets == killer.logs.commits
+    check(tmp_path, feed.given)
+    assert working_in(tmp_path) == []
+
+
+def all_read(folder: Path, logs: BatchLogs, files: int) -> bool:
+    return not logs.uncommitted and clocks(folder / "checkpoint")[-1][2] == files
