@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from holdfast.jobs.definition import Job, job
+    from holdfast.stream.broadcast import broadcast
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.explain_keyed import explain
     from holdfast.stream.joins import join_within
@@ -86,6 +87,7 @@ _HOMES = {
     ),
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
+    "holdfast.stream.broadcast": ("broadcast",),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.explain_keyed": ("explain",),
     "holdfast.stream.joins": ("join_within",),
@@ -136,6 +138,7 @@ __all__ = [
     "adopt",
     "aggregating",
     "available_now",
+    "broadcast",
     "configure",
     "days",
     "dedupe",

@@ -6,15 +6,14 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from keyed_programs import Model
 from keyed_runs import START, clocks, expected, program, write_batch
-from running_job import JOBS, BatchLogs, freeze, running, until, working_in
+from killing import Killer
+from running_job import JOBS, BatchLogs, running, until, working_in
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
@@ -51,82 +50,6 @@ class Feed:
         self.given.append(batch)
 
 
-class Killer:
-    """Kills a driver, or the Python workers of one, at a chosen point of a batch.
-
-    The point is how many files the batch has brought: state, copies of it, output. All is frozen first
-    and looked at again, because a kill that comes after the commit would prove nothing.
-    """
-
-    def __init__(self, folder: Path, feed: Feed) -> None:
-        self.folder = folder
-        self.feed = feed
-        self.logs = BatchLogs(folder / "checkpoint")
-        self.hit: list[tuple[int, int]] = []
-
-    def kill_driver(self, driver: int, files: int, *, again: bool) -> None:
-        """Kill a driver with all that belongs to it, maybe in the batch in which the one before died."""
-        self._in_batch(driver, max(1, files) if again else files, again=again)
-        os.killpg(driver, signal.SIGKILL)
-
-    def kill_workers(self, driver: int) -> None:
-        """Kill the processes that run the processor, and nothing else."""
-        while True:
-            self._in_batch(driver, 0)
-            workers = list(forked(self.folder))
-            for pid in workers:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            os.killpg(driver, signal.SIGCONT)
-            if workers:
-                return
-
-    def _in_batch(self, driver: int, files: int, *, again: bool = False) -> None:
-        """Wait until a batch has brought so many files, and freeze the driver there."""
-        batch = self.logs.newest + (0 if again else 1)
-        while True:
-            self.feed.more()
-            self._begun(batch)
-            number = self.logs.newest
-            reached = self._brought(files)
-            self._go_on(number, reached)
-            freeze(driver)
-            if self._open(number) and self.logs.newest == number and reached():
-                self.hit.append((number, files))
-                return
-            os.killpg(driver, signal.SIGCONT)
-            batch = number + 1
-
-    def _begun(self, batch: int) -> None:
-        until(lambda: self.logs.newest >= batch, f"batch {batch} or a later one begins")
-
-    def _go_on(self, number: int, reached: Callable[[], bool]) -> None:
-        until(lambda: reached() or not self._open(number), f"batch {number} goes on")
-
-    def _brought(self, files: int) -> Callable[[], bool]:
-        """Whether there are so many more files than now."""
-        before = set(self._files())
-        return lambda: len(set(self._files()) - before) >= files
-
-    def _open(self, batch: int) -> bool:
-        return self.logs.newest >= batch and self.logs.uncommitted
-
-    def _files(self) -> Iterator[Path]:
-        for place in (self.logs.path / "state", self.folder / "out"):
-            yield from place.rglob("*")
-
-
-def forked(folder: Path) -> Iterator[int]:
-    """Spark's Python workers: what its daemon has forked."""
-    daemons = {}
-    for pid in working_in(folder):
-        with suppress(OSError):
-            if b".daemon" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
-                stat = (Path("/proc") / str(pid) / "stat").read_text()
-                daemons[pid] = int(stat.rpartition(")")[2].split()[1])
-    return (pid for pid, parent in daemons.items() if parent in daemons)
-
-
 def check(folder: Path, batches: Batches) -> None:
     """Hold the table against the model, with the clocks of the batches as Spark has logged them."""
     model = Model()
@@ -148,7 +71,7 @@ def test_a_keyed_job_killed_ten_times_loses_nothing_and_repeats_nothing(tmp_path
     rng = random.Random(SEED)
     feed = Feed(tmp_path / "in")
     feed.more()
-    killer = Killer(tmp_path, feed)
+    killer = Killer(tmp_path, feed.more)
     (tmp_path / "out").mkdir()
     with running(JOBS / "keyed.py:keyed", tmp_path) as job:
         for attempt in range(1, KILLS + 1):

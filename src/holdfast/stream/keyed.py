@@ -13,6 +13,7 @@ from holdfast.config.check import whole
 from holdfast.config.units import Size, parse_size
 from holdfast.engine.watch import KEYED_METRIC
 from holdfast.errors import Invalid
+from holdfast.stream.broadcast import BroadcastStream
 from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
 from holdfast.stream.operators import Defined, define
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.worker.build import Options
     from holdfast.worker.declared.bases import Keyed, KeyedTable
-    from holdfast.worker.declared.processor import Definition
+    from holdfast.worker.declared.states import State
     from holdfast.worker.lane import Lane, Stream
     from holdfast.worker.operator import Operator
 
@@ -49,6 +50,7 @@ class KeyedStream:
 
     inputs: tuple[Input, ...]
     key_groups: int
+    broadcast: BroadcastStream | None = None
 
     def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
         """Add a stream that shares the state; its events go to the processor's `on_<name>`.
@@ -72,6 +74,26 @@ class KeyedStream:
                 expected=", ".join(ours),
             )
         return replace(self, inputs=(*self.inputs, added))
+
+    def with_broadcast(self, rules: BroadcastStream) -> KeyedStream:
+        """Let the processor read all rows of another stream: `ctx.broadcast`, a mapping by their key.
+
+        The rows of a batch are taken in before its events and timers. A `KeyedTable` reads them as a
+        table, `state.broadcast`. See `holdfast.broadcast`.
+
+        Raises:
+            Invalid: There is one already, or a stream has its name.
+        """
+        if self.broadcast is not None:
+            raise Invalid(
+                "an operator has one broadcast stream",
+                where=f"{_WHERE}.with_broadcast",
+                found=f"{self.broadcast.name} and {rules.name}",
+                hint="union the two, with a column that says which is which as a part of the key",
+            )
+        if rules.name in {each.name for each in self.inputs}:
+            raise Invalid("two connected streams have one name", where=_WHERE, found=rules.name)
+        return replace(self, broadcast=rules)
 
     def process(
         self,
@@ -128,21 +150,22 @@ class KeyedStream:
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
         )
-        lane, operator, definition, ticking = _prepared(self, processor, output, options, ticks=ticks)
+        lane, operator, states, combine, ticking = _prepared(self, processor, output, options, ticks=ticks)
         metric = f"{KEYED_METRIC}{name}"
         for each in self.inputs:
             if has_operator(each.frame, metric):
                 raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
-        combine = processor if definition.combines else None
         packed = [
             _packed(each, stream, at, self.key_groups, combine)
             for at, (each, stream) in enumerate(zip(self.inputs, lane.streams, strict=True))
         ]
+        if self.broadcast is not None:
+            packed.append(self.broadcast.packed(self.key_groups, len(self.inputs)))
         if ticking:
             packed.append(_ticks(self.inputs[0].frame, self.key_groups))
         together = reduce(DataFrame.union, packed)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
-        number = define(Defined(lane.layout, definition.states, options.drop))
+        number = define(Defined(lane.layout, states, options.drop))
         return _unpacked(answers, metric, lane, mark(number))
 
 
@@ -210,22 +233,25 @@ def _prepared(
     options: Options,
     *,
     ticks: bool | None,
-) -> tuple[Lane, Operator, Definition, bool]:
-    """What the workers must know, checked, what the class says, and whether ticks are wanted."""
+) -> tuple[Lane, Operator, tuple[State, ...], Keyed | KeyedTable | None, bool]:
+    """What the workers must know, checked; the states; what combines; and whether ticks are wanted."""
     from holdfast.worker.build import assemble  # noqa: PLC0415 - importing holdfast must stay cheap
     from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
     from holdfast.worker.operator import Operator  # noqa: PLC0415 - as above
 
-    definition = definition_of(processor, [each.name for each in keyed.inputs])
+    broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
+    names = [each.name for each in keyed.inputs]
+    definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
         raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
     streams = [_stream(each, processor, combines=definition.combines) for each in keyed.inputs]
     started_ms = int(time.time() * 1000)
-    lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms)
+    lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
     operator = Operator(lane, parts, event_time=options.event_time)
     ticking = definition.has_timers and not options.event_time if ticks is None else ticks
-    return lane, operator, definition, ticking
+    states = definition.states if broadcast is None else (*definition.states, broadcast.state)
+    return lane, operator, states, processor if definition.combines else None, ticking
 
 
 def _stream(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:

@@ -25,9 +25,10 @@ from holdfast.worker.kept.keys import Keys
 from holdfast.worker.kept.partition import Partition, group_of
 from holdfast.worker.kept.runs import empty_run
 from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Combiner, Packer, Stream
+from holdfast.worker.lane import HASH, SIDE_COLUMNS, Combiner, Packer, Spreader, Stream
 from holdfast.worker.operator import Parts
-from holdfast.worker.passes import Packet, Pass
+from holdfast.worker.passes import Packet
+from holdfast.worker.running.broadcast import Broadcast
 from holdfast.worker.running.columns import Unfit, table_of
 from holdfast.worker.running.timers import Timer, ms_of
 
@@ -55,6 +56,7 @@ class Harness:
         late: As in `process`: "drop" or "keep".
         on_error: As in `process`: "fail" or "dead-letter".
         drop: As in `process`: former states that may be thrown away.
+        broadcast: The broadcast stream, where the processor has one.
         key_groups: As in `keyed`; the answers do not depend on it.
         name: The operator's name, as errors give it.
 
@@ -75,6 +77,7 @@ class Harness:
         late: str = "drop",
         on_error: str = "fail",
         drop: Iterable[str] = (),
+        broadcast: Broadcast | None = None,
         key_groups: int = 8,
         name: str = "harness",
     ) -> None:
@@ -84,6 +87,7 @@ class Harness:
         self._schemas = {"event": events} if not isinstance(events, Mapping) else dict(events)
         self._times = time if isinstance(time, Mapping) else dict.fromkeys(self._schemas, time)
         self._output = schema_of(output)
+        self._broadcast = broadcast
         self._options = Options(
             name,
             key_groups,
@@ -111,10 +115,27 @@ class Harness:
         """Run a batch with events of several streams."""
         packets: list[Packet] = []
         for name, rows in batch.items():
-            at = self._number(name)
-            if rows:
-                packets += self._packed(at, rows)
+            if not rows:
+                continue
+            if self._broadcast is not None and name == self._broadcast.name:
+                packets += self._spread(self._broadcast, rows)
+            else:
+                packets += self._packed(self._number(name), rows)
         return self._run(packets)
+
+    def broadcast(self, *rows: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Run a batch of rows of the broadcast stream, and return what the processor put out."""
+        if self._broadcast is None:
+            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
+        return self.send_all({self._broadcast.name: rows})
+
+    def broadcast_rows(self) -> dict[Any, Any]:
+        """The rows of the broadcast stream as handlers read them, by their key."""
+        if self._broadcast is None or self._parts.keeper is None:
+            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
+        partition = self._open(range(self._options.key_groups))
+        kept = self._parts.keeper().read(partition.shared(self._broadcast.name))
+        return {key: each.row for key, each in kept.items() if not each.gone}
 
     def at(self, now: dt.datetime | int) -> list[dict[str, Any]]:
         """Move the processing time and run a batch without events."""
@@ -197,12 +218,14 @@ class Harness:
 
     def _use(self, processor: Keyed | KeyedTable, drop: tuple[str, ...] = ()) -> None:
         self._processor = processor
-        self._definition: Definition = definition_of(processor, list(self._schemas))
+        self._definition: Definition = definition_of(
+            processor, list(self._schemas), None if self._broadcast is None else self._broadcast.name
+        )
         if drop:
             self._options = replace(self._options, drop=drop)
         streams = [self._stream(name) for name in self._schemas]
         self._lane, self._parts = assemble(
-            processor, self._definition, streams, self._output, self._options, self._now_ms
+            processor, self._definition, streams, self._output, self._options, self._now_ms, self._broadcast
         )
 
     def _stream(self, name: str) -> Stream:
@@ -216,7 +239,7 @@ class Harness:
         store = self._store.snapshot()
         moment = self._moment()
         waking = store.waking(moment.watermark_ms, moment.now_ms)
-        running = Pass(self._lane, self._partition(store), self._parts.runner())
+        running = self._parts.passes(self._lane, self._partition(store))
         rows: list[dict[str, Any]] = []
         for answer in running.run(packets, waking, moment):
             if answer.payload:
@@ -249,9 +272,19 @@ class Harness:
         packed = Packer(stream.schema, self._options.key_groups, at).packets(batches, 0, 0)
         return [Packet(**row) for row in self._named(packed)]
 
+    def _spread(self, broadcast: Broadcast, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:
+        table = self._in_columns(broadcast.name, broadcast.schema, rows)
+        spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._schemas))
+        batch = table.combine_chunks().to_batches()[0]
+        return [Packet(**row) for packed in spreader.packets(batch, 0, 0) for row in self._named(packed)]
+
     def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        return self._in_columns(stream, schema_of(self._schemas[stream]), rows)
+
+    @staticmethod
+    def _in_columns(stream: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         try:
-            return table_of([dict(row) for row in rows], schema_of(self._schemas[stream]))
+            return table_of([dict(row) for row in rows], schema)
         except Unfit as error:
             why = error.why
             raise Invalid(

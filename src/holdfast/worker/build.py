@@ -17,6 +17,7 @@ from holdfast.worker.kept.partition import Layout
 from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.operator import Parts
+from holdfast.worker.running.broadcast import Broadcast, Keeper
 from holdfast.worker.running.rows import RowRunner
 from holdfast.worker.running.tables import TableRunner, check_name
 
@@ -55,6 +56,7 @@ def assemble(
     output: pa.Schema,
     options: Options,
     started_ms: int,
+    broadcast: Broadcast | None = None,
 ) -> tuple[Lane, Parts]:
     """What the workers of an operator must know, and what they run.
 
@@ -65,6 +67,7 @@ def assemble(
         output: The columns that the processor puts out.
         options: What the user chose.
         started_ms: When this run began, from which values get their age that never had one.
+        broadcast: The stream that reaches every key group.
 
     Raises:
         Invalid: The parts do not fit together.
@@ -75,7 +78,8 @@ def assemble(
             check_name(definition.name, state)
     names = streams[0].keys
     keys = pa.schema([streams[0].schema.field(key) for key in names])
-    form = form_of(definition.states, keys, timers=definition.has_timers)
+    states = definition.states if broadcast is None else (*definition.states, broadcast.state)
+    form = form_of(states, keys, timers=definition.has_timers)
     has_ttl = any(state.ttl for state in definition.states)
     layout = Layout(options.name, options.key_groups, form, names, has_ttl, options.memory_bytes)
     sides = [pa.field(each, pa.string()) for each in SIDE_COLUMNS] if options.side_outputs else []
@@ -93,6 +97,7 @@ def assemble(
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
         memory_bytes=options.memory_bytes,
+        broadcast=broadcast,
     )
     runner = partial(
         TableRunner if definition.kind == "table" else RowRunner,
@@ -106,8 +111,11 @@ def assemble(
         default_clock=EVENT if options.event_time else PROCESSING,
         on_error=options.on_error,
     )
-    upgrade = partial(Upgrade, definition.states, form, options.name, options.drop, started_ms)
-    return lane, Parts(runner, upgrade, Cleaner(definition.states))
+    upgrade = partial(Upgrade, states, form, options.name, options.drop, started_ms)
+    keeper = None
+    if broadcast is not None:
+        keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
+    return lane, Parts(runner, upgrade, Cleaner(states), keeper)
 
 
 def _check_clocks(definition: Definition, *, event_time: bool) -> None:

@@ -6,7 +6,7 @@ processor and returns an `Outcome`, which the state layer then keeps. Neither kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -121,8 +121,26 @@ class Outcome:
     failed: list[Failed] = field(default_factory=list)
 
 
+class Shared(Protocol):
+    """The rows of a broadcast stream as the handlers read them."""
+
+    @property
+    def by_key(self) -> Mapping[Any, Any]:
+        """Each row by its key."""
+        ...
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, in the order of their first arrival."""
+        ...
+
+
 class Runner(Protocol):
     """Runs one processor over one pass after another of the same task."""
+
+    def share(self, rows: Shared) -> None:
+        """Let the handlers of the passes from now on read these rows of the broadcast stream."""
+        ...
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
         """Fire what is due, take in the events of every stream, return what changed.

@@ -17,7 +17,7 @@ from holdfast.worker.kept.partition import Layout, group_of
 from holdfast.worker.kept.runs import numbers
 
 if TYPE_CHECKING:
-    pass
+    from holdfast.worker.running.broadcast import Broadcast
 
 HASH = "__holdfast_h"
 PACKED = "key_group int, stream int, part int, seq int, payload binary"
@@ -59,6 +59,7 @@ class Lane:
         keep_late: Whether late events are handed to the processor all the same.
         side_outputs: Whether late and failed events are put out in columns of their own.
         memory_bytes: What a worker may use for one pass, about.
+        broadcast: The stream that reaches every key group; its packets bear the number after the streams'.
     """
 
     layout: Layout
@@ -67,6 +68,7 @@ class Lane:
     keep_late: bool = False
     side_outputs: bool = False
     memory_bytes: int = 256 << 20
+    broadcast: Broadcast | None = None
 
 
 class Packer:
@@ -119,6 +121,35 @@ class Packer:
             ],
             names=list(_PACKET),
         )
+
+
+class Spreader:
+    """Packs a broadcast stream's rows for every key group, in the tasks before the shuffle."""
+
+    def __init__(self, schema: pa.Schema, key_groups: int, stream: int) -> None:
+        self._schema = schema
+        self._key_groups = key_groups
+        self._stream = stream
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn the batches of a task into packets, the same for each group."""
+        from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        for seq, batch in enumerate(each for each in batches if each.num_rows):
+            yield from self.packets(batch, part, seq)
+
+    def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
+        """The packets of one batch of rows, few enough at a time to be small."""
+        payload = conform(batch, self._schema).serialize().to_pybytes()
+        step = max(1, min(self._key_groups, _PACK_BYTES // len(payload)))
+        for first in range(0, self._key_groups, step):
+            groups = np.arange(first, min(first + step, self._key_groups), dtype=np.int32)
+            same = [np.full(len(groups), each, np.int32) for each in (self._stream, part, seq)]
+            arrays = [pa.array(each) for each in (groups, *same)]
+            payloads = pa.array([payload] * len(groups), pa.binary())
+            yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(_PACKET))
 
 
 class Combiner:

@@ -25,6 +25,8 @@ from holdfast.worker.passes import Answer, Packet, Pass
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
+    from holdfast.worker.running.broadcast import Keeper
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -34,11 +36,17 @@ class Parts:
         runner: Makes what calls the processor.
         evolution: Makes what reads older forms.
         clean: Takes out what has expired.
+        keeper: Makes what takes in the rows of the broadcast stream, where there is one.
     """
 
     runner: Callable[[], Runner]
     evolution: Callable[[], Evolution]
     clean: Cleaner
+    keeper: Callable[[], Keeper] | None = None
+
+    def passes(self, lane: Lane, partition: Partition) -> Pass:
+        """What works off the packets of a partition."""
+        return Pass(lane, partition, self.runner(), self.keeper() if self.keeper is not None else None)
 
 
 class Operator:
@@ -92,7 +100,7 @@ class Operator:
         """Work off a single group over a store that holds nothing else, without a working copy."""
         partition = open_partition(self._lane, self._parts, store, None)
         arrived = [packet for packet in packets if packet.stream != WAKE]
-        return Pass(self._lane, partition, self._parts.runner()).run(arrived, [group], moment)
+        return self._parts.passes(self._lane, partition).run(arrived, [group], moment)
 
     def _moment(self, client: StatefulProcessorApiClient) -> Moment:
         watermark = client._get_watermark_timestamp() if self.event_time else None
@@ -111,19 +119,21 @@ class _Task:
         self._waking: set[int] = set()
         self._size = 0
         self._partition = open_partition(lane, parts, store, _copies(lane))
-        self._pass = Pass(lane, self._partition, parts.runner())
+        self._pass = parts.passes(lane, self._partition)
 
     def collect(self, packets: Sequence[Packet]) -> Iterator[Any]:
-        """Keep a group's packets; work them off if they have become many."""
+        """Keep packets of a group; work the groups before it off if they have become many."""
+        answers: Iterator[Any] = iter(())
+        if self._size >= self._limit and packets and packets[0].group != self._packets[-1].group:
+            # Not in the middle of a group: what is broadcast to it comes before its events.
+            answers = self._answers(())
         for packet in packets:
             if packet.stream == WAKE:
                 self._waking.add(packet.group)
             else:
                 self._packets.append(packet)
                 self._size += len(packet.payload or b"")
-        if self._size < self._limit:
-            return iter(())
-        return self._answers(())
+        return answers
 
     def finish(self, waking: Sequence[int]) -> Iterator[Any]:
         """Work off what is left, with the groups whose timers are due."""
@@ -132,11 +142,13 @@ class _Task:
         give_back(self._lane.memory_bytes)
 
     def _answers(self, waking: Sequence[int]) -> Iterator[Any]:
+        """Take what there is now, to be worked off when the answers are asked for."""
         packets, self._packets, self._size = self._packets, [], 0
         # A group that was worked off with its packets has fired its timers then.
         woken, self._waking = self._waking | set(waking), set()
-        if packets or woken:
-            yield from (answer_row(each) for each in self._pass.run(packets, woken, self.moment))
+        if not packets and not woken:
+            return iter(())
+        return (answer_row(each) for each in self._pass.run(packets, woken, self.moment))
 
 
 def open_partition(lane: Lane, parts: Parts, store: Store, copies: Copies | None) -> Partition:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.kept.runs import Run, numbers, whole
 from holdfast.worker.lane import COUNTS, HASH, SIDE_COLUMNS, Lane, Stream
+from holdfast.worker.running.broadcast import SharedRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.worker.interface import Outcome
     from holdfast.worker.kept.partition import Partition
     from holdfast.worker.kept.runs import Hashes
+    from holdfast.worker.running.broadcast import Keeper
 
 # What one run of the processor works on has this share of the memory, and so have the elements of lists
 # and maps that it may read; where there is more, key groups are run some at a time.
@@ -50,16 +52,20 @@ class Answer:
 class Pass:
     """Runs the collected packets of some key groups through a processor, over a partition's state."""
 
-    def __init__(self, lane: Lane, partition: Partition, runner: Runner) -> None:
+    def __init__(
+        self, lane: Lane, partition: Partition, runner: Runner, keeper: Keeper | None = None
+    ) -> None:
         self._lane = lane
         self._partition = partition
         self._runner = runner
+        self._keeper = keeper
         self._side_columns = len(SIDE_COLUMNS) if lane.side_outputs else 0
 
     def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[Answer]:
         """Process all packets and the groups that are to be woken; state is written at the end."""
         partition = self._partition
         partition.open(sorted({packet.group for packet in packets} | set(waking)), moment)
+        refused = self._share(packets, moment)
         in_time: list[pa.Table] = []
         late: list[pa.Table] = []
         for at, stream in enumerate(self._lane.streams):
@@ -67,7 +73,7 @@ class Pass:
             kept, missed = self._split(stream, events, moment)
             in_time.append(kept)
             late.append(missed)
-        counts = {"events": sum(each.num_rows for each in (*in_time, *late)), "failed": 0}
+        counts = {"events": sum(each.num_rows for each in (*in_time, *late)), "failed": len(refused)}
         counts["late"] = sum(each.num_rows for each in late)
         due = partition.due(moment)
         if len(due) or any(each.num_rows for each in in_time):
@@ -77,6 +83,8 @@ class Pass:
                 yield from (Answer(payload) for payload in self._payloads(outcome))
                 if self._lane.side_outputs and outcome.failed:
                     yield Answer(self._failed(outcome.failed))
+        if self._lane.side_outputs and refused:
+            yield Answer(self._failed(refused))
         if self._lane.side_outputs:
             for stream, missed in zip(self._lane.streams, late, strict=True):
                 if missed.num_rows:
@@ -86,6 +94,34 @@ class Pass:
         counts |= {name: getattr(done, name) for name in COUNTS if hasattr(done, name)}
         partition.tally = type(done)()
         yield Answer(b"", counts)
+
+    def _share(self, packets: Sequence[Packet], moment: Moment) -> list[Failed]:
+        """Take in the rows of the broadcast stream, and show all to the handlers.
+
+        Every group has the same packets of it, so one group's are read and all groups' copies are written.
+
+        Returns:
+            The rows that were set aside, in one task of the batch only.
+        """
+        broadcast, keeper = self._lane.broadcast, self._keeper
+        if broadcast is None or keeper is None:
+            return []
+        partition = self._partition
+        rows = SharedRows(broadcast, keeper, partition.shared(broadcast.name))
+        arrived = [packet for packet in packets if packet.stream == len(self._lane.streams)]
+        failed: list[Failed] = []
+        if arrived:
+            first = min(packet.group for packet in arrived)
+            events = self._table(broadcast.schema, [each for each in arrived if each.group == first])
+            changed, failed = keeper.take(rows.kept, events, moment)
+            if changed:
+                partition.share(broadcast.name, keeper.columns(changed))
+                keeper.check_room(
+                    partition.shared(broadcast.name).nbytes, len({each.group for each in arrived})
+                )
+            failed = failed if first == 0 else []
+        self._runner.share(rows)
+        return failed
 
     def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
         names = list(self._lane.layout.key_names)
@@ -125,7 +161,11 @@ class Pass:
             yield some, due.slice(*at[-1])
 
     def _events(self, stream: Stream, packets: Sequence[Packet]) -> pa.Table:
-        schema = stream.schema.append(pa.field(HASH, pa.int64()))
+        return self._table(stream.schema.append(pa.field(HASH, pa.int64())), packets)
+
+    @staticmethod
+    def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:
+        """The rows of packets, by group and in the order of arrival."""
         ordered = sorted(packets, key=lambda each: (each.group, each.part, each.seq))
         batches = [
             pa.ipc.read_record_batch(pa.py_buffer(each.payload), schema)

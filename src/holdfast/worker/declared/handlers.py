@@ -11,7 +11,7 @@ from holdfast.worker.declared.bases import Keyed, KeyedTable
 from holdfast.worker.declared.declaration import accepts
 
 # What follows `on_` in names that mean something else than a stream.
-_NOT_STREAMS: Final = ("batch", "event", "key", "start", "timer", "timers")
+_NOT_STREAMS: Final = ("batch", "broadcast", "event", "key", "start", "timer", "timers")
 _INHERITED: Final = (Keyed.on_start, KeyedTable.combine)
 _EVENT: Final = ("event", "state", "ctx")
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -22,9 +22,11 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_batch": ("events", "state"),
     "on_timers": ("timers", "state"),
     "combine": ("events",),
+    "on_broadcast": ("row", "rows", "ctx"),
 }
 KEYED: Final = ("on_event", "on_key", "on_timer", "on_start")
 TABLE: Final = ("on_batch", "on_timers", "combine")
+_BOTH: Final = ("on_broadcast",)
 
 
 def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
@@ -64,7 +66,7 @@ def event_handlers(processor: object, streams: Sequence[str], *, table: bool) ->
         arguments = ARGUMENTS[chosen[0]]
     for name in chosen:
         _check_call(present[name], name, arguments, where, generator=not table)
-    for name in (TABLE if table else KEYED)[1:]:
+    for name in ((TABLE if table else KEYED) + _BOTH)[1:]:
         if name in present and name not in chosen:
             generator = name == "on_timer"
             _check_call(present[name], name, ARGUMENTS[name], where, generator=generator)
@@ -184,7 +186,9 @@ def _check_call(
         raise Invalid(
             f"{name} cannot be a generator",
             where=f"{where}.{name}",
-            hint="its body would never run" if name == "on_start" else "return one pyarrow.Table, or None",
+            hint="its body would never run"
+            if name in ("on_start", "on_broadcast")
+            else "return one pyarrow.Table, or None",
         )
 
 

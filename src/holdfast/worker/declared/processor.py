@@ -41,7 +41,7 @@ class Definition:
     combines: bool
 
 
-def definition_of(processor: object, streams: Sequence[str]) -> Definition:
+def definition_of(processor: object, streams: Sequence[str], broadcast: str | None = None) -> Definition:
     """Read what a processor is, and refuse what could only fail later.
 
     Looks at the class and pickles the instance once; calls no handler.
@@ -49,6 +49,7 @@ def definition_of(processor: object, streams: Sequence[str]) -> Definition:
     Args:
         processor: An instance of a subclass of `Keyed` or `KeyedTable`.
         streams: The names of the streams, in the order in which they are connected.
+        broadcast: The name of the broadcast stream, where there is one.
 
     Raises:
         Invalid: Something about the class or the instance is wrong; the message says what and where.
@@ -68,6 +69,7 @@ def definition_of(processor: object, streams: Sequence[str]) -> Definition:
     _check_no_pickling(processor, states)
     _check_is_picklable(processor)
     present = handlers_of(processor)
+    _check_broadcast(name, states, broadcast, "on_broadcast" in present)
     if isinstance(processor, KeyedTable):
         _check_combined(processor, "combine" in present)
     kind = "table" if table else "key" if handlers == ("on_key",) else "event"
@@ -98,6 +100,17 @@ def _check_is_processor(processor: object) -> None:
             found=type(processor).__name__,
             expected="an instance of a class that inherits from hf.Keyed or from hf.KeyedTable",
         )
+
+
+def _check_broadcast(name: str, states: Sequence[State], broadcast: str | None, handled: bool) -> None:
+    if broadcast is None and handled:
+        raise Invalid(
+            "on_broadcast is never called: the operator has no broadcast stream",
+            where=f"{name}.on_broadcast",
+            hint="add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…))",
+        )
+    if any(state.name == broadcast for state in states):
+        raise Invalid("a state has the name of the broadcast stream", where=f"{name}.{broadcast}")
 
 
 def _check_combined(processor: KeyedTable, combines: bool) -> None:

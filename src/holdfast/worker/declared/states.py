@@ -29,6 +29,7 @@ class Kind(str, Enum):
     MAP = "map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
+    BROADCAST = "broadcast"  # the same for all keys; made by the library, not declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,12 @@ class State:
     @property
     def has_elements(self) -> bool:
         """Whether a key has any number of values of this state, each in a row of its own."""
-        return self.kind in (Kind.LIST, Kind.MAP)
+        return self.kind in (Kind.LIST, Kind.MAP, Kind.BROADCAST)
+
+    @property
+    def of_keys(self) -> bool:
+        """Whether each key has its own."""
+        return self.kind is not Kind.BROADCAST
 
     def unset(self) -> Any:
         """Give the default, as a copy where it could be changed: keys do not share a list."""

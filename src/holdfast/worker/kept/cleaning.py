@@ -55,6 +55,8 @@ class Cleaner:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         changed = False
         for state in self._states:
+            if not state.of_keys:
+                continue
             if state.has_elements:
                 slots = f"{SLOT_PREFIX}{state.name}"
                 emptied = numbers(columns[slots].is_valid()) & ~_has_rows(batch, elements[state.name])

@@ -58,6 +58,12 @@ class Form:
         return {"tables": tables, "states": {name: dict(each) for name, each in self.states.items()}}
 
     @property
+    def slots(self) -> frozenset[str]:
+        """The states of which a key has elements."""
+        names = self.tables[ROWS].names
+        return frozenset(name.removeprefix(SLOT_PREFIX) for name in names if name.startswith(SLOT_PREFIX))
+
+    @property
     def content(self) -> tuple[str, ...]:
         """The columns of the table of keys that say whether a key has any state."""
         prefixes = (VALUE_PREFIX, SLOT_PREFIX)
@@ -71,8 +77,9 @@ def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> Form:
     tables: dict[str, pa.Schema] = {}
     for state in states:
         stamp = pa.field(f"{STAMP_PREFIX}{state.name}", pa.int64())
-        if state.kind in (Kind.LIST, Kind.MAP):
-            rows.append(pa.field(f"{SLOT_PREFIX}{state.name}", pa.int64()))
+        if state.has_elements:
+            if state.of_keys:
+                rows.append(pa.field(f"{SLOT_PREFIX}{state.name}", pa.int64()))
             tables[state.name] = _elements(state)
         else:
             rows.append(pa.field(f"{VALUE_PREFIX}{state.name}", state.type))
@@ -140,7 +147,7 @@ def _stamped(form: Form) -> Form:
 
 def _elements(state: State) -> pa.Schema:
     fields = [*_IDENTITY, pa.field("slot", pa.int64()), pa.field("dead", pa.bool_())]
-    if state.kind is Kind.MAP:
+    if state.kind is not Kind.LIST:
         fields.append(pa.field("k", state.key_type))
     fields.append(pa.field("v", state.type))
     if state.ttl:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Rows of a base come in blobs of at most so many.
 PAGE_ROWS = SEGMENT_ROWS
+# Rows of a broadcast stream have the first hash of their group's range, and an ordinal that no key has.
+SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
 
@@ -178,7 +180,7 @@ class Partition:
     @property
     def has_elements(self) -> bool:
         """Whether any state is a list or a map."""
-        return len(self._levels) > 1
+        return any(name in self._form.slots for name in self._levels)
 
     def element_bytes(self, h: Hashes) -> NDArray[np.float64]:
         """About how many bytes of elements each group has for these hashes, sorted and without repeats."""
@@ -192,6 +194,31 @@ class Partition:
     def groups_of(self, h: Hashes) -> NDArray[np.int64]:
         """The groups of hashes; they ascend as the hashes do."""
         return group_of(h, self._layout.key_groups)
+
+    def shared(self, name: str) -> pa.Table:
+        """The stored rows of a broadcast stream, as one of the open groups has them: all have the same."""
+        levels = self._levels[name]
+        has_any = (group for group, each in self._open.items() if each.meta is not None or each.changes)
+        group = next(has_any, None)
+        names = ["slot", "k", "v"]
+        if group is None:
+            return pa.Table.from_batches([], pa.schema([levels.schema.field(each) for each in names]))
+        low, _ = self._range(group)
+        run = levels.of_hashes(np.array([low], np.uint64))
+        return pa.Table.from_batches([run.take(run.ord == SHARED_ORD).batch.select(names)])
+
+    def share(self, name: str, columns: Mapping[str, pa.Array]) -> None:
+        """Take in changed rows of a broadcast stream, for all open groups; `write` writes them."""
+        schema = self._form.tables[name]
+        count = len(columns["slot"])
+        made = []
+        for group in sorted(self._open):
+            low, _ = self._range(group)
+            identity = [pa.array(np.full(count, low, np.uint64))]
+            identity.append(pa.array(np.full(count, SHARED_ORD, np.int32)))
+            arrays = [*identity, *(columns[each] for each in schema.names[2:])]
+            made.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._take_in(name, pa.concat_batches(made))
 
     def keep(self, keys: Keys, outcome: Outcome) -> None:
         """Take in what a pass changed; it is written by `write`."""

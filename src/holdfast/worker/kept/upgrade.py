@@ -134,7 +134,7 @@ class Upgrade:
 
     def _source(self, form: Form, state: State, name: str) -> _Source:
         declared = form.states[name]
-        if declared["kind"] in (Kind.LIST.value, Kind.MAP.value):
+        if declared["kind"] in (Kind.LIST.value, Kind.MAP.value, Kind.BROADCAST.value):
             table = form.tables[name]
             stored = table.field("v").type
             key = table.field("k").type if "k" in table.names else None
@@ -149,7 +149,7 @@ class Upgrade:
         made: dict[str, pa.Array] = {}
         for state in self._states:
             source = sources.get(state.name)
-            if source is None:
+            if source is None or not state.of_keys:
                 continue
             if state.has_elements:
                 made[f"{SLOT_PREFIX}{state.name}"] = old[f"{SLOT_PREFIX}{source.name}"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.worker.interface import Moment
+from holdfast.worker.interface import Moment, Shared
 from holdfast.worker.running.events import Record
 from holdfast.worker.running.timers import (
     EPOCH,
@@ -22,6 +22,7 @@ from holdfast.worker.running.timers import (
     timer_of,
 )
 
+NO_BROADCAST = "add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…)); on_start is too early"
 # The names of timers that are remembered as they are stored; few processors have more than some.
 _MOST_KNOWN = 1_000
 
@@ -50,6 +51,7 @@ class Context:
         "_one_ms",
         "_processing_limit",
         "_processor",
+        "_shared",
         "_timers",
         "batch_id",
         "now_ms",
@@ -67,6 +69,7 @@ class Context:
         self._one: str | None = None
         self._one_ms = 0
         self._cells: TimerCells | None = None
+        self._shared: Shared | None = None
         self._known: dict[tuple[str | None, str], str] = {}
         self._due = False
         self._event_limit = self._processing_limit = 0
@@ -82,6 +85,13 @@ class Context:
                 "there is no key here", hint="a key is in hand in the handlers of events and timers"
             )
         return self._keys(self._at)
+
+    @property
+    def broadcast(self) -> Mapping[Any, Any]:
+        """The rows of the broadcast stream by their key, as they are for all events of the batch."""
+        if self._shared is None:
+            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+        return self._shared.by_key
 
     @property
     def now(self) -> dt.datetime:
@@ -147,7 +157,7 @@ class Context:
             )
         return letter
 
-    def _begin(self, moment: Moment, keys: Callable[[int], Record], cells: TimerCells | None) -> None:
+    def _begin(self, moment: Moment, keys: Callable[[int], Record] | None, cells: TimerCells | None) -> None:
         """Start a pass; before its first key there is none in hand."""
         self.now_ms, self.watermark_ms, self.batch_id = moment.now_ms, moment.watermark_ms, moment.batch_id
         self._at, self._timers, self._due = -1, None, False

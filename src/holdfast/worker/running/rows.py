@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Touched
+from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Shared, Touched
 from holdfast.worker.running.blame import Place, Stopped, failure, line_of, misfit, summary
 from holdfast.worker.running.cells import Cells, WrongValue
 from holdfast.worker.running.columns import Unfit, table_of
@@ -98,6 +98,10 @@ class RowRunner:
         self._on_timer: Callable[..., Any] | None = processor.on_timer if definition.has_timers else None
         self._collect_timer = collector(self._on_timer, self._rows) if self._on_timer is not None else None
         self._started = False
+
+    def share(self, rows: Shared) -> None:
+        """Let the handlers read these rows of the broadcast stream."""
+        self._ctx._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
         """Fire what is due, hand out the events, and return what changed.

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.interface import Moment
+from holdfast.worker.interface import Moment, Shared
+from holdfast.worker.running.context import NO_BROADCAST
 from holdfast.worker.running.table_columns import (
     AggregatingColumn,
     ReducingColumn,
@@ -59,6 +60,7 @@ class StateTable:
         "_default_clock",
         "_keys",
         "_rows",
+        "_shared",
         "_timers",
         "_view",
         "now_ms",
@@ -76,6 +78,7 @@ class StateTable:
         timers: TimerColumns | None,
         default_clock: str,
         moment: Moment,
+        shared: Shared | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "_view", view)
@@ -83,6 +86,7 @@ class StateTable:
         put(self, "_all_keys", all_keys)
         put(self, "_keys", None)
         put(self, "_timers", timers)
+        put(self, "_shared", shared)
         put(self, "_default_clock", default_clock)
         put(self, "size", view.size)
         put(self, "position", view.position)
@@ -98,6 +102,13 @@ class StateTable:
             taken = self._all_keys if chosen is None else self._all_keys.take(pa.array(chosen))
             object.__setattr__(self, "_keys", taken)
         return self._keys
+
+    @property
+    def broadcast(self) -> pa.Table:
+        """The rows of the broadcast stream, in the order of their first arrival."""
+        if self._shared is None:
+            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+        return self._shared.table
 
     def __getattr__(self, name: str) -> Any:
         if name in StateTable.__slots__:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.declared.states import State
-from holdfast.worker.interface import Arrivals, Moment, Outcome, Touched
+from holdfast.worker.interface import Arrivals, Moment, Outcome, Shared, Touched
 from holdfast.worker.running.blame import Place, failure, line_of, misfit
 from holdfast.worker.running.columns import conformed
 from holdfast.worker.running.state_table import TAKEN_NAMES, StateTable
@@ -75,6 +75,7 @@ class TableRunner:
         self._clocks = Clocks()
         self._handlers = [getattr(processor, name) for name in definition.handlers]
         self._on_timers: Callable[..., Any] | None = processor.on_timers if definition.has_timers else None
+        self._shared: Shared | None = None
         self._states: dict[str, TableCells | Pool] = {}
         for state in definition.states:
             check_name(definition.name, state)
@@ -83,6 +84,10 @@ class TableRunner:
         self._needs_time = any(
             each.ttl is not None and each.ttl.clock == "event" for each in definition.states
         )
+
+    def share(self, rows: Shared) -> None:
+        """Let the handlers read these rows of the broadcast stream."""
+        self._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
         """Fire what is due, hand the events over, and return what changed.
@@ -148,7 +153,14 @@ class TableRunner:
         """Call a handler with its rows and the states of their keys."""
         view = self._view(position, times)
         state = StateTable(
-            view, rows, self._keys, self._states, self._timers, self._default_clock, self._moment
+            view,
+            rows,
+            self._keys,
+            self._states,
+            self._timers,
+            self._default_clock,
+            self._moment,
+            self._shared,
         )
         place = Place(self._operator, stream=stream, batch_id=self._moment.batch_id)
         try:

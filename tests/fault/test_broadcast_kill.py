@@ -1,0 +1,57 @@
+"""SIGKILL while rules change: every event is checked by the rules of its batch, once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from broadcast_programs import Event, events_and_rules, expected, read_in
+from keyed_runs import START, write_batch
+from killing import Killer
+from running_job import JOBS, BatchLogs, running, until, working_in
+from small_day import found_in_files
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+SEED = 20261122
+KILLS = 3
+Files = list[tuple[list[Event], list[Event]]]
+
+
+def all_read(logs: BatchLogs, files: int) -> bool:
+    return not logs.uncommitted and read_in(logs.path)[-1] == (files, files)
+
+
+def test_a_kill_between_rules_and_events_changes_nothing(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    files = events_and_rules(SEED, batches=200, size=30, start=START)
+    given: Files = []
+
+    def more() -> None:
+        events, rules = files[len(given)]
+        write_batch(tmp_path / "in" / "rules", len(given), rules)
+        write_batch(tmp_path / "in" / "events", len(given), events)
+        given.append((events, rules))
+
+    more()
+    (tmp_path / "out").mkdir()
+    killer = Killer(tmp_path, more)
+    with running(JOBS / "alerts.py:alerts", tmp_path) as job:
+        for attempt in range(1, KILLS + 1):
+            killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
+        job.driver(KILLS + 1)
+        more()
+        until(lambda: all_read(killer.logs, len(given)), "all is read")
+        os.kill(job.pid, signal.SIGTERM)
+        ended = job.ended()
+    assert ended.code == 0, ended.words
+    assert len(killer.hit) == KILLS
+    assert killer.logs.offsets == killer.logs.commits
+    wanted = sum(expected(tmp_path / "checkpoint", given).values(), Counter())
+    assert wanted
+    assert found_in_files(tmp_path / "out" / "alerts", "who", "rule", "least", "seen") == wanted
+    assert working_in(tmp_path) == []
