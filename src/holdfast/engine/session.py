@@ -13,6 +13,7 @@ from holdfast.config.settings import Settings
 from holdfast.engine.given import given_settings
 from holdfast.engine.jars import APPENDED, extra_settings, joined
 from holdfast.engine.java import find_java, java_home_for_spark
+from holdfast.engine.sockets import socket_folder
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 WORKERS_KEY = "spark.pyspark.python"
+# A place, and no choice of behaviour, so it is not among the defaults.
+SOCKET_FOLDER_KEY = "spark.python.unix.domain.socket.dir"
 
 
 def session(
@@ -87,6 +90,9 @@ def configure(
             continue
         if default.key not in given and not default.in_environment:
             chosen.setdefault(default.key, default.value)
+    sockets = socket_folder() if master.startswith("local") else None
+    if sockets is not None and SOCKET_FOLDER_KEY not in given:
+        chosen.setdefault(SOCKET_FOLDER_KEY, str(sockets))
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder

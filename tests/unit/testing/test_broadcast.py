@@ -62,6 +62,11 @@ def rule(name: str, least: int, version: int | None, *, off: bool = False) -> di
     return {"rule": name, "least": least, "version": version, "off": off}
 
 
+def stored_bytes(running: Harness) -> int:
+    groups = map(running._store.load, range(running._options.key_groups))
+    return sum(len(blob) for group in groups for blob in (*group.base, *group.log))
+
+
 def found(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
@@ -122,6 +127,14 @@ def test_rules_survive_a_restart(key_groups: int) -> None:
     assert sorted(running.broadcast_rows()) == sorted(f"r{number}" for number in range(50) if number != 7)
     assert len(running.send({"user": "new", "amount": 10})) == 10
     assert sorted(running.cleaned().broadcast_rows()) == sorted(running.broadcast_rows())
+
+
+def test_a_change_costs_an_entry_a_group_and_not_all_rules_again() -> None:
+    running = harness(key_groups=128)
+    running.broadcast(*(rule(f"r{number:05}", number, 1) for number in range(2000)))
+    before = stored_bytes(running)
+    running.broadcast(rule("r00007", 3, 2))
+    assert stored_bytes(running) - before < 128 * 1024 < before / 50
 
 
 def test_tables_see_all_rows_at_once() -> None:

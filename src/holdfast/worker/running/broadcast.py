@@ -22,7 +22,7 @@ from holdfast.worker.running.context import Context
 from holdfast.worker.running.events import Record, plain, record_class, records, values_of
 
 # A worker may use this share of its memory for the rows of a broadcast stream, all copies together.
-_SHARE = 4
+_SHARE = 2
 ROW, GONE = "row", "gone"
 
 
