@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from holdfast.worker.running.broadcast import Keeper
 
 
+# Packets are worked off when they have this share of the memory: with what is made of them, a pass takes
+# some twenty times their bytes.
+_PACKETS_SHARE = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an operator is made of besides its lane; made anew in each task.
@@ -114,7 +119,7 @@ class _Task:
         prepare()
         self.moment = moment
         self._lane = lane
-        self._limit = lane.memory_bytes // 16
+        self._limit = lane.memory_bytes // _PACKETS_SHARE
         self._packets: list[Packet] = []
         self._waking: set[int] = set()
         self._size = 0

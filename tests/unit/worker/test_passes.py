@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.worker.declared.states import Kind, State
-from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Touched
+from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Shared, Touched
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.form import form_of
 from holdfast.worker.kept.partition import Layout, Partition
@@ -63,6 +63,9 @@ class Echo:
 
     def __init__(self) -> None:
         self.calls = 0
+
+    def share(self, rows: Shared) -> None:
+        """Nothing is broadcast here."""
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
         self.calls += 1

@@ -60,7 +60,7 @@ def chosen(candidates: Iterable[Candidate], form: bytes, turn: int | None) -> se
         older = meta.mixed or meta.form != form
         if older or meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
             score = meta.log_bytes / limit + meta.log_count / FOLD_CHANGES
-            ripe.append((score + _OLDER * older, each.group, meta.base_bytes + meta.log_bytes))
+            ripe.append((score + _OLDER * older, each.group, meta.base_bytes))
     budget = max(FOLD_BUDGET, total)
     for _, group, size in sorted(ripe, reverse=True):
         if budget <= 0:

@@ -195,7 +195,7 @@ def test_random_rules_and_events_agree_with_a_model(seed: int) -> None:
     chance = random.Random(seed)
     running = harness(key_groups=chance.choice([1, 2, 7]))
     newest: dict[str, Mapping[str, Any]] = {}
-    seen: dict[str, int] = {}
+    seen: dict[Any, int] = {}
     for _ in range(12):
         rules = [
             rule(chance.choice("abc"), chance.randrange(10), chance.randrange(30), off=chance.random() < 0.2)
