@@ -40,18 +40,20 @@ if TYPE_CHECKING:
     )
     from holdfast.jobs.definition import Job, job
     from holdfast.stream.broadcast import broadcast
+    from holdfast.stream.buffered import BufferedSink
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.explain_keyed import explain
     from holdfast.stream.joins import join_within
     from holdfast.stream.keyed import keyed
     from holdfast.stream.ledger import Ledger, ledger
+    from holdfast.stream.operator_state import operate
     from holdfast.stream.promises import Promise
     from holdfast.stream.sinks import Sink, adopt, sink
-    from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, value
+    from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, union_list, value
     from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.states import map_state as map  # noqa: A004 - as above
     from holdfast.stream.windows import windowed
-    from holdfast.worker.declared.bases import Keyed, KeyedTable
+    from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
     from holdfast.worker.declared.states import Aggregate, Ttl
 
 __version__ = "0.1.0"
@@ -88,6 +90,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
+    "holdfast.stream.buffered": ("BufferedSink",),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.explain_keyed": ("explain",),
     "holdfast.stream.joins": ("join_within",),
@@ -101,10 +104,12 @@ _HOMES = {
         "map_state",
         "reducing",
         "ttl",
+        "union_list",
         "value",
     ),
+    "holdfast.stream.operator_state": ("operate",),
     "holdfast.stream.windows": ("windowed",),
-    "holdfast.worker.declared.bases": ("Keyed", "KeyedTable"),
+    "holdfast.worker.declared.bases": ("Keyed", "KeyedTable", "Operator"),
     "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
     "holdfast.stream.promises": ("Promise",),
     "holdfast.stream.sinks": ("Sink", "adopt", "sink"),
@@ -115,6 +120,7 @@ _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items(
 
 __all__ = [
     "Aggregate",
+    "BufferedSink",
     "Checkpoint",
     "Conflict",
     "Corrupt",
@@ -128,6 +134,7 @@ __all__ = [
     "Ledger",
     "Memory",
     "NotFound",
+    "Operator",
     "Promise",
     "RocksDB",
     "Sink",
@@ -158,11 +165,13 @@ __all__ = [
     "map",
     "minutes",
     "no_restart",
+    "operate",
     "reducing",
     "seconds",
     "session",
     "sink",
     "ttl",
+    "union_list",
     "value",
     "windowed",
 ]

@@ -19,8 +19,9 @@ from holdfast.worker.kept import folding, levels, partition
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.groups import group_of, range_of
 from holdfast.worker.kept.keys import Keys
-from holdfast.worker.kept.partition import Layout, Partition, group_of, range_of
+from holdfast.worker.kept.partition import Layout, Partition
 from holdfast.worker.kept.runs import empty_run
 from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.kept.upgrade import Upgrade

@@ -18,7 +18,7 @@ from holdfast.worker.declared.sizes import (
     value_bytes,
     varies,
 )
-from holdfast.worker.declared.states import Kind, State, Ttl, ufunc_of
+from holdfast.worker.declared.states import SETTLED, Kind, State, Ttl, ufunc_of
 from holdfast.worker.declared.types import parse_schema, type_text
 
 _HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
@@ -158,7 +158,7 @@ def explain(
         definition.name,
         definition.kind,
         _handlers(definition),
-        tuple(_explained(state, assumed) for state in definition.states),
+        tuple(_explained(state, assumed) for state in definition.states if state.name != SETTLED),
         _timers(definition),
         ROW_BYTES + sum(value_bytes(each.type, assumed) for each in columns) + timer_bytes,
         f"a key of {', '.join(type_text(each.type) for each in columns)}; {text_bytes} bytes a string or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,20 @@ from holdfast.errors import Invalid
 from holdfast.stream.broadcast import BroadcastStream
 from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
 from holdfast.stream.operators import Defined, define
+from holdfast.stream.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from holdfast.worker.build import Options
     from holdfast.worker.declared.bases import Keyed, KeyedTable
     from holdfast.worker.declared.states import State
-    from holdfast.worker.lane import Lane, Stream
+    from holdfast.worker.interface import Placing
+    from holdfast.worker.lane import Combiner, Lane
     from holdfast.worker.operator import Operator
+    from holdfast.worker.packer import Packer
+    from holdfast.worker.running.instances import Instances
+    from holdfast.worker.running.parts import Split
 
 _WHERE = "holdfast.keyed(…)"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
@@ -36,12 +40,36 @@ MEMORY = "256m"
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """One stream of a keyed operator: its frame, key columns and name."""
+class HotKeys:
+    """Which keys have their events taken together before the shuffle.
 
-    frame: DataFrame
-    by: tuple[str, ...]
-    name: str
+    Attributes:
+        keys: The keys, or None for those that a task finds.
+        share: The share of a task's events that makes a key hot.
+    """
+
+    keys: tuple[Any, ...] | None
+    share: float
+
+    def described(self, stream: Input) -> Split:
+        """The same as the workers know it: by the keys' hashes, which Spark works out."""
+        from holdfast.worker.running.parts import Split  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        if self.keys is None:
+            return Split(None, self.share)
+        rows = [key if isinstance(key, tuple) else (key,) for key in self.keys]
+        schema = stream.frame.select(*(quoted(name) for name in stream.by)).schema
+        try:
+            frame = stream.frame.sparkSession.createDataFrame(rows, schema)
+        except (TypeError, ValueError) as error:
+            raise Invalid(
+                "a hot key is not of the key's type",
+                where=f"{_WHERE}.split_hot",
+                found=str(error).splitlines()[0],
+                expected=", ".join(type_of(stream.frame, name) for name in stream.by),
+            ) from error
+        hashed = frame.select(hash_of(frame, stream.by).alias("h")).collect()
+        return Split(frozenset(row["h"] for row in hashed), self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +79,9 @@ class KeyedStream:
     inputs: tuple[Input, ...]
     key_groups: int
     broadcast: BroadcastStream | None = None
+    split: HotKeys | None = None
+    placement: Callable[..., int] | None = None
+    instances: int | None = None
 
     def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
         """Add a stream that shares the state; its events go to the processor's `on_<name>`.
@@ -65,7 +96,7 @@ class KeyedStream:
         first = self.inputs[0]
         if name in {each.name for each in self.inputs}:
             raise Invalid("two connected streams have one name", where=_WHERE, found=name)
-        ours, theirs = ([_type(each.frame, key) for key in each.by] for each in (first, added))
+        ours, theirs = ([type_of(each.frame, key) for key in each.by] for each in (first, added))
         if ours != theirs:
             raise Invalid(
                 "the key of a connected stream is of another type",
@@ -94,6 +125,39 @@ class KeyedStream:
         if rules.name in {each.name for each in self.inputs}:
             raise Invalid("two connected streams have one name", where=_WHERE, found=rules.name)
         return replace(self, broadcast=rules)
+
+    def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
+        """Let the events of hot keys be taken together before the shuffle, in many tasks.
+
+        Each task runs the processor's `on_event` over such a key's events from nothing, and what came of
+        them is merged into the key's state by the processor's `merge`. The answers are those of the unsplit
+        run, as long as `merge` keeps its promise that it does not matter how events are divided. The state
+        does not show what was split, so this can be changed at every start.
+
+        It helps where the events of a key come from several tasks. Where the source itself is divided by
+        the key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
+
+        Args:
+            hot: The hot keys: values of the key column, tuples where there are several. By default each
+                task finds its own, batch by batch.
+            share: A task takes a key for hot that has this share of the events at hand.
+
+        Raises:
+            Invalid: There are connected streams, or an argument is wrong.
+        """
+        if len(self.inputs) > 1:
+            raise Invalid(
+                "parts of connected streams cannot be merged: their order among each other would be lost",
+                where=f"{_WHERE}.split_hot",
+                found=", ".join(each.name for each in self.inputs),
+            )
+        if not 0 < share <= 1:
+            raise Invalid(
+                "a share lies between 0 and 1",
+                where=f"{_WHERE}.split_hot: share",
+                found=repr(share),
+            )
+        return replace(self, split=HotKeys(None if hot is None else tuple(hot), share))
 
     def process(
         self,
@@ -140,6 +204,8 @@ class KeyedStream:
         from holdfast.engine.keyed_operator import grafts, has_operator, mark, stateful  # noqa: PLC0415 - as above
         from holdfast.worker.build import Options  # noqa: PLC0415 - as above
 
+        self._check_kind(processor)
+        instances = self._instances(name)
         options = Options(
             _checked_name(name),
             self.key_groups,
@@ -149,28 +215,65 @@ class KeyedStream:
             side_outputs=side_outputs,
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
+            split=None if self.split is None else self.split.described(self.inputs[0]),
+            placement=self._placement(name),
+            instances=instances,
         )
-        lane, operator, states, combine, ticking = _prepared(self, processor, output, options, ticks=ticks)
+        lane, operator, states, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
         metric = f"{KEYED_METRIC}{name}"
         for each in self.inputs:
             if has_operator(each.frame, metric):
                 raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
         packed = [
-            _packed(each, stream, at, self.key_groups, combine)
-            for at, (each, stream) in enumerate(zip(self.inputs, lane.streams, strict=True))
+            packed(each, stream, packer, combiner)
+            for each, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
         ]
         if self.broadcast is not None:
-            packed.append(self.broadcast.packed(self.key_groups, len(self.inputs)))
+            packed.append(self.broadcast.packed(self.key_groups, len(lane.streams)))
         if ticking:
-            packed.append(_ticks(self.inputs[0].frame, self.key_groups))
+            packed.append(ticks_of(self.inputs[0].frame, self.key_groups))
         together = reduce(DataFrame.union, packed)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
-        number = define(Defined(lane.layout, states, options.drop))
-        return _unpacked(answers, metric, lane, mark(number))
+        number = define(Defined(lane.layout, states, options.drop, instances))
+        return unpacked(answers, metric, lane, mark(number))
+
+    def _check_kind(self, processor: object) -> None:
+        from holdfast.worker.declared.bases import Operator  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        if isinstance(processor, Operator) is (self.instances is not None):
+            return
+        if self.instances is None:
+            raise Invalid(
+                "an operator has state of instances, and the stream has a key",
+                where=f"{_WHERE}.process",
+                found=type(processor).__name__,
+                hint="use hf.operate(df, instances=…), or inherit from hf.Keyed",
+            )
+        raise Invalid(
+            "a processor has state of keys, and the stream has instances",
+            where="holdfast.operate(…).process",
+            found=type(processor).__name__,
+            hint="inherit from hf.Operator, or use hf.keyed(df, by=…)",
+        )
+
+    def _instances(self, name: str) -> Instances | None:
+        from holdfast.worker.running.instances import Instances  # noqa: PLC0415 - as above
+
+        return None if self.instances is None else Instances(name, self.instances)
+
+    def _placement(self, name: str) -> Placing | None:
+        from holdfast.worker.placement import Placement  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        return None if self.placement is None else Placement(self.placement, self.key_groups, name)
 
 
 def keyed(
-    df: DataFrame, *, by: str | Iterable[str], name: str = "event", key_groups: int = KEY_GROUPS
+    df: DataFrame,
+    *,
+    by: str | Iterable[str],
+    name: str = "event",
+    key_groups: int = KEY_GROUPS,
+    placement: Callable[..., int] | None = None,
 ) -> KeyedStream:
     """Give a stream a key, so that a processor can keep state for each of its values.
 
@@ -182,6 +285,10 @@ def keyed(
         name: The stream's name, which its handler bears where several are connected: `on_<name>`.
         key_groups: How many groups the keys are put into, fixed at the first start. A group is the unit
             that moves between partitions, so there cannot be more useful partitions than groups.
+        placement: A function that gives the group of a key, from 0 to `key_groups` - 1, called with the
+            values of the key columns; by default the key's hash decides. It must depend on the key alone
+            and be the same in every run: keys are asked for again where their state is, and a query whose
+            function has changed its mind is ended before it commits anything.
 
     Raises:
         Invalid: The frame is not a stream, or a key column is missing or of a type that cannot be one.
@@ -193,7 +300,14 @@ def keyed(
             found=repr(key_groups),
             expected=f"1 to {_MOST_GROUPS}",
         )
-    return KeyedStream((_input(df, by, name),), key_groups)
+    if placement is not None and not callable(placement):
+        raise Invalid(
+            "a placement is a function",
+            where=f"{_WHERE}: placement",
+            found=type(placement).__name__,
+            expected="a function of the key columns' values",
+        )
+    return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
 
 
 def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
@@ -215,11 +329,11 @@ def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
             hint="run a processor over rows at rest with holdfast.testing, without Spark",
         )
     for key in keys:
-        if _type(df, key).startswith(_NO_KEY):
+        if type_of(df, key).startswith(_NO_KEY):
             raise Invalid(
                 "a column of this type cannot be a key",
                 where=f"{_WHERE}: by={key!r}",
-                found=_type(df, key),
+                found=type_of(df, key),
                 expected="a plain type",
                 hint="name the fields that make the key as columns of their own",
             )
@@ -233,106 +347,43 @@ def _prepared(
     options: Options,
     *,
     ticks: bool | None,
-) -> tuple[Lane, Operator, tuple[State, ...], Keyed | KeyedTable | None, bool]:
-    """What the workers must know, checked; the states; what combines; and whether ticks are wanted."""
-    from holdfast.worker.build import assemble  # noqa: PLC0415 - importing holdfast must stay cheap
+) -> tuple[Lane, Operator, tuple[State, ...], list[tuple[Packer, Combiner | None]], bool]:
+    """What the workers must know, checked; the states; what packs; and whether ticks are wanted."""
+    from holdfast.worker.build import assemble, splitter_of  # noqa: PLC0415 - importing holdfast must stay cheap
     from holdfast.worker.declared.processor import definition_of  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import Combiner  # noqa: PLC0415 - as above
     from holdfast.worker.operator import Operator  # noqa: PLC0415 - as above
+    from holdfast.worker.packer import Packer  # noqa: PLC0415 - as above
 
     broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
     names = [each.name for each in keyed.inputs]
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
         raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
-    streams = [_stream(each, processor, combines=definition.combines) for each in keyed.inputs]
+    streams = [stream_of(each, processor, combines=definition.combines) for each in keyed.inputs]
     started_ms = int(time.time() * 1000)
     lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
     operator = Operator(lane, parts, event_time=options.event_time)
     ticking = definition.has_timers and not options.event_time if ticks is None else ticks
     states = definition.states if broadcast is None else (*definition.states, broadcast.state)
-    return lane, operator, states, processor if definition.combines else None, ticking
-
-
-def _stream(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
-    from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import Stream  # noqa: PLC0415 - importing holdfast must stay cheap
-
-    time_column = next(iter(watermarks(each.frame)), None)
-    schema = schema_of(each.frame.schema)
-    if combines:
-        schema = _combined(processor, schema)
-        missing = [key for key in each.by if key not in schema.names]
-        if missing:
-            raise Invalid(
-                "combined events have lost their key", where="combined", found=", ".join(schema.names),
-                expected=", ".join(each.by),
-            )  # fmt: skip
-    return Stream(each.name, schema, each.by, time_column if time_column in schema.names else None)
-
-
-def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
-    """The columns of events that were combined before the shuffle."""
-    from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
-
-    combined = getattr(processor, "combined", None)
-    return schema_of(combined) if combined else schema
-
-
-def _packed(
-    each: Input, stream: Stream, number: int, key_groups: int, combine: KeyedTable | Keyed | None
-) -> DataFrame:
-    """A stream's events as packets."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
-
-    from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import HASH, PACKED, Combiner, Packer  # noqa: PLC0415 - as above
-
-    frame = each.frame
-    if combine is not None:
-        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in stream.schema)
-        frame = frame.mapInArrow(Combiner(combine, stream.schema).__call__, columns)
-    hashed = frame.select(
-        *(F.col(quoted(name)) for name in stream.schema.names),
-        F.xxhash64(*(_one_zero(frame, key) for key in each.by)).alias(HASH),
-    )
-    packer = Packer(stream.schema, key_groups, number)
-    return hashed.mapInArrow(packer.__call__, PACKED)
-
-
-def _one_zero(frame: DataFrame, key: str) -> Column:
-    """A key column whose equal values are equal bytes: one zero and one NaN."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
-
-    column = F.col(quoted(key))
-    if _type(frame, key) not in ("float", "double"):
-        return column
-    return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
-
-
-def _ticks(frame: DataFrame, key_groups: int) -> DataFrame:
-    """A packet for each key group, once a second, that wakes it."""
-    from holdfast.worker.lane import PACKED, Waker  # noqa: PLC0415 - importing holdfast must stay cheap
-
-    ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
-    return ticks.option("numPartitions", 1).load().mapInArrow(Waker(key_groups).__call__, PACKED)
-
-
-def _unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
-    """The answers as rows, with the counts of each batch beside them as an observed metric."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
-
-    from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import COUNTS, Unpacker  # noqa: PLC0415 - as above
-
-    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(COUNTS)]
-    columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in lane.output)
-    watched = answers.observe(metric, *counts, marked).select("payload")
-    return watched.mapInArrow(Unpacker(lane.output).__call__, columns)
-
-
-def _type(frame: DataFrame, name: str) -> str:
-    return str(frame.schema[name].dataType.simpleString())
+    splitter = splitter_of(processor, definition, streams, options)
+    packers = [
+        (
+            Packer(
+                stream.schema,
+                options.key_groups,
+                at,
+                keys=stream.keys,
+                placement=options.placement,
+                splitter=splitter,
+                instances=options.instances,
+            ),
+            Combiner(processor, stream.schema) if definition.combines else None,
+        )
+        for at, stream in enumerate(streams)
+    ]
+    return lane, operator, states, packers, ticking
 
 
 def _checked_name(name: str) -> str:

@@ -8,7 +8,7 @@ compared with the code before Spark is asked for anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.worker.declared.states import State
     from holdfast.worker.kept.partition import Layout
+    from holdfast.worker.running.instances import Instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Defined:
     layout: Layout
     states: tuple[State, ...]
     drop: tuple[str, ...]
+    instances: Instances | None = None
 
 
 # Every operator that this process has defined; a plan names its own by their place in here.
@@ -42,23 +44,52 @@ def define(operator: Defined) -> int:
     return len(_DEFINED) - 1
 
 
-def check_operators(frame: DataFrame, checkpoint: str) -> None:
+def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Defined, Sequence[int]]]:
     """Refuse a query whose operators could not read their state, and note their forms.
 
     Call it while nobody uses the checkpoint. It reads and writes one small file for each operator.
+
+    Returns:
+        The operators whose state may be of another number of instances, with the numbers it may be of.
 
     Raises:
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
+    changed: list[tuple[Defined, Sequence[int]]] = []
     for number in definitions_in(frame):
         operator = _DEFINED[number]
         layout = operator.layout
         name = f"operator-{layout.operator}.json"
         text = read_text(frame.sparkSession, checkpoint, name)
-        noted = _noted(operator, None if text is None else json.loads(text))
-        if noted is not None:
+        before = None if text is None else json.loads(text)
+        noted = _noted(operator, before)
+        if operator.instances is not None:
+            counts = [] if before is None else before.get("instances", [])
+            mine = operator.instances.count
+            if before is not None and counts != [mine]:
+                changed.append((operator, counts))
+            # The former numbers stay until a state was seen to be of this one.
+            noted = {
+                **(noted or before or {}),
+                "instances": [*(each for each in counts if each != mine), mine],
+            }
+        if noted is not None and noted != before:
             write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
+    return changed
+
+
+def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note that the state of an operator was seen to be of its number of instances.
+
+    Raises:
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    name = f"operator-{operator.layout.operator}.json"
+    noted = json.loads(read_text(frame.sparkSession, checkpoint, name) or "{}")
+    if operator.instances is not None:
+        noted["instances"] = [operator.instances.count]
+        write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
 
 
 def _noted(operator: Defined, before: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -21,7 +22,7 @@ from holdfast.engine.watch import failure_text, frame_of, written_format
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
-from holdfast.stream.operators import check_operators
+from holdfast.stream.operator_state import checked_operators
 from holdfast.stream.promises import (
     BATCH,
     BY_FORMAT,
@@ -109,25 +110,23 @@ class Sink:
                 be read by it.
         """
         writer = self._prepared(checkpoint)
-        frame = self.frame if self.frame is not None else frame_of(writer)
-        if frame is not None:
-            check_operators(frame, checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
         if query_name is not None:
             writer = writer.queryName(query_name)
         self.fault.error = None
-        try:
-            return writer.toTable(self.to_table) if self.to_table else writer.start()
-        except Exception as error:
-            # Spark raises this one as a bare Java error, so its condition is to be had from the text alone.
-            if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
-                raise
-            hint = "ask for it with extras=['delta'] in @hf.job or hf.session"
-            raise Unsupported(
-                f"the session has no data source for {self.kind!r}",
-                hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
-            ) from error
+        with self._checked(writer, checkpoint):
+            try:
+                return writer.toTable(self.to_table) if self.to_table else writer.start()
+            except Exception as error:
+                # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
+                if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+                    raise
+                hint = "ask for it with extras=['delta'] in @hf.job or hf.session"
+                raise Unsupported(
+                    f"the session has no data source for {self.kind!r}",
+                    hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
+                ) from error
 
     def finish_batch(self, checkpoint: str) -> bool:
         """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
@@ -153,7 +152,8 @@ class Sink:
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
-        query = writer.foreachBatch(compute).start()
+        with self._checked(writer, checkpoint):
+            query = writer.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
         while not stop_between_batches(query):
@@ -162,6 +162,10 @@ class Sink:
         writer.format(former)
         text = failure_text(query)
         return begun.is_set() and (text is None or _ONE_BATCH in text)
+
+    def _checked(self, writer: DataStreamWriter, checkpoint: str) -> AbstractContextManager[None]:
+        frame = self.frame if self.frame is not None else frame_of(writer)
+        return nullcontext() if frame is None else checked_operators(frame, checkpoint)
 
     def _prepared(self, checkpoint: str) -> DataStreamWriter:
         writer = self.writer().option("checkpointLocation", checkpoint)

@@ -34,6 +34,7 @@ __all__ = [
     "map_state",
     "reducing",
     "ttl",
+    "union_list",
     "value",
 ]
 
@@ -91,6 +92,26 @@ def list_state(
     """
     shared = _shared(ttl, was, fields_were, field_defaults)
     return _checked(State(Kind.LIST, parse_type(type), **shared))
+
+
+def union_list(
+    type: Any,  # noqa: A002
+    *,
+    was: str | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> Any:
+    """Declare a list of an operator's instance; when their number changes each is given the lists of all.
+
+    For what an instance must know of all others before it can drop what is not its own, such as positions
+    in what is read along. Each change multiplies what is stored, unless `on_restore` drops what is not
+    needed. Arguments are those of `hf.list`.
+
+    Raises:
+        Invalid: As `hf.list`.
+    """
+    shared = _shared(None, was, fields_were, field_defaults)
+    return _checked(State(Kind.LIST, parse_type(type), union=True, **shared))
 
 
 def map_state(

@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -16,20 +16,33 @@ import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.testing.reading import read_state, read_timers
-from holdfast.worker.build import Options, assemble
-from holdfast.worker.declared.bases import Keyed, KeyedTable
+from holdfast.worker.build import Options, assemble, splitter_of
+from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
 from holdfast.worker.declared.processor import Definition, definition_of
+from holdfast.worker.declared.states import SETTLED
 from holdfast.worker.declared.types import schema_of
 from holdfast.worker.interface import Moment
+from holdfast.worker.kept.groups import group_of
 from holdfast.worker.kept.keys import Keys
-from holdfast.worker.kept.partition import Partition, group_of
+from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.runs import empty_run
 from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Combiner, Packer, Spreader, Stream
+from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
 from holdfast.worker.operator import Parts
+from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet
+from holdfast.worker.placement import Placement
 from holdfast.worker.running.broadcast import Broadcast
 from holdfast.worker.running.columns import Unfit, table_of
+from holdfast.worker.running.instances import (
+    INSTANCE,
+    MOST_INSTANCES,
+    Instances,
+    own_group,
+    redistributed,
+    settled_of,
+)
+from holdfast.worker.running.parts import Split
 from holdfast.worker.running.timers import Timer, ms_of
 
 Events = str | Mapping[str, Any]
@@ -46,7 +59,7 @@ class Harness:
 
     Args:
         processor: An instance of your class.
-        by: The key columns.
+        by: The key columns; for an `hf.Operator` there is none.
         events: The columns of the events, "customer string, amount double"; for connected streams the
             columns of each by its name, in their order.
         output: The columns that the processor puts out.
@@ -57,6 +70,11 @@ class Harness:
         on_error: As in `process`: "fail" or "dead-letter".
         drop: As in `process`: former states that may be thrown away.
         broadcast: The broadcast stream, where the processor has one.
+        placement: As in `keyed`.
+        split_rows: Split all keys as `split_hot` splits hot ones, as if each so many events of a batch
+            came from a task of their own. By default none is split. The answers must not depend on it.
+        instances: For an `hf.Operator`: how many instances there are, to which rows are dealt out one by
+            one, in every batch from the first.
         key_groups: As in `keyed`; the answers do not depend on it.
         name: The operator's name, as errors give it.
 
@@ -69,7 +87,7 @@ class Harness:
         self,
         processor: Keyed | KeyedTable,
         *,
-        by: str | Sequence[str],
+        by: str | Sequence[str] = (),
         events: Events,
         output: Any,
         time: str | Mapping[str, str] | None = None,
@@ -78,6 +96,9 @@ class Harness:
         on_error: str = "fail",
         drop: Iterable[str] = (),
         broadcast: Broadcast | None = None,
+        placement: Callable[..., int] | None = None,
+        split_rows: int | None = None,
+        instances: int | None = None,
         key_groups: int = 8,
         name: str = "harness",
     ) -> None:
@@ -85,6 +106,10 @@ class Harness:
         self.failed_events: list[dict[str, Any]] = []
         self._by = (by,) if isinstance(by, str) else tuple(by)
         self._schemas = {"event": events} if not isinstance(events, Mapping) else dict(events)
+        self._check_instances(processor, instances)
+        if instances is not None:
+            self._by, key_groups, placement = (INSTANCE,), MOST_INSTANCES, own_group
+            self._schemas = {each: f"{schema}, {INSTANCE} int" for each, schema in self._schemas.items()}
         self._times = time if isinstance(time, Mapping) else dict.fromkeys(self._schemas, time)
         self._output = schema_of(output)
         self._broadcast = broadcast
@@ -96,7 +121,11 @@ class Harness:
             on_error=on_error,
             side_outputs=True,
             drop=tuple(drop),
+            split=None if split_rows is None else Split(None, share=0.0, least=1),
+            placement=None if placement is None else Placement(placement, key_groups, name),
+            instances=None if instances is None else Instances(name, instances),
         )
+        self._split_rows = split_rows or 0
         self._store = MemoryStore()
         self._tokens = count(1)
         self._batch_id = 0
@@ -166,7 +195,8 @@ class Harness:
 
     def state(self, *key: Any) -> dict[str, Any]:
         """What a read of each state of a key would give now; nothing is changed or renewed by it."""
-        return read_state(self._definition.states, self._keys(key), 0, self._moment())
+        states = [state for state in self._definition.states if state.name != SETTLED]
+        return read_state(states, self._keys(key), 0, self._moment())
 
     def timers(self, *key: Any) -> tuple[Timer, ...]:
         """The timers of a key, in the order of their times."""
@@ -187,8 +217,11 @@ class Harness:
         *,
         drop: Iterable[str] = (),
         key_groups: int | None = None,
+        instances: int | None = None,
     ) -> None:
         """Start again from what is stored, with the same processor or a new version of it.
+
+        An operator may be started with another number of instances: its lists are handed out anew.
 
         Raises:
             Invalid: The new version cannot read what is stored, with the difference; the old one stays.
@@ -197,6 +230,8 @@ class Harness:
         try:
             if key_groups is not None and key_groups != self._options.key_groups:
                 self._options = replace(self._options, key_groups=key_groups)
+            if instances is not None:
+                self._options = replace(self._options, instances=self._settled(instances))
             self._use(self._processor if processor is None else processor, drop=tuple(drop))
             self._open(range(self._options.key_groups))
         except HoldfastError:
@@ -216,6 +251,26 @@ class Harness:
 
     # Inside
 
+    def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
+        if isinstance(processor, Operator) is (instances is None):
+            raise Invalid(
+                "an operator has instances, and a processor of keys has none",
+                found=type(processor).__name__,
+                hint="hand over instances=… for an hf.Operator, and by=… for others",
+            )
+        if instances is None and not self._by:
+            raise Invalid("a key is needed", expected="by=… with a column")
+
+    def _settled(self, count: int) -> Instances:
+        """The instances of the next run, with what they are given if there are more or fewer."""
+        partition = self._open(range(self._options.key_groups))
+        keys = partition.touch([], partition.rows())
+        before = next((each[1] for each in settled_of(keys) if each is not None), count)
+        shares = None
+        if before != count:
+            shares = redistributed(keys, self._definition.states, before, count)
+        return Instances(self._options.name, count, shares)
+
     def _use(self, processor: Keyed | KeyedTable, drop: tuple[str, ...] = ()) -> None:
         self._processor = processor
         self._definition: Definition = definition_of(
@@ -227,6 +282,7 @@ class Harness:
         self._lane, self._parts = assemble(
             processor, self._definition, streams, self._output, self._options, self._now_ms, self._broadcast
         )
+        self._splitter = splitter_of(processor, self._definition, streams, self._options)
 
     def _stream(self, name: str) -> Stream:
         """A stream as it reaches the state: its events, or what they are combined to before."""
@@ -236,6 +292,7 @@ class Harness:
         return Stream(name, schema, self._by, time if time in schema.names else None)
 
     def _run(self, packets: Sequence[Packet]) -> list[dict[str, Any]]:
+        packets = [*self._touching(), *packets]
         store = self._store.snapshot()
         moment = self._moment()
         waking = store.waking(moment.watermark_ms, moment.now_ms)
@@ -267,18 +324,54 @@ class Harness:
             combine = Combiner(self._processor, stream.schema)
             table = pa.Table.from_batches(combine(table.to_batches()), stream.schema)
         keys = zip(*(table.column(name).to_pylist() for name in stream.keys), strict=True)
-        hashes = np.array([_hash(key) for key in keys], np.uint64).view(np.int64)
+        hashes = np.array([self._hash(key) for key in keys], np.uint64).view(np.int64)
         batches = table.append_column(HASH, pa.array(hashes)).combine_chunks().to_batches()
-        packed = Packer(stream.schema, self._options.key_groups, at).packets(batches, 0, 0)
-        return [Packet(**row) for row in self._named(packed)]
+        if self._splitter is not None:
+            now = pa.array(np.full(len(hashes), self._now_ms))
+            batches = [each.append_column(NOW, now) for each in batches]
+        packer = self._packer(at)
+        return [
+            Packet(**row)
+            for seq, batch in enumerate(self._divided(batches))
+            for packed in packer.packets([batch], 0, seq)
+            for row in self._named(packed)
+        ]
+
+    def _packer(self, at: int) -> Packer:
+        stream = self._lane.streams[at]
+        return Packer(
+            stream.schema,
+            self._options.key_groups,
+            at,
+            keys=stream.keys,
+            placement=self._options.placement,
+            splitter=self._splitter,
+            instances=self._options.instances,
+        )
+
+    def _touching(self) -> list[Packet]:
+        """What touches instances in each batch."""
+        if self._options.instances is None:
+            return []
+        return [Packet(**row) for row in self._named(self._packer(0).touching(self._options.instances))]
+
+    def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The events as several tasks would have them, where hot keys are split."""
+        if self._splitter is None:
+            return list(batches)
+        step = self._split_rows
+        return [batch.slice(at, step) for batch in batches for at in range(0, batch.num_rows, step)]
 
     def _spread(self, broadcast: Broadcast, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:
         table = self._in_columns(broadcast.name, broadcast.schema, rows)
-        spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._schemas))
+        spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._lane.streams))
         batch = table.combine_chunks().to_batches()[0]
         return [Packet(**row) for packed in spreader.packets(batch, 0, 0) for row in self._named(packed)]
 
     def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        instances = self._options.instances
+        if instances is not None:
+            rows = [{**row, INSTANCE: at % instances.count} for at, row in enumerate(rows)]
         return self._in_columns(stream, schema_of(self._schemas[stream]), rows)
 
     @staticmethod
@@ -308,12 +401,17 @@ class Harness:
             )
         schema = pa.schema([self._lane.streams[0].schema.field(name) for name in self._by])
         table = table_of([tuple(key)], schema)
-        h = np.array([_hash(tuple(column[0].as_py() for column in table.columns))], np.uint64)
+        h = np.array([self._hash(tuple(column[0].as_py() for column in table.columns))], np.uint64)
+        if self._options.placement is not None:
+            h = self._options.placement.moved(table, h)
         partition = self._open(group_of(h, self._options.key_groups).tolist())
         keys = partition.touch([(h, table)], empty_run(self._lane.layout.form.tables[""]))
         if keys.missing[0]:
             raise NotFound("the key has no state", found=", ".join(map(repr, key)))
         return keys
+
+    def _hash(self, key: tuple[Any, ...]) -> int:
+        return 0 if self._options.instances is not None else _hash(key)
 
     def _open(self, groups: Iterable[int]) -> Partition:
         partition = self._partition(self._store)

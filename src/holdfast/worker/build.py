@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.declared.bases import Keyed, KeyedTable
 from holdfast.worker.declared.processor import Definition
+from holdfast.worker.interface import Placing
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.form import form_of
 from holdfast.worker.kept.partition import Layout
@@ -18,10 +20,15 @@ from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.operator import Parts
 from holdfast.worker.running.broadcast import Broadcast, Keeper
+from holdfast.worker.running.instances import Instances
+from holdfast.worker.running.parts import EVENTS, Split, Splitter, apart, check_split, parts_schema
 from holdfast.worker.running.rows import RowRunner
 from holdfast.worker.running.tables import TableRunner, check_name
 
 EVENT, PROCESSING = "event", "processing"
+# What errors call the stream of parts of hot keys.
+PARTS = "parts of hot keys"
+INSTANCES = "instances"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,9 @@ class Options:
         side_outputs: Whether late and failed events are put out.
         drop: Former states that may be thrown away.
         memory_bytes: What a worker may use for one pass, about.
+        split: Which hot keys have their events taken together before the shuffle, if any.
+        placement: What decides a key's group, if its hash does not.
+        instances: The instances whose state it is, where it is not of keys.
     """
 
     name: str
@@ -47,6 +57,9 @@ class Options:
     side_outputs: bool = False
     drop: tuple[str, ...] = ()
     memory_bytes: int = 256 << 20
+    split: Split | None = None
+    placement: Placing | None = None
+    instances: Instances | None = None
 
 
 def assemble(
@@ -81,7 +94,9 @@ def assemble(
     states = definition.states if broadcast is None else (*definition.states, broadcast.state)
     form = form_of(states, keys, timers=definition.has_timers)
     has_ttl = any(state.ttl for state in definition.states)
-    layout = Layout(options.name, options.key_groups, form, names, has_ttl, options.memory_bytes)
+    layout = Layout(
+        options.name, options.key_groups, form, names, has_ttl, options.memory_bytes, options.placement
+    )
     sides = [pa.field(each, pa.string()) for each in SIDE_COLUMNS] if options.side_outputs else []
     taken = {each.name for each in sides} & set(output.names)
     if taken:
@@ -92,13 +107,18 @@ def assemble(
         )
     lane = Lane(
         layout,
-        tuple(streams),
+        (*streams, *_more(definition, streams[0], keys, options)),
         pa.schema([*output, *sides]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
         memory_bytes=options.memory_bytes,
         broadcast=broadcast,
     )
+    more: dict[str, Any] = {}
+    if options.split is not None:
+        more["parts"] = PARTS
+    if options.instances is not None:
+        more["instances"] = options.instances
     runner = partial(
         TableRunner if definition.kind == "table" else RowRunner,
         definition,
@@ -110,12 +130,46 @@ def assemble(
         time_columns=tuple(each.time for each in streams),
         default_clock=EVENT if options.event_time else PROCESSING,
         on_error=options.on_error,
+        **more,
     )
     upgrade = partial(Upgrade, states, form, options.name, options.drop, started_ms)
     keeper = None
     if broadcast is not None:
         keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
     return lane, Parts(runner, upgrade, Cleaner(states), keeper)
+
+
+def splitter_of(
+    processor: Keyed | KeyedTable, definition: Definition, streams: Sequence[Stream], options: Options
+) -> Splitter | None:
+    """What takes the events of hot keys together before the shuffle, where that was asked for."""
+    if options.split is None:
+        return None
+    stream, alone = streams[0], apart(definition)
+    runner = partial(
+        RowRunner,
+        alone,
+        processor,
+        operator=options.name,
+        output=pa.schema([]),
+        key_names=stream.keys,
+        stream_names=(stream.name,),
+        time_columns=(stream.time,),
+        default_clock=PROCESSING,
+        on_error="fail",
+        before=True,
+    )
+    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, stream.keys)
+
+
+def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:
+    """A stream that is not of the user's: of the parts of hot keys, or of instances to be touched."""
+    if options.instances is not None:
+        return (Stream(INSTANCES, keys, stream.keys, counts=None),)
+    if options.split is None:
+        return ()
+    check_split(definition, event_time=options.event_time, late=options.late, on_error=options.on_error)
+    return (Stream(PARTS, parts_schema(definition.states, keys), stream.keys, counts=EVENTS),)
 
 
 def _check_clocks(definition: Definition, *, event_time: bool) -> None:

@@ -135,6 +135,18 @@ class Shared(Protocol):
         ...
 
 
+class Placing(Protocol):
+    """What decides a key's group, where its hash does not."""
+
+    def moved(self, keys: pa.Table, h: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The hashes of keys, each brought into the range of the group where the key is to be."""
+        ...
+
+    def check(self, keys: pa.Table, h: NDArray[np.uint64]) -> None:
+        """Refuse keys that are in another group than they would be placed in now."""
+        ...
+
+
 class Runner(Protocol):
     """Runs one processor over one pass after another of the same task."""
 

@@ -13,22 +13,22 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.kept.partition import Layout, group_of
-from holdfast.worker.kept.runs import numbers
+from holdfast.worker.kept.partition import Layout
 
 if TYPE_CHECKING:
     from holdfast.worker.running.broadcast import Broadcast
 
 HASH = "__holdfast_h"
+NOW = "__holdfast_now"  # the batch's processing time, where events are run before the shuffle
 PACKED = "key_group int, stream int, part int, seq int, payload binary"
 WAKE = -1  # the stream number of a packet that only wakes its group
-_PACKET = ("key_group", "stream", "part", "seq", "payload")
+PACKET = ("key_group", "stream", "part", "seq", "payload")
 SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
 # What a packed row of the output carries beside its payload; each is summed over a batch.
 COUNTS = ("events", "late", "failed", "keys", "loaded_groups", "folded_groups", "change_bytes", "base_bytes")
 
 # Packing waits for so many bytes or the end of the input, so that a group gets few packets.
-_PACK_BYTES = 16 << 20
+PACK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,14 @@ class Stream:
         schema: Its columns, without the hash.
         keys: Its key columns, in the order of the operator's.
         time: The column with the event time, where the stream has a watermark.
+        counts: The column that says of how many events a row is, where it is of several.
     """
 
     name: str
     schema: pa.Schema
     keys: tuple[str, ...]
     time: str | None = None
+    counts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Lane:
 
     Attributes:
         layout: What fixes its state.
-        streams: Its inputs, as connected.
+        streams: Its inputs, as connected; after them the parts of hot keys, where these are split.
         output: The columns of its result, with those of the side output where asked for.
         keep_late: Whether late events are handed to the processor all the same.
         side_outputs: Whether late and failed events are put out in columns of their own.
@@ -69,58 +71,6 @@ class Lane:
     side_outputs: bool = False
     memory_bytes: int = 256 << 20
     broadcast: Broadcast | None = None
-
-
-class Packer:
-    """Packs one stream's events by key group, in the tasks before the shuffle."""
-
-    def __init__(self, schema: pa.Schema, key_groups: int, stream: int) -> None:
-        self._schema = schema.append(pa.field(HASH, pa.int64()))
-        self._key_groups = key_groups
-        self._stream = stream
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn the batches of a task into packets."""
-        from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
-        waiting: list[pa.RecordBatch] = []
-        size = seq = 0
-        for batch in batches:
-            if batch.num_rows:
-                waiting.append(batch)
-                size += batch.nbytes
-            if size >= _PACK_BYTES:
-                yield self.packets(waiting, part, seq)
-                waiting, size, seq = [], 0, seq + 1
-        if waiting:
-            yield self.packets(waiting, part, seq)
-
-    def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> pa.RecordBatch:
-        """One packet for each key group in these batches."""
-        batch = conform(pa.concat_batches(batches), self._schema)
-        groups = group_of(numbers(batch.column(batch.num_columns - 1)).view(np.uint64), self._key_groups)
-        order = np.argsort(groups.astype(np.uint16), kind="stable")
-        ordered = groups[order]
-        batch = batch.take(pa.array(order))
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        stops = np.append(starts[1:], len(ordered))
-        payloads = [
-            batch.slice(start, stop - start).serialize().to_pybytes()
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
-        count = len(starts)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(ordered[starts].astype(np.int32)),
-                pa.array(np.full(count, self._stream, np.int32)),
-                pa.array(np.full(count, part, np.int32)),
-                pa.array(np.full(count, seq, np.int32)),
-                pa.array(payloads, pa.binary()),
-            ],
-            names=list(_PACKET),
-        )
 
 
 class Spreader:
@@ -143,13 +93,13 @@ class Spreader:
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
         """The packets of one batch of rows, few enough at a time to be small."""
         payload = conform(batch, self._schema).serialize().to_pybytes()
-        step = max(1, min(self._key_groups, _PACK_BYTES // len(payload)))
+        step = max(1, min(self._key_groups, PACK_BYTES // len(payload)))
         for first in range(0, self._key_groups, step):
             groups = np.arange(first, min(first + step, self._key_groups), dtype=np.int32)
             same = [np.full(len(groups), each, np.int32) for each in (self._stream, part, seq)]
             arrays = [pa.array(each) for each in (groups, *same)]
             payloads = pa.array([payload] * len(groups), pa.binary())
-            yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(_PACKET))
+            yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
 
 class Combiner:
@@ -166,7 +116,7 @@ class Combiner:
         for batch in batches:
             waiting.append(batch)
             size += batch.nbytes
-            if size >= _PACK_BYTES:
+            if size >= PACK_BYTES:
                 yield from self._combined(waiting)
                 waiting, size = [], 0
         if waiting:
@@ -199,7 +149,7 @@ class Waker:
         groups = np.arange(self._key_groups, dtype=np.int32)
         arrays = [pa.array(each) for each in (groups, none, none, none)]
         payloads = pa.nulls(self._key_groups, pa.binary())
-        yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(_PACKET))
+        yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
 
 class Unpacker:

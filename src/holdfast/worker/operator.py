@@ -20,6 +20,7 @@ from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import COUNTS, WAKE, Lane
 from holdfast.worker.memory import give_back, prepare
+from holdfast.worker.packer import batch_number
 from holdfast.worker.passes import Answer, Packet, Pass
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Operator:
 
     def _moment(self, client: StatefulProcessorApiClient) -> Moment:
         watermark = client._get_watermark_timestamp() if self.event_time else None
-        return Moment(client._get_batch_timestamp(), watermark, _batch_id())
+        return Moment(client._get_batch_timestamp(), watermark, batch_number())
 
 
 class _Task:
@@ -184,11 +185,6 @@ def answer_row(answer: Answer) -> Any:
 def fresh_token() -> bytes:
     """Eight bytes that were never made before, not by another try at the same batch either."""
     return os.urandom(8)
-
-
-def _batch_id() -> int | None:
-    found = _property("streaming.sql.batchId")
-    return int(found) if found else None
 
 
 def _property(name: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.kept.runs import Run, numbers, whole
@@ -73,7 +74,7 @@ class Pass:
             kept, missed = self._split(stream, events, moment)
             in_time.append(kept)
             late.append(missed)
-        counts = {"events": sum(each.num_rows for each in (*in_time, *late)), "failed": len(refused)}
+        counts = {"events": self._count(in_time) + self._count(late), "failed": len(refused)}
         counts["late"] = sum(each.num_rows for each in late)
         due = partition.due(moment)
         if len(due) or any(each.num_rows for each in in_time):
@@ -123,12 +124,22 @@ class Pass:
         self._runner.share(rows)
         return failed
 
+    def _count(self, streams: Sequence[pa.Table]) -> int:
+        """How many events there are; a row may be of several."""
+        return sum(
+            events.num_rows if stream.counts is None else pc.sum(events.column(stream.counts)).as_py() or 0
+            for stream, events in zip(self._lane.streams, streams, strict=True)
+        )
+
     def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
         names = list(self._lane.layout.key_names)
         found = [
             (_hashes(each), each.select(stream.keys).rename_columns(names))
             for stream, each in zip(self._lane.streams, streams, strict=True)
         ]
+        if self._lane.layout.placement is not None:
+            for h, keys_of in found:
+                self._lane.layout.placement.check(keys_of, h)
         keys = self._partition.touch(found, due)
         arrivals = [
             Arrivals(each.drop_columns(HASH), position)

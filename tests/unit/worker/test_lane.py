@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.kept.partition import group_of
-from holdfast.worker.lane import HASH, WAKE, Combiner, Packer, Waker
+from holdfast.worker.kept.groups import group_of
+from holdfast.worker.lane import HASH, WAKE, Combiner, Waker
+from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet
 
 GROUPS = 5
@@ -92,9 +93,9 @@ def test_no_events_make_no_packets_and_wide_types_are_brought_to_the_declared() 
 
 
 def test_many_events_are_packed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.worker import lane
+    from holdfast.worker import packer
 
-    monkeypatch.setattr(lane, "_PACK_BYTES", 1)
+    monkeypatch.setattr(packer, "PACK_BYTES", 1)
     packed = packets(Packer(SCHEMA, GROUPS, 0)([hashed([row(n)]) for n in range(1, 4)]))
     assert [each.seq for each in packed] == [0, 1, 2]
 

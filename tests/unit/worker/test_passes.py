@@ -19,7 +19,8 @@ from holdfast.worker.kept.form import form_of
 from holdfast.worker.kept.partition import Layout, Partition
 from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.kept.upgrade import Upgrade
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Packer, Stream, Unpacker
+from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream, Unpacker
+from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Answer, Packet, Pass, late_events
 
 GROUPS = 5

@@ -20,6 +20,12 @@ class Keyed:
       ctx)` for each stream.
     - `on_timer(self, timer, state, ctx)`: called once for each timer that is due, in the order of their
       times; also for keys that have no events. Timers that are due come before the batch's events.
+    - `on_end(self, state, ctx)`: called once a batch for each key that had events, after all of them; for
+      rows that tell how things stand rather than what each event did.
+    - `merge(self, state, part)`: brings what `on_event` made of some of a batch's events, starting from
+      nothing, into the key's state. With it the events of a hot key can be taken together before the
+      shuffle, see `split_hot`. `on_event` gives no rows then, `on_end` does; and it must not matter how
+      events are divided into parts, or in which order these are merged.
     - `on_start(self, ctx)`: called once in each task before anything else, to open what the handlers
       use. `ctx` has no key there.
 
@@ -37,6 +43,22 @@ class Keyed:
 
     def on_start(self, ctx: Any) -> None:
         """Prepare a task; does nothing unless it is overridden."""
+
+
+class Operator(Keyed):
+    """Processes events with state of a parallel instance, not of a key; see `hf.operate`.
+
+    States are lists alone: `hf.list(…)`, which is split evenly when the number of instances changes, and
+    `hf.union_list(…)`, of which each instance is given all. Handlers are those of `Keyed`, where the key is
+    the instance: `ctx.key.instance` is its number, from zero. Besides, there may be
+
+    - `on_restore(self, state, ctx)`: called for each instance in the first batch after their number has
+      changed, once it has been given its lists; to drop what it does not need, or to set timers, which
+      instances do not inherit.
+
+    The classic mistake is a buffer in `self`: a batch that fails would be lost with it, and a batch that
+    runs again would be in it twice.
+    """
 
 
 class KeyedTable:

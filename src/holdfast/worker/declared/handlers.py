@@ -11,7 +11,9 @@ from holdfast.worker.declared.bases import Keyed, KeyedTable
 from holdfast.worker.declared.declaration import accepts
 
 # What follows `on_` in names that mean something else than a stream.
-_NOT_STREAMS: Final = ("batch", "broadcast", "event", "key", "start", "timer", "timers")
+_NOT_STREAMS: Final = (
+    "batch", "broadcast", "end", "event", "key", "restore", "start", "timer", "timers"
+)  # fmt: skip
 _INHERITED: Final = (Keyed.on_start, KeyedTable.combine)
 _EVENT: Final = ("event", "state", "ctx")
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -23,16 +25,19 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_timers": ("timers", "state"),
     "combine": ("events",),
     "on_broadcast": ("row", "rows", "ctx"),
+    "on_end": ("state", "ctx"),
+    "merge": ("state", "part"),
+    "on_restore": ("state", "ctx"),
 }
-KEYED: Final = ("on_event", "on_key", "on_timer", "on_start")
+KEYED: Final = ("on_event", "on_key", "on_timer", "on_start", "on_end", "merge", "on_restore")
 TABLE: Final = ("on_batch", "on_timers", "combine")
 _BOTH: Final = ("on_broadcast",)
 
 
 def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
-    """The `on_…` methods of a processor, and `combine`, by name; without those of the base class."""
+    """The `on_…` methods of a processor, `combine` and `merge`, by name; without those of the base class."""
     own = type(processor)
-    names = [name for name in dir(own) if name.startswith("on_") or name == "combine"]
+    names = [name for name in dir(own) if name.startswith("on_") or name in ("combine", "merge")]
     defined = [name for name in names if getattr(own, name) not in _INHERITED]
     return {name: getattr(processor, name) for name in defined if callable(getattr(processor, name))}
 
@@ -68,9 +73,29 @@ def event_handlers(processor: object, streams: Sequence[str], *, table: bool) ->
         _check_call(present[name], name, arguments, where, generator=not table)
     for name in ((TABLE if table else KEYED) + _BOTH)[1:]:
         if name in present and name not in chosen:
-            generator = name == "on_timer"
+            generator = name in ("on_timer", "on_end")
             _check_call(present[name], name, ARGUMENTS[name], where, generator=generator)
+    if "merge" in present:
+        _check_merge(present, chosen, where)
     return chosen
+
+
+def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str], where: str) -> None:
+    """Refuse a processor whose rows would depend on whether its keys are split."""
+    if tuple(chosen) != ("on_event",):
+        raise Invalid(
+            "states are merged where the events of one stream are taken one by one",
+            where=f"{where}.merge",
+            found=", ".join(chosen),
+            expected="on_event",
+        )
+    if inspect.isgeneratorfunction(present["on_event"]):
+        raise Invalid(
+            "on_event of a processor with merge gives no rows, whether keys are split or not",
+            where=f"{where}.on_event",
+            found="a generator",
+            hint="give them in on_end, once a batch for each key that has events",
+        )
 
 
 def _is_stream(name: str) -> bool:
@@ -187,7 +212,7 @@ def _check_call(
             f"{name} cannot be a generator",
             where=f"{where}.{name}",
             hint="its body would never run"
-            if name in ("on_start", "on_broadcast")
+            if name in ("on_start", "on_broadcast", "merge", "on_restore")
             else "return one pyarrow.Table, or None",
         )
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.bases import Keyed, KeyedTable
+from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
 from holdfast.worker.declared.declaration import has_binary, states_of
 from holdfast.worker.declared.handlers import event_handlers, handlers_of
-from holdfast.worker.declared.states import State
+from holdfast.worker.declared.states import SETTLED_STATE, Kind, State
 from holdfast.worker.declared.types import schema_of
 
 __all__ = ["Definition", "Keyed", "KeyedTable", "definition_of"]
@@ -30,6 +30,8 @@ class Definition:
         states: The states in the order of their declaration, those of base classes first.
         has_timers: Whether it has a handler for timers.
         combines: Whether events are merged before the shuffle.
+        merges: Whether the states of two parts of a key's events can be merged.
+        ends: Whether it has a handler for the end of a key's events in a batch.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Definition:
     states: tuple[State, ...]
     has_timers: bool
     combines: bool
+    merges: bool = False
+    ends: bool = False
 
 
 def definition_of(processor: object, streams: Sequence[str], broadcast: str | None = None) -> Definition:
@@ -66,6 +70,9 @@ def definition_of(processor: object, streams: Sequence[str], broadcast: str | No
             )
     handlers = event_handlers(processor, streams, table=table)
     states = states_of(type(processor))
+    _check_instances(processor, states)
+    if isinstance(processor, Operator):
+        states = (*states, SETTLED_STATE)
     _check_no_pickling(processor, states)
     _check_is_picklable(processor)
     present = handlers_of(processor)
@@ -82,6 +89,8 @@ def definition_of(processor: object, streams: Sequence[str], broadcast: str | No
         states,
         has_timers=timers in present,
         combines="combine" in present,
+        merges="merge" in present,
+        ends="on_end" in present,
     )
 
 
@@ -99,6 +108,31 @@ def _check_is_processor(processor: object) -> None:
             "this is not a processor",
             found=type(processor).__name__,
             expected="an instance of a class that inherits from hf.Keyed or from hf.KeyedTable",
+        )
+
+
+def _check_instances(processor: object, states: Sequence[State]) -> None:
+    """Refuse states that could not be handed out to other instances, and lists that are of none."""
+    operator = isinstance(processor, Operator)
+    for state in states:
+        where = f"{type(processor).__qualname__}.{state.name}"
+        if state.union and not operator:
+            raise Invalid(
+                "a union list is of an operator's instance",
+                where=where,
+                hint="inherit from hf.Operator, or declare hf.list",
+            )
+        if operator and (state.kind is not Kind.LIST or state.ttl is not None):
+            raise Invalid(
+                "the state of an instance is a list without TTL: nothing else can be handed out to others",
+                where=where,
+                found=state.kind.value + (" with a TTL" if state.ttl is not None else ""),
+                expected="hf.list(…) or hf.union_list(…)",
+            )
+    if not operator and hasattr(processor, "on_restore"):
+        raise Invalid(
+            "on_restore is called for the instances of an hf.Operator alone",
+            where=f"{type(processor).__qualname__}.on_restore",
         )
 
 

@@ -96,6 +96,7 @@ class State:
         fields_were: New name of a struct's field to its former name, or to several, newest first. A
             nested field is a dotted path: "address.street", "items.element.price", "prices.value.net".
         field_defaults: What fields of a struct read as in values that were stored without them.
+        union: Whether each instance of an operator is given the lists of all when their number changes.
     """
 
     kind: Kind
@@ -109,6 +110,7 @@ class State:
     was: str | None = None
     fields_were: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict, hash=False)
     field_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    union: bool = False
 
     def __set_name__(self, owner: type, name: str) -> None:
         # One declaration assigned to two names keeps the first here; the class is refused when it is read.
@@ -170,3 +172,13 @@ def ufunc_of(function: Callable[..., Any] | None) -> np.ufunc | None:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+# What an operator's instance knows besides the user's states: the operator, and how many instances there were
+# when its state was last written.
+SETTLED = "holdfast_settled"
+SETTLED_STATE = State(
+    Kind.VALUE,
+    pa.struct([pa.field("operator", pa.string()), pa.field("instances", pa.int32())]),
+    name=SETTLED,
+)

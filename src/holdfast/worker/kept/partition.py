@@ -21,6 +21,7 @@ from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, Moment, Outcome
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.folding import Candidate, chosen
 from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, encode
+from holdfast.worker.kept.groups import group_of, range_of
 from holdfast.worker.kept.keys import Keys, Place, resolve
 from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.loading import Evolution, Loader
@@ -31,6 +32,7 @@ from holdfast.worker.kept.store import NEVER, Meta, Store, Write
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from holdfast.worker.interface import Placing
     from holdfast.worker.kept.copies import Copies
     from holdfast.worker.kept.runs import Hashes
 
@@ -65,6 +67,7 @@ class Layout:
         key_names: The user's names of the key columns.
         has_ttl: Whether anything expires.
         memory_bytes: What a worker may use for one pass, about.
+        placement: What decides a key's group, where its hash does not.
     """
 
     operator: str
@@ -73,6 +76,7 @@ class Layout:
     key_names: tuple[str, ...]
     has_ttl: bool = False
     memory_bytes: int = 256 << 20
+    placement: Placing | None = None
 
 
 @dataclass(slots=True)
@@ -260,6 +264,7 @@ class Partition:
         size = 0
         for group, meta in stale:
             loaded = self._loader.load(group, moment)
+            self._check_placement(loaded.batches.get(ROWS, ()))
             self._open[group].older, self._open[group].fold = loaded.older, loaded.timed
             waiting.append((group, meta, loaded.batches))
             size += meta.base_bytes + meta.log_bytes
@@ -289,6 +294,15 @@ class Partition:
                 levels.settle(len(run) + levels.rows)
         for group, meta, _ in loaded:
             self._versions[group] = meta.token
+
+    def _check_placement(self, batches: Iterable[pa.RecordBatch]) -> None:
+        placement = self._layout.placement
+        if placement is None:
+            return
+        names = [name for name in self._form.tables[ROWS].names if name.startswith(KEY_PREFIX)]
+        for batch in batches:
+            keys = pa.Table.from_batches([batch.select(names)]).rename_columns(list(self._layout.key_names))
+            placement.check(keys, numbers(batch.column("h")))
 
     def _forget(self, group: int) -> None:
         for levels in self._levels.values():
@@ -460,18 +474,6 @@ class Partition:
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)
-
-
-def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:
-    """The key group of hashes: the hash's place among 2**64, so that a group is one range of hashes."""
-    places = (h >> np.uint64(32)) * np.uint64(key_groups) >> np.uint64(32)
-    return np.asarray(places, np.int64)
-
-
-def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
-    """The hashes of a group: from the first to before the second, None past the last."""
-    low = -(-(group << 32) // key_groups) << 32
-    return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
 
 
 def _least(column: pa.Array) -> int:

@@ -153,6 +153,16 @@ class MemoryStore:
             self._metas[write.group] = write.meta.encode()
             self._stored[write.group] = stored
 
+    def put(self, group: int, meta: bytes, stored: Stored) -> None:
+        """Have a group as it was found elsewhere."""
+        self._metas[group] = meta
+        self._stored[group] = stored
+
+    @property
+    def groups(self) -> list[int]:
+        """The groups that have state, ascending."""
+        return sorted(self._metas)
+
     def waking(self, watermark_ms: int | None, now_ms: int) -> list[int]:
         """The groups with a timer that is due."""
         due = []

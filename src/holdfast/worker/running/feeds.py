@@ -180,6 +180,13 @@ class WholeKey(Feed):
             raise Stopped(self.handler, None, self.name) from error
 
 
+class NoFeed(Feed):
+    """Rows that touch keys and are handed to nobody."""
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:
+        """Do nothing."""
+
+
 def _as_text(row: pa.Table) -> dict[str, Any]:
     """A row as plain values, with text in place of those that Python does not have."""
     return {

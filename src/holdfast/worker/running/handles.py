@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import Invalid
 from holdfast.worker.running.ttl import Rule
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Reducing:
             if value is None:
                 raise _nothing(self.name)
         self.value = value if self.freeze is None else self.freeze(value)
+
+    def merge(self, other: Reducing) -> None:
+        """Add what another one holds, as in `state.spend.merge(part.spend)`; nothing where that is empty."""
+        if other.value is not None:
+            self.add(other.value)
 
     def get(self) -> Any:
         """Give the merged value, or None where nothing was added."""
@@ -84,6 +90,15 @@ class Aggregating:
         """Take a value in."""
         self.value = self._taken_in(self.value, value)
 
+    def merge(self, other: Aggregating) -> None:
+        """Bring in another accumulator, as in `state.average.merge(part.average)`.
+
+        Raises:
+            Invalid: The aggregate has no `merge(self, one, other)`.
+        """
+        if other.value is not None:
+            self.value = other.value if self.value is None else self._merged(self.value, other.value)
+
     def get(self) -> Any:
         """Give the result, or None where nothing was added."""
         accumulator = self.value
@@ -92,6 +107,19 @@ class Aggregating:
     def clear(self) -> None:
         """Forget what was added."""
         self.value = None
+
+    def _merged(self, one: Any, other: Any) -> Any:
+        merge = getattr(self.aggregate, "merge", None)
+        if merge is None:
+            raise Invalid(
+                f"accumulators of state {self.name} cannot be merged",
+                where=type(self.aggregate).__name__,
+                hint="define merge(self, one, other) on the aggregate",
+            )
+        merged = merge(one, other)
+        if merged is None:
+            raise _nothing(self.name)
+        return merged if self.thaw is None else self.thaw(merged)
 
     def _taken_in(self, accumulator: Any, value: Any) -> Any:
         thaw = self.thaw
@@ -118,6 +146,16 @@ class TimedAggregating(Aggregating):
         if before is None or stamp is None or stamp <= rule.cutoff:
             before = stamp = None
         self.value = self._taken_in(before, value)
+        self.stamp = rule.stamp(stamp)
+
+    def merge(self, other: Aggregating) -> None:
+        """Bring in another accumulator, and stamp the result."""
+        if other.value is None:
+            return
+        before, stamp, rule = self.value, self.stamp, self.rule
+        if before is None or stamp is None or stamp <= rule.cutoff:
+            before = stamp = None
+        self.value = other.value if before is None else self._merged(before, other.value)
         self.stamp = rule.stamp(stamp)
 
     def get(self) -> Any:

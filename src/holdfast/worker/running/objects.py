@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declared.states import SETTLED, Kind, State
 from holdfast.worker.running.cells import Cells, PlainValues, TimedValues
 from holdfast.worker.running.element_cells import ListCells, MapCells
 from holdfast.worker.running.events import freezer
@@ -47,6 +47,7 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
     fills: dict[str, Callable[[Any], Any]] = {
         slot: each.fill for each in cells if each.fill is not None for slot in each.slots
     }
+    own = [each for each in cells if each.name != SETTLED]
     clears = {each.name: each.clear for each in cells}
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes a method
@@ -62,7 +63,7 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
 
     def clear(self: Any) -> None:
         """Clear all states of the key; timers stay."""
-        for each in cells:
+        for each in own:
             each.clear(self)
 
     fields: dict[str, Any] = {"__slots__": tuple(slot for each in cells for slot in each.slots)}

@@ -23,8 +23,10 @@ from holdfast.worker.running.columns import Unfit, table_of
 from holdfast.worker.running.context import Context
 from holdfast.worker.running.element_cells import all_elements
 from holdfast.worker.running.events import Record, records
-from holdfast.worker.running.feeds import EachEvent, Feed, WholeKey, collector
+from holdfast.worker.running.feeds import EachEvent, Feed, NoFeed, WholeKey, collector
+from holdfast.worker.running.instances import Instances, Settler
 from holdfast.worker.running.objects import StateObject, cells_of, state_class
+from holdfast.worker.running.parts import PartContext, PartFeed, nothing_from
 from holdfast.worker.running.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
 from holdfast.worker.running.ttl import Clocks
 
@@ -63,6 +65,9 @@ class RowRunner:
         time_columns: The column of each stream with the event time, where it has one.
         default_clock: "event" where the streams have a watermark, else "processing".
         on_error: "fail" or "dead-letter".
+        parts: The name of the stream of parts that comes after the others, where hot keys are split.
+        instances: The instances whose state it is; their stream comes after the others, too.
+        before: Whether it runs before the shuffle, over nothing but a batch's events.
     """
 
     def __init__(
@@ -77,6 +82,9 @@ class RowRunner:
         time_columns: tuple[str | None, ...],
         default_clock: str,
         on_error: str,
+        parts: str | None = None,
+        instances: Instances | None = None,
+        before: bool = False,
     ) -> None:
         self._name = definition.name
         self._processor = processor
@@ -88,13 +96,29 @@ class RowRunner:
         self._clocks = Clocks()
         self._cells: list[Cells] = [cells_of(state, self._clocks) for state in definition.states]
         self._state_class = state_class(definition.name, self._cells)
-        self._ctx = Context(definition.name, default_clock, has_timers=definition.has_timers)
+        context = PartContext if before else Context
+        self._ctx = context(definition.name, default_clock, has_timers=definition.has_timers)
         needs_time = any(state.ttl is not None and state.ttl.clock == "event" for state in definition.states)
         make = WholeKey if definition.kind == "key" else EachEvent
         self._feeds: list[Feed] = [
             make(name, getattr(processor, handler), self._rows, time, self._clocks if needs_time else None)
             for name, handler, time in zip(stream_names, definition.handlers, time_columns, strict=True)
         ]
+        if definition.merges:
+            for feed in self._feeds:
+                feed.collect = nothing_from("on_event")
+        if parts is not None:
+            self._feeds.append(
+                PartFeed(parts, processor.merge, definition.states, definition.name, self._rows)
+            )
+        self._told = list(self._feeds)
+        self._settler: Settler | None = None
+        if instances is not None:
+            self._feeds.append(NoFeed("instances", _nothing, self._rows, None, None))
+            on_restore = getattr(processor, "on_restore", None)
+            self._settler = Settler(instances, definition.states, on_restore)
+        self._on_end: Callable[..., Any] | None = processor.on_end if definition.ends else None
+        self._collect_end = collector(self._on_end, self._rows) if self._on_end is not None else None
         self._on_timer: Callable[..., Any] | None = processor.on_timer if definition.has_timers else None
         self._collect_timer = collector(self._on_timer, self._rows) if self._on_timer is not None else None
         self._started = False
@@ -191,15 +215,30 @@ class RowRunner:
         for key in range(len(marks), len(states)):
             state = states[key]
             ctx._enter(first + key)
+            if self._settler is not None:
+                self._settler.enter(state, ctx)
             if due is not None and due[key]:
                 self._fire(state)
             for feed in feeds:
                 feed.run(key, state, ctx)
+            if self._on_end is not None:
+                self._finish(key, state)
             if ctx._due:
                 self._fire(state)
             if ctx._one is not None:
                 ctx._leave()
             marks.append(len(rows))
+
+    def _finish(self, key: int, state: StateObject) -> None:
+        """Tell the key in hand that all of its events are done, if it had any."""
+        on_end, collect = self._on_end, self._collect_end
+        if on_end is None or collect is None:
+            return
+        if any(feed.starts[key] < feed.stops[key] for feed in self._told):
+            try:
+                collect(on_end(state, self._ctx))
+            except Exception as error:
+                raise Stopped(on_end) from error
 
     def _fire(self, state: StateObject) -> None:
         """Fire the timers of the key in hand that are due, also those that are set meanwhile."""
@@ -289,6 +328,10 @@ class RowRunner:
             found = records(table)
             self._keys = (start, found)
         return found[position - start]
+
+
+def _nothing(_: Any) -> None:
+    return None
 
 
 @contextmanager
