@@ -58,7 +58,7 @@ class Shop:
         made = hf.sink(self.frame(instances), mode="append").foreach_batch(take)
         query = made.start(checkpoint=str(self.folder / "checkpoint"), trigger=hf.available_now())
         query.awaitTermination()
-        return told
+        return dict(sorted(told.items()))
 
     def ask(self, instances: int) -> dict[int, tuple[list[int], list[int]]]:
         self.send(*[-1] * instances)

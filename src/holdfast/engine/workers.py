@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def ship_by_value(module: ModuleType) -> None:
@@ -10,3 +16,20 @@ def ship_by_value(module: ModuleType) -> None:
     from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415 - needs Spark
 
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it carries no types
+
+
+def send_file(spark: SparkSession, name: str, write: Callable[[str], None]) -> None:
+    """Have a file at hand in every task from now on, as `SparkFiles.get(name)`.
+
+    Workers fetch it from the driver when they first run a task, so it stays where it is for as long as the
+    session does.
+
+    Args:
+        spark: The session.
+        name: The file's name, which no other file of the session has.
+        write: Writes the file to a path of this machine.
+    """
+    context: Any = spark.sparkContext
+    path = str(Path(context._temp_dir) / name)
+    write(path)
+    context.addFile(path)

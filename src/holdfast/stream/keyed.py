@@ -53,21 +53,27 @@ class HotKeys:
 
     def described(self, stream: Input) -> Split:
         """The same as the workers know it: by the keys' hashes, which Spark works out."""
-        from holdfast.worker.running.parts import Split  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.declared.values import check_value  # noqa: PLC0415 - as above
+        from holdfast.worker.running.parts import Split  # noqa: PLC0415 - as above
 
         if self.keys is None:
             return Split(None, self.share)
         rows = [key if isinstance(key, tuple) else (key,) for key in self.keys]
         schema = stream.frame.select(*(quoted(name) for name in stream.by)).schema
-        try:
-            frame = stream.frame.sparkSession.createDataFrame(rows, schema)
-        except (TypeError, ValueError) as error:
-            raise Invalid(
-                "a hot key is not of the key's type",
-                where=f"{_WHERE}.split_hot",
-                found=str(error).splitlines()[0],
-                expected=", ".join(type_of(stream.frame, name) for name in stream.by),
-            ) from error
+        types = [field.type for field in schema_of(schema)]
+        for row in rows:
+            if len(row) != len(types):
+                raise Invalid(
+                    "a hot key has a value for each key column",
+                    where=f"{_WHERE}.split_hot",
+                    found=repr(row),
+                    expected=", ".join(stream.by),
+                )
+            for value, kind in zip(row, types, strict=True):
+                if value is not None:
+                    check_value(value, kind, f"{_WHERE}.split_hot")
+        frame = stream.frame.sparkSession.createDataFrame(rows, schema)
         hashed = frame.select(hash_of(frame, stream.by).alias("h")).collect()
         return Split(frozenset(row["h"] for row in hashed), self.share)
 
@@ -224,15 +230,15 @@ class KeyedStream:
         for each in self.inputs:
             if has_operator(each.frame, metric):
                 raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
-        packed = [
+        inputs = [
             packed(each, stream, packer, combiner)
             for each, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
         ]
         if self.broadcast is not None:
-            packed.append(self.broadcast.packed(self.key_groups, len(lane.streams)))
+            inputs.append(self.broadcast.packed(self.key_groups, len(lane.streams)))
         if ticking:
-            packed.append(ticks_of(self.inputs[0].frame, self.key_groups))
-        together = reduce(DataFrame.union, packed)
+            inputs.append(ticks_of(self.inputs[0].frame, self.key_groups, packers[0][0]))
+        together = reduce(DataFrame.union, inputs)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
         number = define(Defined(lane.layout, states, options.drop, instances))
         return unpacked(answers, metric, lane, mark(number))

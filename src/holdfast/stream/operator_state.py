@@ -9,14 +9,13 @@ is committed the checkpoint is as it was, and a second start divides the same ag
 from __future__ import annotations
 
 import json
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.config.check import whole
+from holdfast.engine.workers import send_file
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import names_of, quoted, require_columns
 from holdfast.stream.keyed import KeyedStream
@@ -74,8 +73,9 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
         )
     columns = names_of(by, where=_WHERE)
     require_columns(df, columns, where=_WHERE)
-    dealt = F.xxhash64(*map(quoted, columns)) if columns else F.monotonically_increasing_id()
-    numbered = df.withColumn(INSTANCE, F.pmod(dealt, F.lit(instances)).cast("int"))
+    # Rows without an instance are dealt out where they are packed: Spark has no running number for a stream.
+    chosen = F.pmod(F.xxhash64(*map(quoted, columns)), F.lit(instances)) if columns else F.lit(None)
+    numbered = df.withColumn(INSTANCE, chosen.cast("int"))
     return KeyedStream(
         (Input(numbered, (INSTANCE,), "event"),), MOST_INSTANCES, placement=own_group, instances=instances
     )
@@ -99,9 +99,7 @@ def checked_operators(frame: DataFrame, checkpoint: str) -> Iterator[None]:
             if shares is None or operator.instances is None:
                 continue
             name = f"holdfast-{uuid.uuid4().hex}.arrow"
-            with tempfile.TemporaryDirectory() as folder:
-                shares.write(str(Path(folder) / name))
-                context.addFile(str(Path(folder) / name))
+            send_file(frame.sparkSession, name, shares.write)
             key = operator.instances.property
             context.setLocalProperty(key, json.dumps({"file": name, "before": shares.before}))
             told.append(key)

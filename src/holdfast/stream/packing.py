@@ -89,12 +89,13 @@ def _one_zero(frame: DataFrame, key: str) -> Column:
     return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
 
 
-def ticks_of(frame: DataFrame, key_groups: int) -> DataFrame:
+def ticks_of(frame: DataFrame, key_groups: int, packer: Packer) -> DataFrame:
     """A packet for each key group, once a second, that wakes it."""
     from holdfast.worker.lane import PACKED, Waker  # noqa: PLC0415 - importing holdfast must stay cheap
 
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
-    return ticks.option("numPartitions", 1).load().mapInArrow(Waker(key_groups).__call__, PACKED)
+    waker = Waker(key_groups, packer.touching if packer.of_instances else None)
+    return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, PACKED)
 
 
 def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:

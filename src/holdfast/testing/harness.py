@@ -353,7 +353,7 @@ class Harness:
         """What touches instances in each batch."""
         if self._options.instances is None:
             return []
-        return [Packet(**row) for row in self._named(self._packer(0).touching(self._options.instances))]
+        return [Packet(**row) for row in self._named(self._packer(0).touching())]
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The events as several tasks would have them, where hot keys are split."""

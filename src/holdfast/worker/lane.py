@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -136,10 +136,16 @@ class Combiner:
 
 
 class Waker:
-    """Turns ticks into packets that wake every key group, however many ticks there were."""
+    """Turns ticks into packets that wake every key group, however many ticks there were.
 
-    def __init__(self, key_groups: int) -> None:
+    Args:
+        key_groups: How many groups there are.
+        touching: Makes the packets that touch instances: a tick must not reach some of them alone.
+    """
+
+    def __init__(self, key_groups: int, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
         self._key_groups = key_groups
+        self._touching = touching
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One packet for each key group if there was a tick."""
@@ -149,6 +155,8 @@ class Waker:
         groups = np.arange(self._key_groups, dtype=np.int32)
         arrays = [pa.array(each) for each in (groups, none, none, none)]
         payloads = pa.nulls(self._key_groups, pa.binary())
+        if self._touching is not None:
+            yield self._touching()
         yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
 

@@ -53,6 +53,7 @@ class Packer:
         self._placement = placement
         self._splitter = splitter
         self._instances = instances
+        self._dealt_rows = 0
 
     @property
     def splits(self) -> bool:
@@ -66,12 +67,13 @@ class Packer:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets."""
+        self._dealt_rows = 0
         from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         if self._instances is not None and part == 0:
-            yield self.touching(self._instances)
+            yield self.touching()
         waiting: list[pa.RecordBatch] = []
         size = seq = 0
         for batch in batches:
@@ -87,6 +89,8 @@ class Packer:
     def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> Iterator[pa.RecordBatch]:
         """One packet for each key group in these batches, and one for the parts of its hot keys."""
         batch = conform(pa.concat_batches(batches), self._schema)
+        if self._instances is not None:
+            batch = self._dealt(batch, self._instances.count, part)
         if self._placement is not None:
             batch = self._placed(batch)
         if self._splitter is not None:
@@ -96,13 +100,22 @@ class Packer:
         if batch.num_rows:
             yield self._packed(batch, self._stream, part, seq)
 
-    def touching(self, instances: Instances) -> pa.RecordBatch:
+    def touching(self) -> pa.RecordBatch:
         """Packets that touch instances, whether there are events for them or not."""
         schema = pa.schema([self._schema.field(INSTANCE), self._schema.field(HASH)])
-        count = instances.touched()
+        count = self._instances.touched() if self._instances is not None else 0
         numbered = [pa.array(range(count), schema.field(0).type), pa.array([0] * count, pa.int64())]
         batch = self._placed(pa.RecordBatch.from_arrays(numbered, schema=schema))
         return self._packed(batch, self._stream + 1, 0, 0)
+
+    def _dealt(self, batch: pa.RecordBatch, count: int, part: int) -> pa.RecordBatch:
+        """The same with an instance for each row; tasks begin with different ones."""
+        at = batch.schema.get_field_index(INSTANCE)
+        if not batch.column(at).null_count:
+            return batch
+        turn = np.arange(part + self._dealt_rows, part + self._dealt_rows + batch.num_rows) % count
+        self._dealt_rows += batch.num_rows
+        return batch.set_column(at, batch.schema.field(at), pa.array(turn.astype(np.int32)))
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same with hashes that lie in the groups where the keys are to be."""
