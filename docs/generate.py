@@ -13,7 +13,7 @@ from holdfast.config import DEFAULTS
 from holdfast.errors import BY_KIND
 
 REFERENCE = Path(__file__).parent / "reference"
-VERBS = ("demo", "run", "list", "status", "stop", "cancel", "doctor", "bench")
+VERBS = ("demo", "run", "list", "status", "stop", "cancel", "skew", "doctor", "bench")
 NOTE = "This page is generated: `make docs` writes it.\n"
 
 

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast import skew
     from holdfast.config import (
         Checkpoint,
         Memory,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.stream.operator_state import operate
     from holdfast.stream.promises import Promise
     from holdfast.stream.sinks import Sink, adopt, sink
+    from holdfast.stream.split_hot import split_hot
     from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, union_list, value
     from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.states import map_state as map  # noqa: A004 - as above
@@ -108,6 +110,7 @@ _HOMES = {
         "value",
     ),
     "holdfast.stream.operator_state": ("operate",),
+    "holdfast.stream.split_hot": ("split_hot",),
     "holdfast.stream.windows": ("windowed",),
     "holdfast.worker.declared.bases": ("Keyed", "KeyedTable", "Operator"),
     "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
@@ -117,6 +120,8 @@ _HOMES = {
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
+# Modules that are public themselves, as in `hf.skew.watch`.
+_MODULES = {"skew": "holdfast.skew"}
 
 __all__ = [
     "Aggregate",
@@ -170,6 +175,8 @@ __all__ = [
     "seconds",
     "session",
     "sink",
+    "skew",
+    "split_hot",
     "ttl",
     "union_list",
     "value",
@@ -179,6 +186,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in."""
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _NAMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     home, own = _NAMES[name]

@@ -68,6 +68,63 @@ class OperatorProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """One of the most frequent keys.
+
+    Attributes:
+        key: Its values, in the order of the key's columns, as JSON has them.
+        rows: Rows of this key, of those looked at; never less than there were.
+        share: Its part of them.
+        partition: Where Spark's hash puts it, if the number of partitions is known.
+    """
+
+    key: tuple[Any, ...]
+    rows: int
+    share: float
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkewReport:
+    """How unevenly the rows of a frame, or of a batch, are spread over its keys.
+
+    Attributes:
+        name: What was watched.
+        by: The columns of the key.
+        rows: All rows.
+        looked_at: The rows that the shares are counted from: all of them, or a sample.
+        heavy: The most frequent keys, the heaviest first.
+        error: How far off a share may be, either way. Every key with more than twice as much is in `heavy`,
+            unless that is full.
+        partitions: The share of each partition, in their order; empty if their number is not known.
+        estimated: Whether these were worked out from the heavy keys, with the other rows taken as even,
+            and not counted.
+        batch_id: The batch, for a stream.
+    """
+
+    name: str
+    by: tuple[str, ...]
+    rows: int
+    looked_at: int
+    heavy: tuple[HeavyKey, ...]
+    error: float
+    partitions: tuple[float, ...] = ()
+    estimated: bool = False
+    batch_id: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> SkewReport:
+        """Read back what `as_dict` wrote, or JSON made of it."""
+        heavy = tuple(HeavyKey(**{**each, "key": tuple(each["key"])}) for each in fields["heavy"])
+        plain = {"by": tuple(fields["by"]), "heavy": heavy, "partitions": tuple(fields["partitions"])}
+        return cls(**{**fields, **plain})
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress:
     """One committed batch of one query.
 
@@ -80,6 +137,7 @@ class BatchProgress:
         watermark: The watermark the batch ran under, as Spark prints it, if there is one.
         operators: Its stateful operators, in plan order.
         late_events: Late events that keyed operators took out, which Spark does not count.
+        skew: How the keys that are watched were spread.
     """
 
     query: str
@@ -90,6 +148,7 @@ class BatchProgress:
     watermark: str | None
     operators: tuple[OperatorProgress, ...]
     late_events: int = 0
+    skew: tuple[SkewReport, ...] = ()
 
     @property
     def state_rows(self) -> int:
@@ -109,7 +168,9 @@ class BatchProgress:
     def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
         """Read back what `as_dict` wrote."""
         operators = tuple(OperatorProgress(**each) for each in fields["operators"])
-        return cls(**{**fields, "operators": operators})
+        # A batch that was noted before there was such a thing has no skew.
+        skew = tuple(SkewReport.from_dict(each) for each in fields.get("skew") or ())
+        return cls(**{**fields, "operators": operators, "skew": skew})
 
 
 @dataclass(frozen=True, slots=True)

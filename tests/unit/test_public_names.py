@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import holdfast
 
 
 def test_the_names_are_flat_sorted_and_all_there() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
-    assert sorted(holdfast._NAMES) == holdfast.__all__
+    assert sorted([*holdfast._NAMES, *holdfast._MODULES]) == holdfast.__all__
     for name in holdfast.__all__:
-        assert getattr(holdfast, name).__module__.startswith("holdfast.")
+        found = getattr(holdfast, name)
+        home = found.__name__ if isinstance(found, ModuleType) else found.__module__
+        assert home.startswith("holdfast.")
 
 
 def test_importing_the_package_loads_neither_spark_nor_arrow() -> None:

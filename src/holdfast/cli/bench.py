@@ -13,11 +13,15 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from holdfast.bench.keyed_workloads import Part, Result
     from holdfast.bench.measure import Bench
+    from holdfast.bench.skew import Skew
 
 KEYED = "keyed"
+SKEW = "skew"
 RUNS = 5
 
 _KEYED_ONLY = "For `keyed`"
+_BOTH = "For `keyed` and `skew`"
+_SHARED = ("sides", "rows", "batches", "keys")
 
 
 def bench(
@@ -25,7 +29,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults or keyed; the first two by default, since keyed takes an hour.",
+            help="startup, defaults, keyed or skew; the first two by default, since the others take long.",
         ),
     ] = None,
     runs: Annotated[
@@ -34,7 +38,7 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Counted runs of each side: 5 by default, 1 of keyed.",
+            help="Counted runs of each side: 5 by default, 1 of keyed and skew.",
             show_default=False,
         ),
     ] = None,
@@ -43,12 +47,14 @@ def bench(
         typer.Option("--only", help=f"{_KEYED_ONLY}: some of dense,dense_1m,sparse,latency,ttl."),
     ] = None,
     sides: Annotated[
-        str | None, typer.Option("--sides", help=f"{_KEYED_ONLY}: some of the sides, as raw_tws,sql.")
+        str | None, typer.Option("--sides", help=f"{_BOTH}: some of the sides, as raw_tws,sql.")
     ] = None,
     keys: Annotated[
         int | None,
         typer.Option(
-            "--keys", min=1, help=f"{_KEYED_ONLY}: keys in the sparse state, ten million by default."
+            "--keys",
+            min=1,
+            help=f"{_BOTH}: keys in the sparse state, ten million by default; 20,000 of skew.",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -57,11 +63,19 @@ def bench(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option("--rows", min=2, help=f"{_KEYED_ONLY}: events in a batch, 100,000 by default."),
+        typer.Option(
+            "--rows",
+            min=2,
+            help=f"{_BOTH}: events in a batch, 100,000 by default; all events of skew, two million.",
+        ),
     ] = None,
     batches: Annotated[
         int | None,
-        typer.Option("--batches", min=1, help=f"{_KEYED_ONLY}: counted batches of a run, 50 by default."),
+        typer.Option(
+            "--batches",
+            min=1,
+            help=f"{_BOTH}: counted batches of a run, 50 by default; 4 of skew.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -71,22 +85,23 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    if name is not None and name not in {*benches, KEYED}:
-        raise Invalid("there is no such measurement", found=name, expected=", ".join([*benches, KEYED]))
+    names = [*benches, KEYED, SKEW]
+    if name is not None and name not in names:
+        raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
     given = {each: value for each, value in sizes.items() if value is not None}
-    if name != KEYED and (given or only is not None or sides is not None):
-        raise Invalid(
-            "sizes, workloads and sides are those of one measurement",
-            found=name or "no name",
-            expected=KEYED,
-            hint="holdfast bench keyed …",
-        )
+    _check_options(
+        name,
+        {**given, **({} if only is None else {"only": only}), **({} if sides is None else {"sides": sides})},
+    )
     before = load()
     results: list[Bench] = []
     parts: dict[str, Part] = {}
+    hot: Skew | None = None
     if name == KEYED:
         parts = _measure_keyed(given, runs or 1, only, sides)
+    elif name == SKEW:
+        hot = _measure_skew(given, runs or 1, sides)
     else:
         for each in [name] if name else list(benches):
             output.say(f"measuring {each}, {runs or RUNS} runs of each side …")
@@ -94,6 +109,8 @@ def bench(
     where = machine_fields(machine(before))
     if json:
         measured = {part: value.as_dict() for part, value in parts.items()}
+        if hot is not None:
+            measured[SKEW] = hot.as_dict()
         output.emit_json({"machine": where, "benches": [each.as_dict() for each in results], **measured})
         return
     output.fields(where.items())
@@ -101,6 +118,53 @@ def bench(
         _show(result)
     for part in parts.values():
         _show_part(part)
+    if hot is not None:
+        _show_skew(hot)
+
+
+def _check_options(name: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse a size, workload or side of another measurement."""
+    allowed = {KEYED: tuple(given), SKEW: _SHARED}.get(name or "", ())
+    wrong = [each for each in given if each not in allowed]
+    if wrong:
+        expected = f"{KEYED} or {SKEW}" if set(wrong) <= set(_SHARED) else KEYED
+        raise Invalid(
+            "sizes, workloads and sides are those of one measurement",
+            found=f"{', '.join('--' + each.replace('_', '-') for each in wrong)} with {name or 'no name'}",
+            expected=expected,
+            hint="holdfast bench keyed …",
+        )
+
+
+def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:
+    from holdfast.bench.skew import Sizes, skew  # noqa: PLC0415 - not needed for --help
+
+    return skew(Sizes(**sizes), rounds=rounds, sides=_listed(sides), say=output.say)
+
+
+def _show_skew(hot: Skew) -> None:
+    from holdfast.bench.skew import holds  # noqa: PLC0415 - not needed for --help
+
+    output.line()
+    output.line(
+        f"skew: {hot.sizes.rows:,} events over {hot.sizes.tasks} tasks; one key has half, but for even"
+    )
+    output.table(
+        ["", "BATCH ms", "SLOWEST TASK ms", "BATCHES", "ROWS"],
+        [
+            (
+                name,
+                round(hot.median(name, "ms")),
+                round(hot.median(name, "slowest_ms")),
+                sum(len(run.ms) for run in runs),
+                runs[0].rows,
+            )
+            for name, runs in hot.runs.items()
+        ],
+    )
+    for each, value in hot.results:
+        output.line(f"  {each.name} = {value:.2f}{_kept(each.bound, holds(each, value), each.at_least)}")
+    output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
 def _measure_keyed(
@@ -179,9 +243,11 @@ def _value(value: float) -> str:
 
 
 def _promise(result: Result) -> str:
-    comparison = result.comparison
-    if comparison.bound is None:
+    return _kept(result.comparison.bound, result.holds, result.comparison.at_least)
+
+
+def _kept(bound: float | None, kept: bool | None, at_least: bool) -> str:
+    if bound is None:
         return ""
-    relation = "at least" if comparison.at_least else "at most"
-    bound = f"{comparison.bound:,.10g}"
-    return f" (promised: {relation} {bound}; {'holds' if result.holds else 'DOES NOT HOLD'})"
+    relation = "at least" if at_least else "at most"
+    return f" (promised: {relation} {bound:,.10g}; {'holds' if kept else 'DOES NOT HOLD'})"

@@ -10,10 +10,10 @@ Where the version is not one that we know, the public operator is used, one grou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.definitions import METRIC_COLUMN
 from holdfast.engine.versions import OLDEST, TOO_NEW, installed, minor
 from holdfast.worker.interface import Moment
 from holdfast.worker.kept.spark_store import PlainStore
@@ -81,17 +81,11 @@ def has_operator(frame: DataFrame, metric: str) -> bool:
     return f"CollectMetrics {metric}," in plan.toString()
 
 
-def definitions_in(frame: DataFrame) -> list[int]:
-    """The numbers of the operators in a frame's plan, as `mark` has put them there."""
-    plan: Any = frame._jdf.queryExecution().logical()
-    return [int(number) for number in re.findall(r"max\((\d+)\) AS definition#", plan.toString())]
-
-
 def mark(number: int) -> Column:
-    """A column of an operator's metric that only names its definition."""
+    """A column of an operator's metric that only names its definition; `engine.definitions` reads it."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
 
-    return F.max(F.lit(number)).alias("definition")
+    return F.max(F.lit(number)).alias(METRIC_COLUMN)
 
 
 def _public(operator: Operator) -> Any:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.skew_metric import skew_in
 from holdfast.model import BatchProgress, OperatorProgress
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         watermark=(progress.get("eventTime") or {}).get("watermark"),
         operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
         late_events=late_events(progress),
+        skew=skew_in(progress),
     )
 
 

@@ -6,7 +6,7 @@ join then releases the ones that had none. Nothing here runs Python on a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import reduce
 from operator import and_
@@ -26,6 +26,10 @@ from holdfast.stream.event_time import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+# The column that says in which part of its key a row is, where a key is split.
+PART: Final = "_holdfast_part"
+Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame]"]
 
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
 
@@ -80,6 +84,28 @@ def join_within(
         Invalid: A kind, column, bound or watermark is wrong or missing, or both sides have columns of
             one name and there are no prefixes. Spark would say most of this when the query starts.
     """
+    return bounded_join(
+        left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes
+    )
+
+
+def bounded_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    by: str | Iterable[str],
+    times: tuple[str, str],
+    bound: Duration | tuple[Duration, Duration],
+    kind: JoinKind,
+    watermark: Duration | tuple[Duration, Duration] | None,
+    prefixes: tuple[str, str] | None,
+    parted: Parted | None = None,
+) -> DataFrame:
+    """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too.
+
+    `parted` is called with both sides, watermarks set, and gives each a column named `PART`. It is
+    compared before the times and is in no result.
+    """
     _check_kind(kind)
     _check_pair(left, right)
     keys = names_of(by, where=_WHERE)
@@ -99,8 +125,9 @@ def join_within(
         require_watermark(marked, time, where=_WHERE, why=_WHY)
         sides.append(marked)
     names = _names(left.columns, right.columns, keys, prefixes, kind)
-    one, two = sides[0].alias("l"), sides[1].alias("r")
-    joined = one.join(two, _condition(keys, times, low, high), _SPARK_KINDS[kind])
+    one, two = sides if parted is None else parted(sides[0], sides[1])
+    equal = keys if parted is None else [*keys, PART]
+    joined = one.alias("l").join(two.alias("r"), _condition(equal, times, low, high), _SPARK_KINDS[kind])
     return joined.select(*_columns(keys, names, kind))
 
 

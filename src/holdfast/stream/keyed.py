@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from holdfast.engine.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.broadcast import BroadcastStream
 from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
-from holdfast.stream.operators import Defined, define
+from holdfast.stream.operators import Defined, checked_name, define
 from holdfast.stream.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.worker.running.parts import Split
 
 _WHERE = "holdfast.keyed(…)"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _MOST_GROUPS = 1 << 15
 _NO_KEY = ("array", "map", "struct", "variant", "interval")
 KEY_GROUPS = 128
@@ -213,7 +211,7 @@ class KeyedStream:
         self._check_kind(processor)
         instances = self._instances(name)
         options = Options(
-            _checked_name(name),
+            checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
             event_time=any(watermarks(each.frame) for each in self.inputs),
             late=_word(late, "late", ("drop", "keep")),
@@ -390,17 +388,6 @@ def _prepared(
         for at, stream in enumerate(streams)
     ]
     return lane, operator, states, packers, ticking
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(str(name)):
-        raise Invalid(
-            "an operator's name is needed to find its state again",
-            where=f"{_WHERE}.process(…, name=…)",
-            found=repr(name),
-            expected="a letter, then letters, digits, '-', '_' and '.'",
-        )
-    return name
 
 
 def _word(value: str, setting: str, allowed: Sequence[str]) -> str:

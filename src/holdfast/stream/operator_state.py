@@ -19,7 +19,7 @@ from holdfast.engine.workers import send_file
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import names_of, quoted, require_columns
 from holdfast.stream.keyed import KeyedStream
-from holdfast.stream.operators import Defined, check_operators, settle
+from holdfast.stream.operators import INSTANCES, Defined, check_operators, settle
 from holdfast.stream.packing import Input
 
 if TYPE_CHECKING:
@@ -95,8 +95,13 @@ def checked_operators(frame: DataFrame, checkpoint: str) -> Iterator[None]:
     told = []
     try:
         for operator, before in check_operators(frame, checkpoint):
-            shares = _shares(frame, checkpoint, operator, before)
-            if shares is None or operator.instances is None:
+            if not isinstance(operator, Defined) or operator.instances is None:
+                continue
+            known = (before or {}).get(INSTANCES, [])
+            if not known or known == [operator.instances.count]:
+                continue
+            shares = _shares(frame, checkpoint, operator, known)
+            if shares is None:
                 continue
             name = f"holdfast-{uuid.uuid4().hex}.arrow"
             send_file(frame.sparkSession, name, shares.write)

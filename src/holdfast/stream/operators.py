@@ -1,19 +1,21 @@
-"""Check a query's keyed operators against its checkpoint before it starts.
+"""Check what a query keeps in its checkpoint against the code, before it starts.
 
-Workers refuse state that they cannot read, in the first batch and before anything is committed. A query
-that Holdfast starts is refused earlier: the form of each operator's state is noted in the checkpoint, and
-compared with the code before Spark is asked for anything.
+Workers refuse state that they cannot read, in the first batch and before anything is committed; and what
+only decides *where* rows are kept, such as a split of hot keys, nobody could tell from the state at all. A
+query that Holdfast starts is refused earlier: each of its operators notes in the checkpoint what must not
+change by itself, and the note is compared with the code before Spark is asked for anything.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.engine.checkpoint_files import read_text, write_text
-from holdfast.engine.keyed_operator import definitions_in
+from holdfast.engine.definitions import definitions_in
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -24,59 +26,120 @@ if TYPE_CHECKING:
     from holdfast.worker.running.instances import Instances
 
 
+class Definition(Protocol):
+    """What an operator notes in the checkpoint."""
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name; two operators of a query that would share a note are refused."""
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What is to be written in place of the note from before, if anything is new.
+
+        Raises:
+            Invalid: The operator has changed in a way that its state does not survive.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """An operator as it was defined in this process."""
+    """A keyed operator as it was defined in this process."""
 
     layout: Layout
     states: tuple[State, ...]
     drop: tuple[str, ...]
     instances: Instances | None = None
 
+    @property
+    def note_name(self) -> str:
+        """The note's file name."""
+        return f"operator-{self.layout.operator}.json"
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The forms of its state in the order of their appearance, if there is a new one."""
+        from holdfast.worker.kept.form import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.kept.upgrade import Upgrade  # noqa: PLC0415 - as above
+
+        layout = self.layout
+        form = layout.form
+        forms = dict(before["forms"]) if before else {}
+        if before and before["key_groups"] != layout.key_groups:
+            raise Invalid(
+                "the number of key groups cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found=str(layout.key_groups),
+                expected=f"key_groups={before['key_groups']}, as the checkpoint has",
+            )
+        mark = form.fingerprint.hex()
+        if not before or before["current"] != mark:
+            upgrade = Upgrade(self.states, form, layout.operator, self.drop, 0)
+            for each in forms.values():
+                upgrade.check(form_from_json(each))
+            forms[mark] = form.as_json()
+        noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        if self.instances is not None:
+            # The former numbers stay until the state was seen to be of this one.
+            mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
+            noted[INSTANCES] = [*(each for each in known if each != mine), mine]
+        return None if noted == before else noted
+
+
+# Of how many instances the state of an operator may be.
+INSTANCES: Final = "instances"
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 # Every operator that this process has defined; a plan names its own by their place in here.
-_DEFINED: list[Defined] = []
+_DEFINED: list[Definition] = []
 
 
-def define(operator: Defined) -> int:
+def checked_name(name: str, *, where: str) -> str:
+    """An operator's name, which is part of its note's file name.
+
+    Raises:
+        Invalid: It is not a name.
+    """
+    if not _NAME.fullmatch(str(name)):
+        raise Invalid(
+            "an operator's name is needed to find its state again",
+            where=where,
+            found=repr(name),
+            expected="a letter, then letters, digits, '-', '_' and '.'",
+        )
+    return name
+
+
+def define(operator: Definition) -> int:
     """Remember an operator, and give the number by which a plan names it."""
     _DEFINED.append(operator)
     return len(_DEFINED) - 1
 
 
-def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Defined, Sequence[int]]]:
-    """Refuse a query whose operators could not read their state, and note their forms.
+def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition, Mapping[str, Any] | None]]:
+    """Refuse a query whose operators would not find or could not read their state, and note what they are.
 
     Call it while nobody uses the checkpoint. It reads and writes one small file for each operator.
 
     Returns:
-        The operators whose state may be of another number of instances, with the numbers it may be of.
+        The operators, each with its note from before.
 
     Raises:
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
-    changed: list[tuple[Defined, Sequence[int]]] = []
-    for number in definitions_in(frame):
-        operator = _DEFINED[number]
-        layout = operator.layout
-        name = f"operator-{layout.operator}.json"
+    operators = [_DEFINED[number] for number in definitions_in(frame)]
+    names = [operator.note_name for operator in operators]
+    found: list[tuple[Definition, Mapping[str, Any] | None]] = []
+    for operator in operators:
+        name = operator.note_name
+        if names.count(name) > 1:
+            raise Invalid("two operators of a query have one name", where=checkpoint, found=name)
         text = read_text(frame.sparkSession, checkpoint, name)
         before = None if text is None else json.loads(text)
-        noted = _noted(operator, before)
-        if operator.instances is not None:
-            counts = [] if before is None else before.get("instances", [])
-            mine = operator.instances.count
-            if before is not None and counts != [mine]:
-                changed.append((operator, counts))
-            # The former numbers stay until a state was seen to be of this one.
-            noted = {
-                **(noted or before or {}),
-                "instances": [*(each for each in counts if each != mine), mine],
-            }
-        if noted is not None and noted != before:
+        noted = operator.noted(before)
+        if noted is not None:
             write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
-    return changed
+        found.append((operator, before))
+    return found
 
 
 def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
@@ -85,33 +148,7 @@ def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
     Raises:
         Unavailable: The checkpoint's storage does not answer.
     """
-    name = f"operator-{operator.layout.operator}.json"
-    noted = json.loads(read_text(frame.sparkSession, checkpoint, name) or "{}")
+    noted = json.loads(read_text(frame.sparkSession, checkpoint, operator.note_name) or "{}")
     if operator.instances is not None:
-        noted["instances"] = [operator.instances.count]
-        write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
-
-
-def _noted(operator: Defined, before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What is to be written, if anything is new; forms in the order of their appearance."""
-    from holdfast.worker.kept.form import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.kept.upgrade import Upgrade  # noqa: PLC0415 - as above
-
-    layout = operator.layout
-    form = layout.form
-    forms = dict(before["forms"]) if before else {}
-    if before and before["key_groups"] != layout.key_groups:
-        raise Invalid(
-            "the number of key groups cannot change by itself: keys would not be found again",
-            where=f"operator {layout.operator}",
-            found=str(layout.key_groups),
-            expected=f"key_groups={before['key_groups']}, as the checkpoint has",
-        )
-    mark = form.fingerprint.hex()
-    if before and before["current"] == mark:
-        return None
-    upgrade = Upgrade(operator.states, form, layout.operator, operator.drop, 0)
-    for each in forms.values():
-        upgrade.check(form_from_json(each))
-    forms[mark] = form.as_json()
-    return {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        noted[INSTANCES] = [operator.instances.count]
+        write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(noted))

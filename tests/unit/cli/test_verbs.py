@@ -38,7 +38,15 @@ print(f"AUDIT {started} {heavy}", file=sys.stderr)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["list"], ["status", "nothing"], ["doctor"], ["doctor", "--json"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["list"],
+        ["status", "nothing"],
+        ["skew", "nothing"],
+        ["doctor"],
+        ["doctor", "--json"],
+    ],
     ids=" ".join,
 )
 def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(
@@ -58,7 +66,7 @@ def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(
 def test_help_names_every_verb(holdfast: Holdfast) -> None:
     said = holdfast("--help")
     assert said.returncode == 0
-    for verb in ("demo", "run", "list", "status", "stop", "cancel", "doctor", "bench"):
+    for verb in ("demo", "run", "list", "status", "stop", "cancel", "skew", "doctor", "bench"):
         assert f" {verb} " in said.stdout
 
 

@@ -1,0 +1,190 @@
+"""Hot keys: what one costs, what splitting it gains, and what looking for it costs."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.bench.skew_data import Events, write
+from holdfast.bench.skew_process import Measured, Task, measured_from
+from holdfast.bench.skew_sides import SIDES
+from holdfast.errors import Failed, Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the measurement is.
+
+    Attributes:
+        rows: Events.
+        batches: In so many counted batches; one more of the same size warms up.
+        keys: Different keys, two at least.
+        tasks: Partitions of the shuffle, and parts of a hot key.
+    """
+
+    rows: int = 2_000_000
+    batches: int = 4
+    keys: int = 20_000
+    tasks: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One side's figure against another's.
+
+    Attributes:
+        name: What it says.
+        one: The side above the line.
+        other: The side below it.
+        figure: `slowest_ms` or `ms`.
+        bound: What is promised, if something is.
+        at_least: Whether the bound is a least value or a largest.
+    """
+
+    name: str
+    one: str
+    other: str
+    figure: str
+    bound: float | None = None
+    at_least: bool = True
+
+
+COMPARISONS: Final = (
+    Comparison("join: slowest task / of the split one", "join", "join_split", "slowest_ms", 3),
+    Comparison("join: batch / of the split one", "join", "join_split", "ms"),
+    Comparison("join without skew: split / not", "join_even_split", "join_even", "ms", 1.03, at_least=False),
+    Comparison("join: watched / not", "join_watched", "join", "ms", 1.01, at_least=False),
+    Comparison(
+        "join without skew: watched / not", "join_even_watched", "join_even", "ms", 1.01, at_least=False
+    ),
+    Comparison(
+        "aggregate: slowest task with a hot key / without", "aggregate", "aggregate_even", "slowest_ms"
+    ),
+    Comparison(
+        "table: slowest task / of the split one", "table_aggregate", "table_aggregate_split", "slowest_ms"
+    ),
+    Comparison("table: time / of the split one", "table_aggregate", "table_aggregate_split", "ms"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """What was measured, by side.
+
+    Attributes:
+        sizes: How large it was.
+        runs: Each side's runs.
+    """
+
+    sizes: Sizes
+    runs: Mapping[str, Sequence[Measured]]
+
+    def median(self, side: str, figure: str) -> float:
+        """The figure of a side to quote, over the batches of all its runs."""
+        return float(statistics.median(ms for run in self.runs[side] for ms in getattr(run, figure)))
+
+    @property
+    def results(self) -> list[tuple[Comparison, float]]:
+        """The comparisons of which both sides ran."""
+        return [
+            (each, self.median(each.one, each.figure) / max(1.0, self.median(each.other, each.figure)))
+            for each in COMPARISONS
+            if {each.one, each.other} <= set(self.runs)
+        ]
+
+    @property
+    def identical(self) -> bool:
+        """Whether all sides with one answer over the same events gave the same rows."""
+        answers: dict[tuple[str, bool], set[tuple[int, int]]] = {}
+        for name, runs in self.runs.items():
+            found = answers.setdefault((SIDES[name].answer, SIDES[name].hot), set())
+            found.update((run.rows, run.content) for run in runs)
+        return all(len(each) == 1 for each in answers.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "sizes": asdict(self.sizes),
+            "sides": {
+                name: {
+                    "batch_ms": self.median(name, "ms"),
+                    "slowest_task_ms": self.median(name, "slowest_ms"),
+                    "batches": sum(len(run.ms) for run in runs),
+                    "rows": runs[0].rows,
+                }
+                for name, runs in self.runs.items()
+            },
+            "identical": self.identical,
+            "ratios": {each.name: round(value, 3) for each, value in self.results},
+            "promises": [
+                {
+                    "name": each.name,
+                    "value": round(value, 3),
+                    "at_least" if each.at_least else "at_most": each.bound,
+                    "holds": holds(each, value),
+                }
+                for each, value in self.results
+                if each.bound is not None
+            ],
+        }
+
+
+def holds(comparison: Comparison, value: float) -> bool | None:
+    """Whether a promise is kept; None where there is none."""
+    if comparison.bound is None:
+        return None
+    return value >= comparison.bound if comparison.at_least else value <= comparison.bound
+
+
+def skew(
+    sizes: Sizes, *, rounds: int = 1, sides: Sequence[str] = (), say: Callable[[str], None] = lambda _: None
+) -> Skew:
+    """Measure the sides, each in a process of its own; they take turns.
+
+    Raises:
+        Invalid: There is no such side.
+        Failed: A side did not come to its end.
+    """
+    wrong = [each for each in sides if each not in SIDES]
+    if wrong:
+        raise Invalid("there is no such side", found=", ".join(wrong), expected=", ".join(SIDES))
+    chosen = [each for each in SIDES if not sides or each in sides]
+    runs: dict[str, list[Measured]] = {each: [] for each in chosen}
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        folder = Path(name)
+        shape = {"rows": sizes.rows, "batches": sizes.batches, "keys": sizes.keys}
+        files = {
+            hot: write(folder / ("hot" if hot else "even"), hot=hot, **shape)
+            for hot in sorted({SIDES[each].hot for each in chosen})
+        }
+        for number in range(rounds):
+            for each in chosen:
+                say(f"measuring skew: {each}, round {number + 1} of {rounds} …")
+                runs[each].append(_run(each, files[SIDES[each].hot], folder, sizes.tasks))
+    return Skew(sizes, runs)
+
+
+def _run(side: str, files: Events, folder: Path, tasks: int) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as place:
+        task = Task(side, str(files.events), str(files.offers), tasks, place)
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.bench.skew_process"],
+            input=json.dumps(asdict(task)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise Failed(
+            "a side of the measurement failed",
+            where=side,
+            found="\n".join(done.stderr.strip().splitlines()[-30:]),
+        )
+    return measured_from(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,85 @@
+"""The sides of the skew measurements: the same answers, with hot keys as they are, and split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.bench.skew_data import EVENTS, HOT, OFFERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BOUND: Final = ("-1 hour", "1 hour")
+WATERMARK: Final = "1 hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One way to compute an answer.
+
+    Attributes:
+        hot: Whether one key has half of the events, or all have as many.
+        answer: Which answer it is: sides with the same one, over the same events, must agree.
+        streaming: Whether it reads a stream, a batch a file, or all of it as a table.
+        make: From events, offers and the number of tasks to the answer.
+    """
+
+    hot: bool
+    answer: str
+    streaming: bool
+    make: Callable[[DataFrame, DataFrame, int], DataFrame]
+
+
+def frame_of(side: Side, spark: Any, events: str, offers: str, tasks: int) -> DataFrame:
+    """The answer of a side over the files of one measurement."""
+    reader = spark.readStream.option("maxFilesPerTrigger", 1) if side.streaming else spark.read
+    return side.make(reader.schema(EVENTS).parquet(events), reader.schema(OFFERS).parquet(offers), tasks)
+
+
+def _joined(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - one signature for all sides
+    import holdfast as hf  # noqa: PLC0415 - needs Spark
+
+    return hf.join_within(events, offers, by="user", times=("ts", "since"), bound=BOUND, watermark=WATERMARK)
+
+
+def _split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
+    import holdfast as hf  # noqa: PLC0415 - needs Spark
+
+    hot = hf.split_hot(events, by="user", hot=[HOT], parts=tasks)
+    return hot.join_within(offers, times=("ts", "since"), bound=BOUND, watermark=WATERMARK)
+
+
+def _watched(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
+    import holdfast as hf  # noqa: PLC0415 - needs Spark
+
+    return _joined(hf.skew.watch(events, by="user", name="events"), offers, tasks)
+
+
+def _totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
+    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+
+    return events.groupBy("user").agg(functions.count("*").alias("n"), functions.sum("amount").alias("total"))
+
+
+def _split_totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
+    import holdfast as hf  # noqa: PLC0415 - needs Spark
+
+    hot = hf.split_hot(events, by="user", hot=[HOT], parts=tasks)
+    return hot.agg(hf.skew.count().alias("n"), hf.skew.sum("amount").alias("total"))
+
+
+# A keyed processor with `merge` belongs here too, beside its unsplit run.
+SIDES: Final[dict[str, Side]] = {
+    "join": Side(True, "join", True, _joined),
+    "join_split": Side(True, "join", True, _split),
+    "join_watched": Side(True, "join", True, _watched),
+    "join_even": Side(False, "join", True, _joined),
+    "join_even_split": Side(False, "join", True, _split),
+    "join_even_watched": Side(False, "join", True, _watched),
+    "aggregate": Side(True, "totals", True, _totals),
+    "aggregate_even": Side(False, "totals", True, _totals),
+    "table_aggregate": Side(True, "table", False, _totals),
+    "table_aggregate_split": Side(True, "table", False, _split_totals),
+}

@@ -1,0 +1,133 @@
+"""`holdfast skew`: which keys and partitions have too much."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from holdfast.cli import options, output
+
+if TYPE_CHECKING:
+    from holdfast.formats.state_sizes import StoreSizes
+    from holdfast.model import SkewReport
+
+
+def skew(
+    target: Annotated[
+        str, typer.Argument(metavar="JOB|CHECKPOINT", help="A job's name or id, or a query's checkpoint.")
+    ],
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show which keys of a job have the most rows, or how even the state of a checkpoint is.
+
+    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint, a local directory: the share of
+    each partition by bytes, and by rows as of the newest snapshot where it tells. Which keys have the most
+    state is not told.
+    """
+    place = _checkpoint(target)
+    if place is None:
+        _show_job(target, home, as_json=json)
+    else:
+        _show_checkpoint(place, as_json=json)
+
+
+def _checkpoint(target: str) -> Path | None:
+    """A target that can only be a path, or is one; a job's name has no slash."""
+    found = urlsplit(target)
+    if found.scheme == "file":
+        return Path(unquote(found.path))
+    if found.scheme and "/" in target:
+        from holdfast.errors import Unsupported  # noqa: PLC0415 - only here
+
+        raise Unsupported(
+            "state at rest is looked at on local disks only", where=target, expected="a path or file: URI"
+        )
+    path = Path(target)
+    return path if "/" in target or (path / "commits").is_dir() else None
+
+
+def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
+    from holdfast.jobs.skew import newest_skew  # noqa: PLC0415 - not needed for --help
+
+    details = options.control(home).details(name)
+    reports = newest_skew(details)
+    if as_json:
+        listed = [{"query": query, **report.as_dict()} for query, report in reports]
+        output.emit_json({"job": details.status.job.name, "watched": listed})
+        return
+    for number, (query, report) in enumerate(reports):
+        if number:
+            output.line()
+        _render_report(query, report)
+
+
+def _render_report(query: str, report: SkewReport) -> None:
+    looked = "all" if report.looked_at == report.rows else f"{report.looked_at:,}"
+    output.fields(
+        [
+            ("query", query),
+            ("watched", report.name),
+            ("key", ", ".join(report.by)),
+            ("batch", report.batch_id),
+            (
+                "rows",
+                f"{report.rows:,}, looked at {looked}, shares are off by at most {_percent(report.error)}",
+            ),
+        ]
+    )
+    output.line()
+    output.table(
+        ["KEY", "SHARE", "PARTITION"],
+        [(_key(each.key), _percent(each.share), each.partition) for each in report.heavy],
+    )
+    if report.partitions:
+        most = max(report.partitions)
+        output.line()
+        output.line(
+            f"largest of {len(report.partitions)} partitions: {report.partitions.index(most)},"
+            f" with {_percent(most)} (even would be {_percent(1 / len(report.partitions))})"
+        )
+
+
+def _key(values: tuple[Any, ...]) -> str:
+    return ", ".join(
+        each if isinstance(each, str) else json_.dumps(each, ensure_ascii=False) for each in values
+    )
+
+
+def _show_checkpoint(place: Path, *, as_json: bool) -> None:
+    from holdfast.formats.state_sizes import state_sizes  # noqa: PLC0415 - not needed for --help
+
+    stores = state_sizes(place)
+    if as_json:
+        output.emit_json({"checkpoint": str(place), "stores": [each.as_dict() for each in stores]})
+        return
+    output.table(
+        ["OPERATOR", "NAME", "STORE", "PARTITIONS", "BYTES", "ROWS", "LARGEST", "WITH", "EVEN"],
+        [_row(each) for each in stores],
+    )
+
+
+def _row(store: StoreSizes) -> tuple[Any, ...]:
+    sizes = store.partitions
+    largest = max(sizes, key=lambda each: each.bytes) if sizes else None
+    return (
+        str(store.operator),
+        store.operator_name,
+        store.store,
+        len(sizes),
+        store.bytes,
+        store.rows,
+        largest.partition if largest else None,
+        _percent(store.largest),
+        _percent(1 / max(1, len(sizes))),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

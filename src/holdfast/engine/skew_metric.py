@@ -1,0 +1,148 @@
+"""The sketch of a stream's keys: Spark computes it as an observed metric, and it is read from a progress.
+
+The sketch is Spark's `approx_top_k`, the frequent-items sketch of Apache DataSketches. It knows no nulls,
+no binary keys and no compound ones, so it counts a text: the key as JSON, with Spark's own hash of it
+before, from which the partition follows for any number of partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.model import HeavyKey, SkewReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+# What the metric is called, before the name of what is watched.
+SKEW_METRIC: Final = "holdfast-skew."
+# The sketch keeps at most so many keys, a few megabytes, in each task and in the driver.
+TRACKED: Final = 10_000
+_MAP_SIZE: Final = 16_384  # what `approx_top_k` makes of it: the next power of two above 10,000 / 0.75
+# The sketch is off by at most 3.5 / map size of the rows it has counted; so its authors.
+SKETCH_ERROR: Final = 3.5 / _MAP_SIZE
+# Three standard deviations: what a sample says is further off one time in 370.
+_DEVIATIONS: Final = 3.0
+
+_SEED: Final = 20260305
+
+_ITEM: Final = "_holdfast_skew_item"
+_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame:
+    """Add the column that is counted: the key of one row in `every`, null in the others.
+
+    Which rows these are depends on their place in a partition alone, so a batch that runs again picks
+    the same ones, and rows that are equal are not picked together.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+
+    item = F.to_json(F.struct(F.hash(*keys).alias("hash"), F.struct(*keys).alias("key")), _JSON)
+    if every > 1:
+        # With a seed this is a fixed sequence for each partition; of row numbers a stream knows none.
+        item = F.when(F.rand(_SEED) * F.lit(every) < F.lit(1), item)
+    return frame.withColumn(_ITEM, item)
+
+
+def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:
+    """What is to be observed in a frame that `with_item` has made."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+
+    # One more than asked for: rows that are not looked at may count as the most frequent item.
+    top = F.call_function("approx_top_k", F.col(_ITEM), F.lit(heavy + 1), F.lit(TRACKED))
+    about = json.dumps({"name": name, "by": list(by), "every": every, "heavy": heavy})
+    return [
+        top.alias("top"),
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.col(_ITEM)).alias("looked_at"),
+        F.lit(about).alias("about"),
+    ]
+
+
+def without_item(frame: DataFrame) -> DataFrame:
+    """The frame as it was."""
+    return frame.drop(_ITEM)
+
+
+def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
+    """What the sketches of one batch found, by name; nothing for a batch without rows.
+
+    Reads a progress as Spark gives it: `query.lastProgress` or the JSON of a listener's event. The
+    partitions are those of the query's stateful operators, if these all have the same number.
+    """
+    numbers = {int(each.get("numShufflePartitions") or 0) for each in progress.get("stateOperators") or ()}
+    partitions = numbers.pop() if len(numbers) == 1 else 0
+    found = []
+    for name, values in sorted((progress.get("observedMetrics") or {}).items()):
+        if name.startswith(SKEW_METRIC) and values["rows"]:
+            found.append(report_of(values, partitions or None, int(progress["batchId"])))
+    return tuple(found)
+
+
+def typed_keys(
+    spark: SparkSession, items: Sequence[str], fields: Sequence[StructField]
+) -> list[tuple[Any, ...]]:
+    """The keys of items as Python has them, read back from JSON by Spark itself, which wrote it."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - as above
+
+    if not items:
+        return []
+    keys = StructType([StructField(each.name, each.dataType) for each in fields])
+    texts = F.explode(F.array(*(F.lit(item) for item in items))).alias("item")
+    frame = spark.range(1).select(texts)
+    read = F.from_json("item", StructType([StructField("key", keys)]), _JSON)
+    return [tuple(row[0]) for row in frame.select(read["key"]).collect()]
+
+
+def report_of(values: Any, partitions: int | None, batch_id: int | None = None) -> SkewReport:
+    """A metric's values as a report; a row of Spark's or plain JSON."""
+    about = json.loads(values["about"])
+    looked_at = int(values["looked_at"])
+    counted = [(each["item"], int(each["count"])) for each in values["top"] or () if each["item"] is not None]
+    heavy = tuple(_heavy(item, rows, looked_at, partitions) for item, rows in counted[: about["heavy"]])
+    return SkewReport(
+        about["name"],
+        tuple(about["by"]),
+        int(values["rows"]),
+        looked_at,
+        heavy,
+        _error(looked_at, about["every"]),
+        _even_but_for(heavy, partitions) if partitions else (),
+        estimated=True,
+        batch_id=batch_id,
+    )
+
+
+def items_of(values: Any) -> list[str]:
+    """The items of a metric, the heaviest first; rows that were not looked at are none."""
+    return [each["item"] for each in values["top"] or () if each["item"] is not None]
+
+
+def _heavy(item: str, rows: int, looked_at: int, partitions: int | None) -> HeavyKey:
+    fields = json.loads(item)
+    partition = None if partitions is None else int(fields["hash"]) % partitions
+    return HeavyKey(tuple(fields["key"].values()), rows, rows / looked_at, partition)
+
+
+def _error(looked_at: int, every: int) -> float:
+    """How far a share may be off: by the sketch, and by the sample where there is one."""
+    if not looked_at:
+        return 1.0
+    # No share has a larger deviation than one half.
+    sample = _DEVIATIONS * math.sqrt(0.25 / looked_at) if every > 1 else 0.0
+    return min(1.0, SKETCH_ERROR + sample)
+
+
+def _even_but_for(heavy: Sequence[HeavyKey], partitions: int) -> tuple[float, ...]:
+    rest = max(0.0, 1.0 - sum(each.share for each in heavy))
+    shares = [rest / partitions] * partitions
+    for each in heavy:
+        if each.partition is not None:
+            shares[each.partition] += each.share
+    return tuple(shares)

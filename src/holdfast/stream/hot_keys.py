@@ -1,0 +1,236 @@
+"""The keys that are split: which they are, which part a row of theirs is in, and where parts are put.
+
+A part is a number that is made part of the key, so that Spark's shuffle puts the parts of a key into
+different partitions. Rows of all other keys are in part 0.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import quoted
+from holdfast.stream.joins import PART
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# More keys than that cannot each have a share worth splitting.
+MOST_HOT: Final = 100
+MOST_PARTS: Final = 1024
+
+_MASK: Final = 0xFFFFFFFF
+_UNHASHED: Final = ("map<", "variant")
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "tinyint": (int,),
+    "smallint": (int,),
+    "int": (int,),
+    "bigint": (int,),
+    "string": (str,),
+    "boolean": (bool,),
+    "date": (dt.date,),
+    "timestamp": (dt.datetime,),
+    "timestamp_ntz": (dt.datetime,),
+    "float": (float, int),
+    "double": (float, int),
+    "decimal": (Decimal, int),
+    "binary": (bytes, bytearray),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HotKeys:
+    """The keys of a frame that are split, and into how many parts.
+
+    Attributes:
+        by: The columns of the key.
+        keys: The hot keys, each with a value for every column.
+        parts: Into how many parts each is split.
+        labels: The numbers of the parts of each key. They are chosen so that Spark's hash puts the parts of
+            a key into different partitions, if `parts` is the number of partitions, or divides it, or
+            is a multiple of it: parts numbered 0, 1, 2 … would meet in some and leave others empty.
+    """
+
+    by: tuple[str, ...]
+    keys: tuple[tuple[Any, ...], ...]
+    parts: int
+    labels: tuple[tuple[int, ...], ...]
+
+    def split(self, frame: DataFrame, salt: Column | None = None) -> DataFrame:
+        """Put each row of a hot key into one part, by the hash of the row or of what is given.
+
+        Never by chance: a task that runs again must put its rows where they were.
+        """
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        if salt is None:
+            salt = F.xxhash64(*_hashable(frame))
+        place = F.pmod(salt, F.lit(self.parts)).cast("int")
+        part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0))
+        # It is never null; said so, Spark does not look for nulls in it below the watermark.
+        return frame.withColumn(PART, F.coalesce(part, F.lit(0)))
+
+    def replicate(self, frame: DataFrame) -> DataFrame:
+        """Put each row of a hot key into all parts."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        parts = self._of_each(frame, lambda labels: labels, F.array(F.lit(0)))
+        return frame.withColumn(PART, F.explode(parts))
+
+    def _of_each(self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column) -> Column:
+        """Something made of the labels of a row's key, or something else where it is not hot."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        found: Column | None = None
+        for key, labels in zip(self.keys, self.labels, strict=True):
+            value = made(F.array(*(F.lit(label) for label in labels)))
+            here = self._is(frame, key)
+            found = F.when(here, value) if found is None else found.when(here, value)
+        return otherwise if found is None else found.otherwise(otherwise)
+
+    def _is(self, frame: DataFrame, key: tuple[Any, ...]) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        literals = literals_of(frame, self.by, key)
+        pairs = zip(self.by, literals, strict=True)
+        return reduce(and_, (F.col(quoted(name)).eqNullSafe(literal) for name, literal in pairs))
+
+    def note(self) -> dict[str, Any]:
+        """What must not change while there is state, as JSON has it."""
+        keys = sorted(json.dumps([_plain(each) for each in key], ensure_ascii=False) for key in self.keys)
+        return {"by": list(self.by), "hot": keys, "parts": self.parts if self.keys else 0}
+
+
+def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *, where: str) -> HotKeys:
+    """Check the hot keys against the frame's types, and choose the numbers of their parts.
+
+    Raises:
+        Invalid: A key has too few or too many values or one of another type, is there twice, or there
+            are too many.
+    """
+    keys = tuple(_key(df, by, each, where) for each in hot)
+    if len(keys) > MOST_HOT:
+        raise Invalid(
+            "too many keys to split",
+            where=where,
+            found=f"{len(keys)} hot keys",
+            expected=f"at most {MOST_HOT}",
+            hint="a key is worth splitting if one task of the shuffle has little else to do",
+        )
+    twice = sorted({repr(key) for key in keys if keys.count(key) > 1})
+    if twice:
+        raise Invalid("a hot key is named twice", where=where, found=", ".join(twice))
+    return HotKeys(tuple(by), keys, parts, _labels(df, by, keys, parts))
+
+
+def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
+    """A key's values as literals of the columns' types."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
+
+
+def _key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
+    values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+    if len(values) != len(by):
+        raise Invalid(
+            "a hot key does not fit the columns of the key",
+            where=f"{where}: hot",
+            found=repr(key),
+            expected="a value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
+        )
+    for name, value in zip(by, values, strict=True):
+        found = df.schema[name].dataType.simpleString()
+        allowed = _TYPES.get(found.split("(")[0].split(" ")[0])
+        wrong = isinstance(value, bool) and found != "boolean"
+        if allowed is None or (value is not None and (wrong or not isinstance(value, allowed))):
+            raise Invalid(
+                f"a hot key has another type than `{name}`",
+                where=f"{where}: hot",
+                found=f"{value!r}, {type(value).__name__}",
+                expected=found,
+            )
+    return tuple(
+        _like(value, df.schema[name].dataType.simpleString()) for name, value in zip(by, values, strict=True)
+    )
+
+
+def _like(value: Any, kind: str) -> Any:
+    """A whole number that is given for another kind of number, as that."""
+    if value is not None and kind in ("float", "double"):
+        return float(value)
+    return Decimal(value) if value is not None and kind.startswith("decimal") else value
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, the same for values that are equal."""
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.timezone.utc).isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value.normalize(), "f")
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _labels(
+    df: DataFrame, by: Sequence[str], keys: Sequence[tuple[Any, ...]], parts: int
+) -> tuple[tuple[int, ...], ...]:
+    """For each key and each remainder by `parts`, the least number whose hash behind the key's leaves it."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    if not keys:
+        return ()
+    # A frame without a source, which Spark works out while it plans: no job.
+    one = df.sparkSession.sql("SELECT 1")
+    hashes = one.select(*(F.hash(*literals_of(df, by, key)) for key in keys)).collect()[0]
+    return tuple(labels_of(seed, parts) for seed in hashes)
+
+
+def labels_of(seed: int, parts: int) -> tuple[int, ...]:
+    """The least numbers whose hashes leave each remainder by `parts`, in the remainders' order.
+
+    Args:
+        seed: Spark's hash of the key; its hash of the key and a number continues from there.
+        parts: How many are wanted.
+    """
+    found: dict[int, int] = {}
+    number = 0
+    while len(found) < parts:
+        # 0 is the part of all other keys; a hot key may have it too, for its parts are its own.
+        found.setdefault(hash_int(number, seed) % parts, number)
+        number += 1
+    return tuple(found[each] for each in range(parts))
+
+
+def hash_int(value: int, seed: int) -> int:
+    """Spark's hash of an `int` column behind others whose hash is `seed`: Murmur 3, 32 bits, signed."""
+    mixed = (value * 0xCC9E2D51) & _MASK
+    mixed = (_rotated(mixed, 15) * 0x1B873593) & _MASK
+    found = (_rotated((seed & _MASK) ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
+    found ^= 4  # the length in bytes
+    found = ((found ^ (found >> 16)) * 0x85EBCA6B) & _MASK
+    found = ((found ^ (found >> 13)) * 0xC2B2AE35) & _MASK
+    found ^= found >> 16
+    return found - (1 << 32) if found >> 31 else found
+
+
+def _rotated(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _MASK
+
+
+def _hashable(frame: DataFrame) -> list[Column]:
+    """The columns that Spark can hash: all but maps, variants and what holds one."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    return [
+        F.col(quoted(name)) for name, found in types.items() if not any(kind in found for kind in _UNHASHED)
+    ]

@@ -1,0 +1,262 @@
+"""Joins of streams with hot keys split: plain Python agrees, over late rows, a restart and a replay."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BASE = datetime(2026, 3, 5, 9, 0, tzinfo=timezone.utc)
+SPAN = 300  # seconds of event time in a file
+FILES = 3
+DELAY = "2 minutes"
+DISORDER = 60
+LOW, HIGH = -5, 15
+CLOSING = 86_400
+
+Key = tuple["str | None", int]
+
+
+@dataclass(frozen=True)
+class Row:
+    who: str | None
+    day: int
+    at: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """Files of rows, and the rows of them that no query may drop; every row is one of its own."""
+
+    files: list[list[Row]]
+    on_time: list[Row]
+
+
+def make(seed: int) -> Side:
+    """Three files in bounded disorder, with repeats and rows that are too late in the last one."""
+    rng = Random(seed)
+    keys: list[Key] = [("hot", 1), ("hot", 1), ("hot", 1), ("hot", 2), ("a", 1), (None, 1)]
+    files: list[list[Row]] = []
+    for number in range(FILES):
+        begin = number * SPAN
+        made = []
+        for _ in range(30):
+            at = begin + rng.randrange(0, SPAN, 5)
+            # Few numbers: some rows are equal in every column.
+            made.append((at + rng.randrange(DISORDER), Row(*rng.choice(keys), at, rng.randrange(40))))
+        rows = [row for _, row in sorted(made, key=lambda each: each[0])]
+        files.append([*rows, *rng.sample(rows, 4)])
+    on_time = [row for file in files for row in file]
+    for file in files[FILES - 1 :]:
+        file += [Row(*rng.choice(keys), rng.randrange(0, 60, 5), 90 + at) for at in range(6)]
+    # These keys meet nobody; they move the watermark past everything else.
+    files.append([Row(f"end{seed}", 0, CLOSING, 99)])
+    return Side(files, on_time)
+
+
+def deliver(side: Side, folder: Path, name: str, numbers: range) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        lines = [
+            json.dumps({"who": row.who, "day": row.day, f"{name}t": moment(row.at).isoformat(), name: row.n})
+            for row in side.files[number]
+        ]
+        path = folder / f"{number}.json"
+        path.write_text("\n".join(lines))
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def read(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    schema = f"who string, day int, {name}t timestamp, {name} int"
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def moment(at: int) -> datetime:
+    return BASE + timedelta(seconds=at)
+
+
+def model(left: list[Row], right: list[Row], kind: str) -> list[tuple[Any, ...]]:
+    pairs = [
+        (i, j)
+        for i, one in enumerate(left)
+        for j, two in enumerate(right)
+        if one.who is not None and (one.who, one.day) == (two.who, two.day) and LOW <= two.at - one.at <= HIGH
+    ]
+    met = {i for i, _ in pairs}, {j for _, j in pairs}
+    assert len(met[0]) < len(left)
+    assert len(met[1]) < len(right)
+    if kind == "semi":
+        return [(left[i].who, left[i].day, left[i].n) for i in met[0]]
+    rows: list[tuple[Any, ...]] = [(left[i].who, left[i].day, left[i].n, right[j].n) for i, j in pairs]
+    if kind == "left":
+        rows += [(row.who, row.day, row.n, None) for i, row in enumerate(left) if i not in met[0]]
+    if kind == "right":
+        rows += [(row.who, row.day, None, row.n) for j, row in enumerate(right) if j not in met[1]]
+    return rows
+
+
+@dataclass
+class Run:
+    """One join over both streams, started as often as a test likes; its answers by batch."""
+
+    spark: SparkSession
+    place: Path
+    kind: str
+    split: str | None
+    answers: dict[int, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+
+    def frame(self, **changed: Any) -> DataFrame:
+        one, two = (read(self.spark, self.place / name, name) for name in "ab")
+        hot = changed.pop("hot", [("hot", 1), (None, 1)])
+        waiting = hf.split_hot(one, by=["who", "day"], hot=hot, parts=changed.pop("parts", 3))
+        return waiting.join_within(
+            two,
+            times=("at", "bt"),
+            bound=(timedelta(seconds=LOW), timedelta(seconds=HIGH)),
+            kind=self.kind,  # type: ignore[arg-type]
+            watermark=DELAY,
+            split=self.split,  # type: ignore[arg-type]
+            name="meeting",
+        )
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.place / "checkpoint"
+
+    def start(self, **changed: Any) -> Any:
+        def note(batch: DataFrame, number: int) -> None:
+            columns = [each for each in ("who", "day", "a", "b") if each in batch.columns]
+            self.answers[number] = [tuple(row) for row in batch.select(columns).collect()]
+
+        sink = hf.sink(self.frame(**changed)).foreach_batch(note)
+        return sink.start(checkpoint=str(self.checkpoint), trigger=hf.available_now())
+
+    def forget_commit(self) -> int:
+        """What a crash between the sink and the commit leaves behind: the last batch runs again."""
+        last = max(int(each.name) for each in (self.checkpoint / "commits").iterdir() if each.name.isdigit())
+        for name in (str(last), f".{last}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+        return last
+
+
+# An inner join split on its left is the left join without the rows that it releases.
+KINDS = [("inner", "right"), ("left", None), ("right", None), ("semi", None)]
+
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """All kinds after the first half of the files."""
+    sides = make(11), make(12)
+    made = []
+    for kind, split in KINDS:
+        place = tmp_path_factory.mktemp(f"{kind}-{split}")
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, place / name, name, range(2))
+        made.append(Run(spark, place, kind, split))
+    finish(made)
+    return made
+
+
+def finish(runs: list[Run]) -> None:
+    for query in [run.start() for run in runs]:
+        assert query.awaitTermination(180)
+
+
+def ordered(rows: list[tuple[Any, ...]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+def test_joins_with_split_keys_equal_plain_python_over_a_restart_and_a_replay(runs: list[Run]) -> None:
+    sides = make(11), make(12)
+    for run in runs:
+        before = dict(run.answers)
+        run.again = run.forget_commit(), before  # type: ignore[attr-defined]
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, run.place / name, name, range(2, FILES + 1))
+    finish(runs)
+    for run in runs:
+        replayed, before = run.again  # type: ignore[attr-defined]
+        assert ordered(run.answers[replayed]) == ordered(before[replayed])
+        found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
+        expected = model(sides[0].on_time, sides[1].on_time, run.kind)
+        assert ordered(found) == ordered(expected), (run.kind, run.split)
+
+
+def test_another_split_is_refused_before_the_first_batch(runs: list[Run]) -> None:
+    run = runs[0]
+    known = dict(run.answers)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"hot": [("hot", 1), ("a", 1)]}, 'no longer hot: [null, 1]; newly hot: ["a", 1]'),
+        ({"parts": 4}, "parts was 3, is 4"),
+        ({"hot": []}, "is None"),
+    ]
+    for changed, difference in changes:
+        with pytest.raises(hf.Invalid, match="split of a join has changed") as caught:
+            run.start(**changed)
+        assert difference in str(caught.value.found)
+    assert run.answers == known
+
+
+def test_two_splits_of_one_name_are_refused(runs: list[Run], tmp_path: Path) -> None:
+    run = runs[0]
+    both = run.frame().union(run.frame())
+    with pytest.raises(hf.Invalid, match="have one name"):
+        hf.sink(both).foreach_batch(lambda batch, number: None).start(checkpoint=str(tmp_path / "c"))
+
+
+def test_the_aggregate_of_a_stream_is_spark_s_own(spark: SparkSession, runs: list[Run]) -> None:
+    from pyspark.sql import functions
+
+    stream = read(spark, runs[0].place / "a", "a")
+    ours = hf.split_hot(stream, by="who", hot=["hot"]).agg(hf.skew.count().alias("n"), hf.skew.sum("a"))
+    by_hand = stream.groupBy("who").agg(
+        functions.count(functions.lit(1)).alias("n"), functions.sum("a").alias("sum(a)")
+    )
+    assert plan(ours) == plan(by_hand)
+    with pytest.raises(hf.Invalid, match="lost the rows"):
+        hf.split_hot(stream, by="who", hot=["hot"]).agg(hf.skew.count(), hf.skew.count_distinct("a"))
+
+
+def plan(frame: DataFrame) -> str:
+    import re
+
+    analyzed: Any = frame._jdf.queryExecution().analyzed()
+    return re.sub(r"#\d+L?|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "#", analyzed.toString())
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_distinct_values_of_a_stream_are_counted_exactly(
+    spark: SparkSession, runs: list[Run], tmp_path: Path, mode: Any
+) -> None:
+    side = make(11)
+    folder = tmp_path / "in"
+    deliver(side, folder, "a", range(FILES))
+    stream = read(spark, folder, "a")
+    counted = hf.split_hot(stream, by=["who", "day"], hot=[("hot", 1)]).agg(hf.skew.count_distinct("a"))
+    found: dict[tuple[Any, ...], int] = {}
+
+    def note(batch: DataFrame, number: int) -> None:
+        found.update({(row[0], row[1]): row[2] for row in batch.collect()})
+
+    sink = hf.sink(counted, mode=mode).foreach_batch(note)
+    assert sink.start(checkpoint=str(tmp_path / "c"), trigger=hf.available_now()).awaitTermination(120)
+    values: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    for file in side.files[:FILES]:
+        for row in file:
+            values[row.who, row.day].add(row.n)
+    assert found == {key: len(each) for key, each in values.items()}

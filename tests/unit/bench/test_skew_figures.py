@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.bench.skew import Sizes, Skew, skew
+from holdfast.bench.skew_process import Measured, measured_from, slowest_tasks
+from holdfast.bench.skew_sides import SIDES
+from holdfast.errors import Invalid
+
+
+def job(stages: list[int], **properties: str) -> str:
+    return json.dumps({"Event": "SparkListenerJobStart", "Stage IDs": stages, "Properties": properties})
+
+
+def task(stage: int, ms: int, read: int) -> str:
+    metrics = {"Executor Run Time": ms, "Shuffle Read Metrics": {"Total Records Read": read}}
+    return json.dumps({"Event": "SparkListenerTaskEnd", "Stage ID": stage, "Task Metrics": metrics})
+
+
+def test_the_slowest_task_behind_the_shuffle_is_found_for_each_batch() -> None:
+    lines = [
+        json.dumps({"Event": "SparkListenerApplicationStart"}),
+        job([0, 1], **{"streaming.sql.batchId": "0"}),
+        task(0, 900, 0),
+        task(1, 30, 10),
+        task(1, 70, 5),
+        job([2, 3], **{"streaming.sql.batchId": "1"}),
+        task(3, 40, 5),
+        job([4], **{"spark.jobGroup.id": "run"}),
+        task(4, 5, 1),
+        job([5]),
+        task(5, 1000, 1),
+        json.dumps({"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Metrics": None}),
+    ]
+    assert slowest_tasks(lines) == {"0": 70, "1": 40, "run": 5}
+
+
+def test_sides_are_compared_by_their_medians_and_answers() -> None:
+    plain = Measured((100, 120, 80), (90, 95, 60), 10, 77)
+    split = Measured((50, 40, 60), (20, 30, 10), 10, 77)
+    found = Skew(Sizes(), {"join": [plain], "join_split": [split]})
+    ratios = found.as_dict()["ratios"]
+    assert ratios == {"join: slowest task / of the split one": 4.5, "join: batch / of the split one": 2.0}
+    assert found.identical
+    (promise,) = found.as_dict()["promises"]
+    assert (promise["at_least"], promise["holds"]) == (3, True)
+    other = Measured((50,), (20,), 10, 78)
+    assert not Skew(Sizes(), {"join": [plain], "join_split": [other]}).identical
+    # Other events have other answers.
+    assert Skew(Sizes(), {"join": [plain], "join_even": [other]}).identical
+
+
+def test_a_run_survives_json() -> None:
+    run = Measured((1, 2), (3, 4), 5, 6)
+    fields = {"ms": [1, 2], "slowest_ms": [3, 4], "rows": 5, "content": 6}
+    assert measured_from(fields) == run
+
+
+def test_an_unknown_side_says_which_there_are() -> None:
+    with pytest.raises(Invalid) as caught:
+        skew(Sizes(), sides=["join", "salted"])
+    assert caught.value.found == "salted"
+    assert caught.value.expected == ", ".join(SIDES)
