@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast import checkpoints as checkpoints
     from holdfast.config import (
         Checkpoint,
         Memory,
@@ -111,6 +112,8 @@ _HOMES = {
 }
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
+# Rooms that are used as a whole: `hf.checkpoints.verify(…)`.
+_ROOMS = ("checkpoints",)
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -170,6 +173,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in."""
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     home, own = _NAMES[name]
