@@ -14,6 +14,8 @@ from holdfast.errors import BY_KIND
 
 REFERENCE = Path(__file__).parent / "reference"
 VERBS = ("demo", "run", "list", "status", "stop", "cancel", "skew", "doctor", "bench")
+# Verbs of two words.
+GROUPS = {"checkpoint": ("show", "history", "verify")}
 NOTE = "This page is generated: `make docs` writes it.\n"
 
 
@@ -27,6 +29,9 @@ def command_line() -> str:
     parts = ["# The command line\n", NOTE, _block("--help")]
     for verb in VERBS:
         parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
+    for group, verbs in GROUPS.items():
+        for verb in verbs:
+            parts += [f"## holdfast {group} {verb}\n", _block(group, verb, "--help")]
     return "\n".join(parts)
 
 

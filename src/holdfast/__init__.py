@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast import checkpoints as checkpoints
     from holdfast import skew
     from holdfast.config import (
         Checkpoint,
@@ -120,8 +121,8 @@ _HOMES = {
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
-# Modules that are public themselves, as in `hf.skew.watch`.
-_MODULES = {"skew": "holdfast.skew"}
+# Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
+_MODULES = ("checkpoints", "skew")
 
 __all__ = [
     "Aggregate",
@@ -151,6 +152,7 @@ __all__ = [
     "aggregating",
     "available_now",
     "broadcast",
+    "checkpoints",
     "configure",
     "days",
     "dedupe",
@@ -187,7 +189,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in."""
     if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     home, own = _NAMES[name]

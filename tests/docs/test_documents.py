@@ -90,6 +90,13 @@ def test_every_verb_is_documented_and_every_verb_shown_exists() -> None:
 
     verbs = {command.name for command in app.registered_commands}
     assert verbs == set(generator().VERBS)
+    groups = {group.name: group.typer_instance for group in app.registered_groups}
+    assert {
+        name: {command.name for command in group.registered_commands}
+        for name, group in groups.items()
+        if group is not None
+    } == {name: set(words) for name, words in generator().GROUPS.items()}
+    verbs |= set(groups)
     for page in PAGES:
         shown = re.findall(r"^(?:\$ )?holdfast ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(shown) <= verbs, page

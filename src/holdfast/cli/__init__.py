@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import bench, cancel, demo, doctor, output, run, skew, status, stop
+from holdfast.cli import bench, cancel, checkpoint, demo, doctor, output, run, skew, status, stop
 from holdfast.cli import list as list_
 from holdfast.errors import HoldfastError, Internal
 
@@ -75,6 +75,9 @@ app.command("status", short_help="Show one job in full.")(status.status)
 app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
 app.command("skew", short_help="Show which keys and partitions have too much.")(skew.skew)
+app.add_typer(
+    checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
+)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json as json_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 import typer
 
 from holdfast.cli import options, output
 
 if TYPE_CHECKING:
-    from holdfast.formats.state_sizes import StoreSizes
+    from holdfast.checkpoints.shares import StoreShares
     from holdfast.model import SkewReport
 
 
@@ -25,30 +24,19 @@ def skew(
 ) -> None:
     """Show which keys of a job have the most rows, or how even the state of a checkpoint is.
 
-    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint, a local directory: the share of
+    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: the share of
     each partition by bytes, and by rows as of the newest snapshot where it tells. Which keys have the most
     state is not told.
     """
-    place = _checkpoint(target)
-    if place is None:
-        _show_job(target, home, as_json=json)
+    if _is_checkpoint(target):
+        _show_checkpoint(target, as_json=json)
     else:
-        _show_checkpoint(place, as_json=json)
+        _show_job(target, home, as_json=json)
 
 
-def _checkpoint(target: str) -> Path | None:
-    """A target that can only be a path, or is one; a job's name has no slash."""
-    found = urlsplit(target)
-    if found.scheme == "file":
-        return Path(unquote(found.path))
-    if found.scheme and "/" in target:
-        from holdfast.errors import Unsupported  # noqa: PLC0415 - only here
-
-        raise Unsupported(
-            "state at rest is looked at on local disks only", where=target, expected="a path or file: URI"
-        )
-    path = Path(target)
-    return path if "/" in target or (path / "commits").is_dir() else None
+def _is_checkpoint(target: str) -> bool:
+    """Whether a target can only be an address, or is one; a job's name has no slash."""
+    return "/" in target or (Path(target) / "commits").is_dir()
 
 
 def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
@@ -100,12 +88,15 @@ def _key(values: tuple[Any, ...]) -> str:
     )
 
 
-def _show_checkpoint(place: Path, *, as_json: bool) -> None:
-    from holdfast.formats.state_sizes import state_sizes  # noqa: PLC0415 - not needed for --help
+def _show_checkpoint(address: str, *, as_json: bool) -> None:
+    from holdfast.checkpoints import read  # noqa: PLC0415 - not needed for --help
+    from holdfast.checkpoints.shares import shares  # noqa: PLC0415 - as above
 
-    stores = state_sizes(place)
+    found = read(address)
+    stores = shares(found)
     if as_json:
-        output.emit_json({"checkpoint": str(place), "stores": [each.as_dict() for each in stores]})
+        listed = [each.as_dict() for each in stores]
+        output.emit_json({"checkpoint": found.uri, "batch": found.batch_id, "stores": listed})
         return
     output.table(
         ["OPERATOR", "NAME", "STORE", "PARTITIONS", "BYTES", "ROWS", "LARGEST", "WITH", "EVEN"],
@@ -113,19 +104,17 @@ def _show_checkpoint(place: Path, *, as_json: bool) -> None:
     )
 
 
-def _row(store: StoreSizes) -> tuple[Any, ...]:
-    sizes = store.partitions
-    largest = max(sizes, key=lambda each: each.bytes) if sizes else None
+def _row(store: StoreShares) -> tuple[Any, ...]:
     return (
         str(store.operator),
         store.operator_name,
         store.store,
-        len(sizes),
+        len(store.partitions),
         store.bytes,
         store.rows,
-        largest.partition if largest else None,
-        _percent(store.largest),
-        _percent(1 / max(1, len(sizes))),
+        None if store.largest is None else store.largest.partition,
+        _percent(store.largest_share),
+        _percent(1 / max(1, len(store.partitions))),
     )
 
 

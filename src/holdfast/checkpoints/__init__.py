@@ -1,0 +1,81 @@
+"""Checkpoints of any Structured Streaming query, read from their files: no Spark, no JVM.
+
+`read` says what is in one, `history` what each batch did, `verify` whether it is whole. All work while the
+query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`, `hdfs:`,
+`s3:`, `s3a:`, `abfs:`, `gs:`).
+
+Below them, for a `Storage` in place of an address, are `reading`, `batches` and `verifying`, and `cutting`,
+which knows the files of a copy that a query can go on from.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.storage import open_storage
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.values import Batch, Checkpoint, Tell
+    from holdfast.checkpoints.verification import Verification
+
+__all__ = ["history", "read", "verify"]
+
+
+def read(address: str | os.PathLike[str]) -> Checkpoint:
+    """Read a checkpoint at its newest committed batch: query, sources, operators, sizes of state.
+
+    Cost: one listing of each store's folder; nothing of the state itself is read.
+
+    Raises:
+        Invalid: The address is none.
+        NotFound: There is no checkpoint.
+        Corrupt: A file that was read is damaged; `verify` finds the others too.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+    """
+    from holdfast.checkpoints import reading  # noqa: PLC0415 - only what is asked for is loaded
+
+    return reading.read(open_storage(address))
+
+
+def history(
+    address: str | os.PathLike[str], last: int | None = None, tell: Tell | None = None
+) -> tuple[Batch, ...]:
+    """What each committed batch that is still kept has done, oldest first.
+
+    Args:
+        address: The checkpoint.
+        last: Only so many of the newest batches.
+        tell: Called with partitions done, partitions in all, and a note.
+
+    Raises:
+        Invalid: The address is none.
+        NotFound: There is no checkpoint.
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+    """
+    from holdfast.checkpoints import batches  # noqa: PLC0415 - as above
+
+    return batches.history(open_storage(address), last, tell)
+
+
+def verify(address: str | os.PathLike[str], tell: Tell | None = None) -> Verification:
+    """Look for damage in every file, and in how the files fit together. Reads all of them.
+
+    A damaged checkpoint is no error here: the problems are in what is returned.
+
+    Args:
+        address: The checkpoint.
+        tell: Called with files done, files in all, and a note.
+
+    Raises:
+        Invalid: The address is none.
+        NotFound: There is no checkpoint.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+    """
+    from holdfast.checkpoints import verifying  # noqa: PLC0415 - as above
+
+    return verifying.verify(open_storage(address), tell)

@@ -1,0 +1,104 @@
+"""What each batch did: its offsets, its watermark, and the state files it added."""
+
+from __future__ import annotations
+
+from holdfast import layout
+from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.reading import codec_of, store_names
+from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.values import Batch, OperatorBatch, Tell
+from holdfast.errors import NotFound
+from holdfast.layout import StoreId
+from holdfast.storage.port import Storage
+
+
+def history(storage: Storage, last: int | None = None, tell: Tell | None = None) -> tuple[Batch, ...]:
+    """The committed batches that the checkpoint still knows, oldest first.
+
+    Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this is
+    no substitute for metrics. A running query may delete a batch's files while they are counted; what is gone
+    counts as nothing.
+
+    Cost: one listing of each store's folder, the size of each state file, the logs of each batch, and the
+    index of each RocksDB snapshot.
+
+    Args:
+        storage: The checkpoint.
+        last: Only so many of the newest batches.
+        tell: Called with stores done, stores in all, and a note.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    if not logs.offered and not logs.committed and storage.size(layout.METADATA) is None:
+        raise NotFound(
+            "there is no checkpoint",
+            where=storage.uri,
+            hint="name the directory that holds `metadata`, `offsets` and `commits`",
+        )
+    batches = logs.committed if last is None else logs.committed[max(len(logs.committed) - last, 0) :]
+    folders = operator_folders(storage, logs.newest)
+    total = sum(len(folder.partitions) for folder in folders)
+    added: list[dict[int, OperatorBatch]] = []
+    done = 0
+    for folder in folders:
+        counted = _Counted(storage, logs, folder)
+        for partition in folder.partitions:
+            counted.add(partition, batches)
+            done += 1
+            if tell is not None:
+                tell(done, total, "")
+        added.append(counted.batches())
+    made = (_batch(logs, batch_id, added) for batch_id in batches)
+    return tuple(batch for batch in made if batch is not None)
+
+
+class _Counted:
+    """Files and bytes of an operator, by batch."""
+
+    def __init__(self, storage: Storage, logs: Logs, folder: OperatorFolder) -> None:
+        self._storage = storage
+        self._logs = logs
+        self._operator_id = folder.operator_id
+        metadata = read_operator(storage, folder.metadata_path)
+        first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
+        self._names = store_names(metadata, first)
+        self._name = "" if metadata is None else metadata.name
+        self._codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
+        self._sums: dict[int, tuple[int, int]] = {}
+
+    def add(self, partition: int, batches: tuple[int, ...]) -> None:
+        for index, name in enumerate(self._names):
+            store = StoreId(self._operator_id, partition, name)
+            folder = StoreFolder(self._storage, store, self._storage.list(store.folder), self._codec)
+
+            def unique_id(version: int, store: StoreId = store, index: int = index) -> str | None:
+                return self._logs.unique_id(store, index, version)
+
+            for batch_id in batches:
+                files, size = folder.new_bytes(batch_id + 1, unique_id)
+                before = self._sums.get(batch_id, (0, 0))
+                self._sums[batch_id] = (before[0] + files, before[1] + size)
+
+    def batches(self) -> dict[int, OperatorBatch]:
+        return {
+            batch_id: OperatorBatch(self._operator_id, self._name, files, size)
+            for batch_id, (files, size) in self._sums.items()
+        }
+
+
+def _batch(logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]) -> Batch | None:
+    offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
+    if offsets is None or commit is None:
+        return None  # the query has forgotten this batch since the logs were listed
+    return Batch(
+        batch_id=batch_id,
+        planned_ms=offsets.timestamp_ms,
+        watermark_ms=offsets.watermark_ms or None,
+        next_watermark_ms=commit.next_watermark_ms or None,
+        offsets=dict(offsets.offsets),
+        operators=tuple(each[batch_id] for each in added if batch_id in each),
+    )

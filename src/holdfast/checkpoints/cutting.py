@@ -1,0 +1,264 @@
+"""Which files make up a copy of a checkpoint that a query can go on from.
+
+A checkpoint cannot be copied as it stands: the query writes on, its sources have noted files that the copied
+batch has not seen (a restart would skip them for good), and some files name others by absolute path. A cut
+says what a consistent copy at one batch consists of; it copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast import layout
+from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
+from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.tree import Tree
+from holdfast.errors import Corrupt, NotFound
+from holdfast.formats.offset_log import OffsetLog, log_offset
+from holdfast.formats.operator_metadata import parse_operator
+from holdfast.formats.source_log import SourceLog, parse_source
+from holdfast.layout import Kind, StoreId
+from holdfast.storage.port import Storage, full
+
+_DEFAULT_INTERVAL = 10
+
+
+class How(str, Enum):
+    """How a file gets into the copy."""
+
+    WHOLE = "whole"
+    SOURCE_LOG = "source log"
+    SCHEMA_PATHS = "schema paths"
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """One file of the copy.
+
+    Attributes:
+        path: Where it is in the copy.
+        how: `WHOLE` is copied as it is; `SOURCE_LOG` holds only some entries of its origin; `SCHEMA_PATHS` is
+            copied with its paths led into the copy.
+        origin: Where it comes from in the checkpoint.
+        first: The first entry of a source's log that it holds.
+        last: The last one.
+    """
+
+    path: str
+    how: How
+    origin: str
+    first: int = 0
+    last: int = 0
+
+    def content(self, data: bytes, root: str) -> bytes:
+        """The bytes in the copy.
+
+        Args:
+            data: The bytes of the origin.
+            root: The copy's address as Hadoop writes it, such as `file:/data/copy`.
+
+        Raises:
+            Corrupt: The origin is damaged.
+        """
+        if self.how is How.SCHEMA_PATHS:
+            return parse_operator(data, self.origin).moved_to(root).render()
+        if self.how is How.SOURCE_LOG:
+            log = parse_source(data, self.origin).up_to(self.last, self.origin)
+            seen = log.seen(self.origin)
+            lines = [line for line, each in zip(log.lines, seen, strict=True) if each.entry >= self.first]
+            return SourceLog(log.version, tuple(lines), log.zero).render()
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A consistent copy at a committed batch; the query goes on with the batch after it.
+
+    Attributes:
+        uri: The checkpoint.
+        batch_id: The batch.
+        query_id: The query's id; a fork must get a new one, since sinks tell batches apart by it.
+        files: The files, ascending by path. `metadata` is among them and should be written last.
+    """
+
+    uri: str
+    batch_id: int
+    query_id: str
+    files: tuple[CutFile, ...]
+
+
+def cut(storage: Storage, batch_id: int | None = None) -> Cut:
+    """Work out the files of a copy at a committed batch.
+
+    The query may run meanwhile. Then a file may be gone before it is copied, and the copy has to be begun
+    again with a new cut; hard links or a second listing at the end make that rare.
+
+    Cost: the folders are listed, and the logs of the batch, the operators' metadata and the index of each
+    store's base are read.
+
+    Args:
+        storage: The checkpoint.
+        batch_id: The batch; the newest committed one by default.
+
+    Raises:
+        NotFound: The batch is not committed, or a file that it needs is gone.
+        Corrupt: A file that had to be read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    tree = Tree(storage)
+    query_id = read_query_id(storage, logs)
+    wanted = logs.newest if batch_id is None else batch_id
+    if wanted is None or wanted not in logs.committed:
+        kept = f"batches {logs.committed[0]} to {logs.committed[-1]}" if logs.committed else "none"
+        raise NotFound(
+            "the batch is not committed, or no longer kept",
+            where=storage.uri,
+            found=f"batch {wanted}" if wanted is not None else "no committed batch",
+            expected=kept,
+        )
+    offsets = logs.offsets(wanted)
+    if offsets is None:
+        raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, wanted).render(), wanted)
+    files = [
+        *_log_files(storage, logs, wanted),
+        *_source_files(storage, tree, offsets, wanted),
+        *_own_files(tree),
+    ]
+    for folder in operator_folders(storage, wanted):
+        files += _operator_files(storage, tree, logs, folder, wanted)
+    with_sums = {file.path: file for file in files}
+    for file in files:
+        for sums in (layout.HadoopChecksum(file.path).render(), layout.SparkChecksum(file.path).render()):
+            if file.how is How.WHOLE and tree.has(sums):
+                with_sums[sums] = CutFile(sums, How.WHOLE, sums)
+                beside = layout.HadoopChecksum(sums).render()
+                if tree.has(beside):
+                    with_sums[beside] = CutFile(beside, How.WHOLE, beside)
+    return Cut(storage.uri, wanted, query_id, tuple(with_sums[path] for path in sorted(with_sums)))
+
+
+def _log_files(storage: Storage, logs: Logs, batch_id: int) -> Iterator[CutFile]:
+    yield _whole(layout.METADATA)
+    for each in (batch_id - 1, batch_id):
+        # A restart asks for the offsets of the batch before; its commit is no more than good to have.
+        if each >= 0 and each not in logs.offered:
+            raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, each).render(), batch_id)
+        if each >= 0:
+            yield _whole(layout.LogFile(layout.Log.OFFSETS, each).render())
+        if each in logs.committed:
+            yield _whole(layout.LogFile(layout.Log.COMMITS, each).render())
+
+
+def _own_files(tree: Tree) -> Iterator[CutFile]:
+    for path, place in tree.places():
+        if isinstance(place, layout.OwnFile):
+            yield _whole(path)
+
+
+def _source_files(storage: Storage, tree: Tree, offsets: OffsetLog, batch_id: int) -> Iterator[CutFile]:
+    for source in sorted(tree.names(layout.SOURCES)):
+        last = log_offset(offsets.offsets.get(source))
+        places = [
+            place
+            for name in tree.names(f"{layout.SOURCES}/{source}")
+            if isinstance(place := layout.parse(f"{layout.SOURCES}/{source}/{name}"), layout.SourceLogFile)
+        ]
+        if last is None:
+            # Kafka and others note where they began, which holds for every batch.
+            yield from (_whole(place.render()) for place in places)
+        else:
+            yield from _entries(storage, places, source, last, batch_id)
+
+
+def _entries(
+    storage: Storage, places: list[layout.SourceLogFile], source: str, last: int, batch_id: int
+) -> Iterator[CutFile]:
+    """The entries of a file source's log up to one: from the compacted one before it on.
+
+    Where entries were deleted since a later one repeats them, they are taken from that.
+    """
+    plain = {place.entry for place in places if not place.compact}
+    compact = {place.entry for place in places if place.compact}
+    interval = min(compact) + 1 if compact else _DEFAULT_INTERVAL
+    base = (last + 1) // interval * interval - 1
+    later = min((entry for entry in compact if entry >= last), default=None)
+    for entry in range(max(base, 0), last + 1):
+        compacted = entry == base
+        place = layout.SourceLogFile(source, entry, compacted)
+        if entry in (compact if compacted else plain):
+            yield _whole(place.render())
+        elif later is not None:
+            origin = layout.SourceLogFile(source, later, True).render()
+            yield CutFile(place.render(), How.SOURCE_LOG, origin, 0 if compacted else entry, entry)
+        else:
+            raise _gone(storage, place.render(), batch_id)
+
+
+def _operator_files(
+    storage: Storage, tree: Tree, logs: Logs, folder: OperatorFolder, batch_id: int
+) -> Iterator[CutFile]:
+    root = f"{layout.STATE}/{folder.operator_id}"
+    metadata = read_operator(storage, folder.metadata_path)
+    for path, place in tree.places():
+        if not path.startswith(f"{root}/"):
+            continue
+        if isinstance(place, layout.SchemaFile) and (place.batch_id or 0) <= batch_id:
+            yield _whole(path)
+        elif isinstance(place, layout.OperatorMetadataFile) and (place.batch_id or 0) <= batch_id:
+            how = How.SCHEMA_PATHS if metadata is not None and metadata.version > 1 else How.WHOLE
+            yield CutFile(path, how, path)
+    names = store_names(metadata, tree.names(f"{root}/0"))
+    count = (
+        metadata.stores[0].partitions if metadata is not None and metadata.stores else len(folder.partitions)
+    )
+    for partition in range(count):
+        for index, name in enumerate(names):
+            yield from _store_files(
+                storage, tree, logs, StoreId(folder.operator_id, partition, name), index, batch_id
+            )
+
+
+def _store_files(
+    storage: Storage, tree: Tree, logs: Logs, store: StoreId, index: int, batch_id: int
+) -> Iterator[CutFile]:
+    listing = tree.listing(store.folder)
+    if listing is None:
+        raise _gone(storage, store.folder, batch_id)
+    folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)))
+    chain = folder.chain(batch_id + 1, lambda version: logs.unique_id(store, index, version))
+    if chain.missing is not None:
+        raise _gone(storage, chain.missing, batch_id)
+    for file in chain.files:
+        yield _whole(file.render())
+        if file.kind is Kind.ZIP:
+            for shared in folder.snapshot(file).shared:
+                path = layout.SharedFile(store, shared.folder, shared.name).render()
+                size = tree.size(path)
+                if size is None:
+                    raise _gone(storage, path, batch_id)
+                if size != shared.size_bytes:
+                    raise Corrupt(
+                        "a data file does not have the size that its snapshot says",
+                        where=full(storage.uri, path),
+                        found=f"{size} bytes",
+                        expected=f"{shared.size_bytes}",
+                        hint="see what else is wrong with `holdfast checkpoint verify`",
+                    )
+                yield _whole(path)
+
+
+def _whole(path: str) -> CutFile:
+    return CutFile(path, How.WHOLE, path)
+
+
+def _gone(storage: Storage, path: str, batch_id: int) -> NotFound:
+    return NotFound(
+        f"a file that batch {batch_id} needs is not there",
+        where=full(storage.uri, path),
+        hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
+        "see `holdfast checkpoint verify`",
+    )

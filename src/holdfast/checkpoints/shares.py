@@ -1,0 +1,87 @@
+"""How even the state of a checkpoint is: the share of each partition of each store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.checkpoints.values import Checkpoint, Store
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """The state of one partition of one store.
+
+    Attributes:
+        partition: Its number.
+        bytes: Of its newest base and of all changes since; a value written again since counts twice.
+        rows: In the base, where RocksDB counts them.
+    """
+
+    partition: int
+    bytes: int
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShares:
+    """One store of one stateful operator.
+
+    Attributes:
+        operator: The operator's number.
+        operator_name: What Spark calls it.
+        store: The store's name; `default` where an operator has one only.
+        partitions: All of them, in order.
+    """
+
+    operator: int
+    operator_name: str
+    store: str
+    partitions: tuple[PartitionSize, ...]
+
+    @property
+    def bytes(self) -> int:
+        """All partitions together."""
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def rows(self) -> int | None:
+        """All partitions together, if each of them says so."""
+        rows = [each.rows for each in self.partitions]
+        return None if None in rows else sum(each or 0 for each in rows)
+
+    @property
+    def largest(self) -> PartitionSize | None:
+        """The partition with the most bytes."""
+        return max(self.partitions, key=lambda each: each.bytes, default=None)
+
+    @property
+    def largest_share(self) -> float:
+        """Its share of all bytes."""
+        return 0.0 if self.largest is None else self.largest.bytes / max(1, self.bytes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        own = {"bytes": self.bytes, "rows": self.rows, "largest_share": self.largest_share}
+        return {**asdict(self), **own}
+
+
+def shares(checkpoint: Checkpoint) -> list[StoreShares]:
+    """The stores of a checkpoint at its newest committed batch, by operator and name."""
+    found = []
+    for operator in checkpoint.operators:
+        stores: dict[str, list[Store]] = defaultdict(list)
+        for store in operator.stores:
+            stores[store.id.name].append(store)
+        found += [
+            StoreShares(operator.operator_id, operator.name, name, _sizes(stores[name]))
+            for name in sorted(stores)
+        ]
+    return found
+
+
+def _sizes(stores: Sequence[Store]) -> tuple[PartitionSize, ...]:
+    ordered = sorted(stores, key=lambda each: each.id.partition)
+    return tuple(PartitionSize(each.id.partition, each.size_bytes, each.base_keys) for each in ordered)

@@ -1,0 +1,217 @@
+"""A state store's folder: which of its files make up which version.
+
+A version is a base and one change for each version since. Under state-checkpoint format 2 several files may
+claim a version, since a task that ran twice has written two; the commit log says which of them counts, and
+each changelog names those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from holdfast import layout
+from holdfast.errors import NotFound
+from holdfast.formats.compression import decompressed
+from holdfast.formats.records import Lineage, parse_head
+from holdfast.formats.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
+from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.storage.port import Listing, Storage
+
+UniqueId = Callable[[int], "str | None"]
+_BASES = (Kind.ZIP, Kind.SNAPSHOT)
+_CHANGES = (Kind.CHANGELOG, Kind.DELTA)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The files of a version, oldest first, and the first one that is needed and not there."""
+
+    files: tuple[StoreFile, ...]
+    missing: str | None
+
+
+class StoreFolder:
+    """A store's folder, listed once; files are looked into when they are asked for.
+
+    Args:
+        storage: The checkpoint.
+        store: The store.
+        listing: What is in its folder.
+        codec: The compression of its changes.
+    """
+
+    def __init__(self, storage: Storage, store: StoreId, listing: Listing, codec: str) -> None:
+        self._storage = storage
+        self._codec = codec
+        self.store = store
+        self.listing = listing
+        self.names = frozenset(listing.names)
+        self._snapshots: dict[str, SnapshotMetadata] = {}
+
+    def files(self) -> list[StoreFile]:
+        """Every version there is a file of. Cost: each name is parsed."""
+        found = (layout.version_file(self.store, name) for name in self.names)
+        return [each for each in found if each is not None]
+
+    def oldest(self) -> int | None:
+        """The oldest version there is a file of. Cost: a glance at each name."""
+        versions = (
+            int(name[: name.find("_")] if "_" in name else name[: name.find(".")])
+            for name in self.names
+            if name[0] in "0123456789" and not name.endswith(layout.CRC)
+        )
+        return min(versions, default=None)
+
+    def chain(self, version: int, unique_id: UniqueId) -> Chain:
+        """The files that have to be read for a version, as Spark picks them: from its newest base on.
+
+        Args:
+            version: The version; 0 is the empty store and needs nothing.
+            unique_id: The id under which a version was committed, or None.
+        """
+        files: list[StoreFile] = []
+        while version > 0:
+            unique = unique_id(version) or self._unique_id_of(version, files)
+            base = self._at(version, unique, _BASES)
+            if base is not None:
+                files.append(base)
+                break
+            change = self._at(version, unique, _CHANGES)
+            if change is None:
+                return Chain(tuple(reversed(files)), self._lost(version, unique, files).render())
+            files.append(change)
+            version -= 1
+        return Chain(tuple(reversed(files)), None)
+
+    def made_by(self, version: int, unique_id: UniqueId) -> Iterator[StoreFile]:
+        """The files that a batch has written: its change, its base, or both."""
+        unique = unique_id(version) or self._unique_id_of(version, [])
+        for kinds in (_BASES, _CHANGES):
+            found = self._at(version, unique, kinds)
+            if found is not None:
+                yield found
+
+    def whole(self, newest: int, unique_id: UniqueId, bad: frozenset[str]) -> set[int]:
+        """The versions up to the newest of which every file is there and none is bad.
+
+        More lenient than `chain`: where a base is bad, an older one with the changes since will do.
+
+        Args:
+            newest: The newest version to look at.
+            unique_id: The id under which a version was committed, or None.
+            bad: Paths that do not count.
+        """
+        good = {0}
+        by_version: dict[int, list[StoreFile]] = {}
+        for file in self.files():
+            by_version.setdefault(file.version, []).append(file)
+        for version in range(1, newest + 1):
+            if version not in by_version:
+                continue
+            unique = unique_id(version)
+            usable = [
+                file
+                for file in by_version[version]
+                if (unique is None or file.unique_id == unique) and file.render() not in bad
+            ]
+            if any(file.kind.whole or version - 1 in good for file in usable):
+                good.add(version)
+        return good
+
+    def snapshot(self, file: StoreFile) -> SnapshotMetadata:
+        """What a RocksDB snapshot is made of; read once.
+
+        Raises:
+            NotFound: It is gone.
+            Corrupt: It is damaged.
+        """
+        path = file.render()
+        if path not in self._snapshots:
+            self._snapshots[path] = parse_snapshot(self._storage.read(path), path, whole=False)
+        return self._snapshots[path]
+
+    def lineage(self, file: StoreFile) -> tuple[Lineage, ...]:
+        """The versions that a changelog builds on. Cost: it is read and unpacked.
+
+        Raises:
+            NotFound: It is gone.
+            Corrupt: It is damaged.
+        """
+        path = file.render()
+        return parse_head(decompressed(self._storage.read(path), self._codec, path), path).lineage
+
+    def size(self, file: StoreFile) -> int:
+        """A file's bytes; 0 if it is gone."""
+        return self.listing.size(file.name) or 0
+
+    def new_bytes(self, version: int, unique_id: UniqueId) -> tuple[int, int]:
+        """Files and bytes that a batch has added, data files of RocksDB among them."""
+        count = size = 0
+        for file in self.made_by(version, unique_id):
+            count += 1
+            size += self.size(file)
+            if file.kind is Kind.ZIP:
+                before = {each.name for each in self._shared_before(version, unique_id)}
+                added = [each for each in self._shared(file) if each.name not in before]
+                count += len(added)
+                size += sum(each.size_bytes for each in added)
+        return count, size
+
+    def _shared(self, file: StoreFile) -> tuple[SharedFile, ...]:
+        try:
+            return self.snapshot(file).shared
+        except NotFound:
+            return ()
+
+    def _shared_before(self, version: int, unique_id: UniqueId) -> tuple[SharedFile, ...]:
+        """The data files of the newest snapshot before a version."""
+        for earlier in range(version - 1, 0, -1):
+            zips = [file for file in self.made_by(earlier, unique_id) if file.kind is Kind.ZIP]
+            if zips:
+                return self._shared(zips[0])
+            if not any(True for _ in self.made_by(earlier, unique_id)):
+                break
+        return ()
+
+    def _at(self, version: int, unique: str | None, kinds: tuple[Kind, Kind]) -> StoreFile | None:
+        for kind in kinds:
+            file = StoreFile(self.store, version, kind, unique)
+            if file.name in self.names:
+                return file
+        return None
+
+    def _unique_id_of(self, version: int, later: list[StoreFile]) -> str | None:
+        """The id of a version that the commit log does not tell: the only one there is, or the one that the
+        change after it names.
+        """
+        if self._at(version, None, _BASES) or self._at(version, None, _CHANGES):
+            return None
+        prefix = f"{version}_"
+        found = {
+            file.unique_id
+            for name in self.names
+            if name.startswith(prefix) and (file := layout.version_file(self.store, name)) is not None
+        }
+        if len(found) <= 1:
+            return next(iter(found), None)
+        if later and later[-1].kind is Kind.CHANGELOG:
+            by_version: Mapping[int, str] = {each.version: each.unique_id for each in self.lineage(later[-1])}
+            return by_version.get(version)
+        return None
+
+    def _lost(self, version: int, unique: str | None, later: list[StoreFile]) -> StoreFile:
+        """The file that a version must have lost, where it has none.
+
+        Spark cleans up from the oldest version on, and keeps the base that the oldest version left needs. So
+        if nothing older is there either, it is that base that is lost.
+        """
+        present = self.files()
+        changelogs = any(file.kind in (Kind.ZIP, Kind.CHANGELOG) for file in present)
+        base, change = (
+            (Kind.ZIP, Kind.CHANGELOG) if changelogs or not present else (Kind.SNAPSHOT, Kind.DELTA)
+        )
+        if version > layout.FIRST_VERSION and later and all(file.version > version for file in present):
+            return StoreFile(self.store, version + 1, base, later[-1].unique_id)
+        only_bases = all(file.kind.whole for file in present) and bool(present)
+        return StoreFile(self.store, version, base if only_bases else change, unique)

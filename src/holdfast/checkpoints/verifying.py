@@ -1,0 +1,134 @@
+"""Find damage in a checkpoint before a restart builds on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast import layout
+from holdfast.checkpoints.content import Content, ContentCheck
+from holdfast.checkpoints.log_checks import check_logs, check_sources, readable
+from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.reading import codec_of
+from holdfast.checkpoints.state_checks import StateCheck
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import Tell
+from holdfast.checkpoints.verification import Problem, Remark, Verification
+from holdfast.errors import NotFound
+from holdfast.layout import Kind, Place, StoreFile
+from holdfast.storage.port import Storage
+
+_CHECKED = (
+    layout.QueryMetadata,
+    layout.LogFile,
+    layout.SourceLogFile,
+    layout.OperatorMetadataFile,
+    layout.SchemaFile,
+    layout.StoreFile,
+    layout.OwnFile,
+)
+
+
+def verify(storage: Storage, tell: Tell | None = None) -> Verification:
+    """Look for damage: in every file that Spark wrote, and in how the files fit together.
+
+    Works while the query runs. Spark deletes what it no longer needs and writes what is not committed yet,
+    so whatever looks wrong is looked at a second time, with everything listed anew: a problem is what both
+    looks have seen. Files of a batch that is not committed do not count; the batch will run again.
+
+    It cannot see what leaves every file and every checksum whole: under state-checkpoint format 1, two files
+    exchanged with their checksums, or an old file put back over a new one.
+
+    Cost: every file is read once, and changes of state are unpacked.
+
+    Args:
+        storage: The checkpoint.
+        tell: Called with files done, files in all, and a note.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Unavailable: The storage does not answer.
+    """
+    first = _look(storage, None, tell)
+    if not first.problems:
+        return first.outcome(storage, first.problems)
+    second = _look(storage, frozenset(first.problems), None)
+    both = {file: problem for file, problem in second.problems.items() if file in first.problems}
+    return first.outcome(storage, both, second)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    batch_id: int | None
+    problems: dict[str, Problem]
+    remarks: tuple[Remark, ...]
+    restorable: frozenset[int]
+    content: Content
+
+    def outcome(
+        self, storage: Storage, problems: dict[str, Problem], later: _Look | None = None
+    ) -> Verification:
+        newest = later or self
+        return Verification(
+            uri=storage.uri,
+            batch_id=newest.batch_id,
+            problems=tuple(problems[file] for file in sorted(problems)),
+            remarks=self.remarks,
+            restorable=tuple(sorted(newest.restorable)),
+            files=self.content.files,
+            size_bytes=self.content.size_bytes,
+        )
+
+
+def _look(storage: Storage, only: frozenset[str] | None, tell: Tell | None) -> _Look:
+    logs = Logs(storage)
+    tree = Tree(storage)
+    if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
+        raise NotFound(
+            "there is no checkpoint",
+            where=storage.uri,
+            hint="name the directory that holds `metadata`, `offsets` and `commits`",
+        )
+    newest = logs.newest
+    codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
+    check = ContentCheck(storage, tree, codec)
+    files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
+    for done, (path, place) in enumerate(files):
+        if tell is not None:
+            tell(done, len(files), "")
+        check.check(path, place)
+    content = check.found
+    state = StateCheck(storage, tree, logs, content, check, codec).run()
+    found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found]
+    problems = dict(content.problems)
+    for each in found:
+        if isinstance(each, Problem):
+            problems.setdefault(each.file, each)
+    bad_batches = {
+        place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
+    }
+    remarks = (*content.remarks, *(each for each in found if isinstance(each, Remark)))
+    restorable = _startable(state.restorable - bad_batches, logs)
+    return _Look(newest, problems, remarks, restorable, content)
+
+
+def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:
+    """Whether a file is to be read: not if it belongs to a batch that is not committed."""
+    if not isinstance(place, _CHECKED):
+        return False
+    if isinstance(place, StoreFile) and (newest is None or place.version > newest + 1):
+        return False
+    sums = (layout.HadoopChecksum(path).render(), layout.SparkChecksum(path).render())
+    spark_sums = layout.HadoopChecksum(sums[1]).render()
+    if only is None or not only.isdisjoint((path, *sums, spark_sums)):
+        return True
+    # A data file is wrong in the eyes of the snapshots that need it, a lineage in those of its neighbours.
+    folder = layout.split(path)[0]
+    return isinstance(place, StoreFile) and (
+        place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(each.startswith(f"{folder}/") for each in only)
+    )
+
+
+def _startable(batches: frozenset[int], logs: Logs) -> frozenset[int]:
+    """Going on behind a batch takes its offsets and those of the one before."""
+    offered = set(logs.offered)
+    return frozenset(each for each in batches if each in offered and (each == 0 or each - 1 in offered))

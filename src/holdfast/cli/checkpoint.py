@@ -1,0 +1,206 @@
+"""`holdfast checkpoint`: what is in a checkpoint, what each batch did, whether it is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.errors import Corrupt
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.values import Batch, Checkpoint
+    from holdfast.checkpoints.verification import Verification
+
+app = typer.Typer(
+    help="Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Address = Annotated[
+    str,
+    typer.Argument(metavar="CHECKPOINT", help="Its path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:)."),
+]
+
+
+@app.command("show")
+def show(
+    checkpoint: Address,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="List the stores of each partition too.")
+    ] = False,
+    confs: Annotated[bool, typer.Option("--confs", help="List the settings that it has fixed too.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show a checkpoint at its newest committed batch: query, sources, operators, state."""
+    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+
+    found = checkpoints.read(checkpoint)
+    if json:
+        output.emit_json(found.as_dict())
+        return
+    _show(found)
+    if partitions:
+        _show_partitions(found)
+    if confs:
+        output.line()
+        output.table(["SETTING", "VALUE"], sorted(found.confs.items()))
+
+
+@app.command("history")
+def history(
+    checkpoint: Address,
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, metavar="N", help="Only the newest N batches.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Show what each batch that is still kept has done: state files and bytes, watermark, offsets."""
+    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+
+    with progress("history", "partitions") as tell:
+        batches = checkpoints.history(checkpoint, last, tell)
+    if json:
+        output.emit_json({"checkpoint": checkpoint, "batches": [each.as_dict() for each in batches]})
+        return
+    _show_history(batches)
+
+
+@app.command("verify")
+def verify(checkpoint: Address, json: options.Json = False) -> None:
+    """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
+    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+
+    with progress("verify", "files") as tell:
+        found = checkpoints.verify(checkpoint, tell)
+    if json:
+        output.emit_json(found.as_dict())
+    else:
+        _show_verification(found)
+    if not found.ok:
+        raise typer.Exit(Corrupt.exit_code)
+
+
+def _show(found: Checkpoint) -> None:
+    under_way = "" if found.uncommitted is None else f", {found.uncommitted} planned and not committed"
+    kept = "none" if not found.committed else f"batches {found.committed[0]} to {found.committed[-1]}"
+    output.fields(
+        [
+            ("checkpoint", found.uri),
+            ("query", found.query_id),
+            ("batch", f"{'none' if found.batch_id is None else found.batch_id}{under_way}"),
+            ("planned", output.moment(found.planned_ms)),
+            ("watermark", output.moment(found.watermark_ms)),
+            ("kept", kept),
+            ("provider", found.provider),
+            ("state", f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"),
+        ]
+    )
+    output.line()
+    output.table(
+        ["SOURCE", "OFFSET", "PLANNED"],
+        [
+            (each.name, each.offset, each.planned if found.uncommitted is not None else None)
+            for each in found.sources
+        ],
+    )
+    if found.operators:
+        output.line()
+        output.table(
+            [
+                "OPERATOR",
+                "NAME",
+                "PARTITIONS",
+                "STORES",
+                "FORMAT",
+                "BYTES",
+                "NEW",
+                "BASE KEYS",
+                "SINCE VERSION",
+            ],
+            [
+                (
+                    each.operator_id,
+                    each.name,
+                    each.partitions,
+                    ", ".join(each.store_names),
+                    each.format_version,
+                    each.size_bytes,
+                    each.new_bytes,
+                    each.base_keys,
+                    each.oldest,
+                )
+                for each in found.operators
+            ],
+        )
+    for store in (store for each in found.operators for store in each.stores if store.missing is not None):
+        output.line(f"missing: {store.missing}")
+
+
+def _show_partitions(found: Checkpoint) -> None:
+    output.line()
+    output.table(
+        ["OPERATOR", "PARTITION", "STORE", "VERSION", "BASE", "FILES", "BYTES", "NEW", "BASE KEYS"],
+        [
+            (
+                each.id.operator_id,
+                each.id.partition,
+                each.id.name,
+                each.version,
+                each.base_version,
+                len(each.files),
+                each.size_bytes,
+                each.new_bytes,
+                each.base_keys,
+            )
+            for operator in found.operators
+            for each in operator.stores
+        ],
+    )
+
+
+def _show_history(batches: tuple[Batch, ...]) -> None:
+    output.table(
+        ["BATCH", "PLANNED", "WATERMARK", "FILES", "NEW BYTES", "BY OPERATOR", "OFFSETS"],
+        [
+            (
+                each.batch_id,
+                output.moment(each.planned_ms),
+                output.moment(each.watermark_ms),
+                each.files,
+                each.new_bytes,
+                ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in each.operators) or "–",
+                ", ".join(f"{name}: {offset or '–'}" for name, offset in each.offsets.items()),
+            )
+            for each in batches
+        ],
+    )
+
+
+def _show_verification(found: Verification) -> None:
+    for problem in found.problems:
+        output.line(problem.file)
+        output.line(f"  {problem.what}")
+        output.line(f"  hint: {problem.hint}")
+    for remark in found.remarks:
+        output.line(f"note: {remark.file}: {remark.what}")
+    verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
+    newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
+    output.line(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read)")
+    if found.problems:
+        output.line(f"batches that can still be restored: {_ranges(found.restorable)}")
+
+
+def _ranges(batches: tuple[int, ...]) -> str:
+    """`3 to 7, 9`."""
+    runs: list[list[int]] = []
+    for batch in batches:
+        if runs and batch == runs[-1][-1] + 1:
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs) or "none"

@@ -1,0 +1,115 @@
+"""The checksums that stand beside files.
+
+`<name>.crc` is Spark's own, in JSON: a CRC-32C of the whole file, written for state files under
+state-checkpoint format 2. `.<name>.crc` is Hadoop's, one CRC-32 for each few bytes, and comes with every file
+on a local disk.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.errors import Unsupported
+from holdfast.formats.crc32c import crc32c
+from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
+
+ALGORITHM: Final = "CRC32C"
+_SPARK = "a checksum of Spark's"
+_HADOOP = "a checksum of Hadoop's"
+_MAGIC: Final = b"crc\0"
+_HEAD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SparkChecksum:
+    """Spark's checksum of a file.
+
+    Attributes:
+        value: The CRC-32C, signed as Java writes it.
+        size: The file's bytes.
+        fields: Everything as it stands.
+    """
+
+    value: int
+    size: int
+    fields: Mapping[str, Any]
+
+    def mismatch(self, data: bytes) -> str | None:
+        """What does not fit, in words, or None. Cost: a gigabyte a second, less for small files."""
+        if len(data) != self.size:
+            return f"{len(data)} bytes where its checksum was taken of {self.size}"
+        found = crc32c(data)
+        if found != self.value & 0xFFFFFFFF:
+            return f"CRC-32C {found:08x} where its checksum says {self.value & 0xFFFFFFFF:08x}"
+        return None
+
+    def render(self) -> bytes:
+        """The file."""
+        return compact(self.fields).encode()
+
+
+def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
+    """Read `<name>.crc`.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: It is by another algorithm than is known here.
+    """
+    fields = json_object(decoded(data, _SPARK, where), _SPARK, where)
+    algorithm = string(fields, "algorithm", _SPARK, where)
+    if algorithm != ALGORITHM:
+        raise Unsupported(
+            "this kind of checksum is not known", where=where, found=algorithm, expected=ALGORITHM
+        )
+    value = whole_number(fields, "value", _SPARK, where)
+    return SparkChecksum(value, whole_number(fields, "mainFileSize", _SPARK, where), fields)
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopChecksum:
+    """Hadoop's checksums of a file: one for each `step` bytes of it."""
+
+    step: int
+    values: tuple[int, ...]
+
+    def mismatch(self, data: bytes) -> str | None:
+        """What does not fit, in words, or None. Cost: a gigabyte a second."""
+        expected = -(-len(data) // self.step)
+        if expected != len(self.values):
+            reach = len(self.values) * self.step
+            return f"{len(data)} bytes where its checksums were taken of about {reach}"
+        view = memoryview(data)
+        for index, value in enumerate(self.values):
+            start = index * self.step
+            if zlib.crc32(view[start : start + self.step]) != value:
+                return f"bytes {start} to {min(start + self.step, len(data))} do not have their checksum"
+        return None
+
+    def render(self) -> bytes:
+        """The file."""
+        return _MAGIC + struct.pack(f">I{len(self.values)}I", self.step, *self.values)
+
+
+def hadoop_checksum(data: bytes, step: int = 512) -> HadoopChecksum:
+    """Work out what Hadoop would write beside these bytes."""
+    view = memoryview(data)
+    values = [zlib.crc32(view[start : start + step]) for start in range(0, len(data), step)]
+    return HadoopChecksum(step, tuple(values))
+
+
+def parse_hadoop_checksum(data: bytes, where: str) -> HadoopChecksum:
+    """Read `.<name>.crc`.
+
+    Raises:
+        Corrupt: Hadoop cannot have written it.
+    """
+    if len(data) < _HEAD or data[:4] != _MAGIC or len(data) % 4:
+        raise damaged(_HADOOP, where, f"{len(data)} bytes that begin with {data[:4]!r}", f"{_MAGIC!r}")
+    step, *values = struct.unpack(f">{len(data) // 4 - 1}I", data[4:])
+    if step == 0:
+        raise damaged(_HADOOP, where, "checksums of 0 bytes each")
+    return HadoopChecksum(step, tuple(values))

@@ -1,0 +1,159 @@
+"""The compressed streams that state files are written in.
+
+Spark writes them with one of its codecs, `lz4` unless told otherwise, in the framing of the Java library that
+it uses. `lz4`, `snappy` and `zstd` are read here; `lzf` is not, since no library at hand knows it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.text import damaged
+from holdfast.formats.xxhash32 import xxhash32
+
+LZ4: Final = "lz4"
+SNAPPY: Final = "snappy"
+ZSTD: Final = "zstd"
+READABLE: Final = (LZ4, SNAPPY, ZSTD)
+# A setting may name the class in place of the codec.
+_CLASSES: Final = {
+    "LZ4CompressionCodec": LZ4,
+    "SnappyCompressionCodec": SNAPPY,
+    "ZStdCompressionCodec": ZSTD,
+    "LZFCompressionCodec": "lzf",
+}
+
+_WHAT = "a compressed stream"
+_LZ4_MAGIC: Final = b"LZ4Block"
+_LZ4_HEAD: Final = struct.Struct("<8sBIII")
+_LZ4_RAW: Final = 0x10
+_LZ4_PACKED: Final = 0x20
+_LZ4_SEED: Final = 0x9747B28C
+# The Java library keeps 28 bits of each hash.
+_LZ4_HASH: Final = 0x0FFFFFFF
+_SNAPPY_HEAD: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+
+
+def codec_name(setting: str) -> str:
+    """The codec that a setting means: its short name, or the end of a class name."""
+    name = setting.rsplit(".", 1)[-1]
+    return _CLASSES.get(name, name.lower())
+
+
+def decompressed(data: bytes, codec: str, where: str, *, checked: bool = False) -> bytes:
+    """The bytes in a stream, read to its end.
+
+    Args:
+        data: The whole stream.
+        codec: A name as `codec_name` gives it.
+        where: The file, for messages.
+        checked: The bytes have matched a checksum of the file, so the stream's own need not be worked out.
+
+    Raises:
+        Corrupt: The stream is damaged, cut off, or goes on behind its end.
+        Unsupported: The codec is not one of `READABLE`.
+    """
+    readers: dict[str, Callable[[], bytes]] = {
+        LZ4: lambda: _lz4(data, where, checked),
+        SNAPPY: lambda: _snappy(data, where),
+        ZSTD: lambda: _zstd(data, where),
+    }
+    if codec not in readers:
+        raise Unsupported(
+            "this compression is not read here", where=where, found=codec, expected=", ".join(READABLE)
+        )
+    return readers[codec]()
+
+
+def _lz4(data: bytes, where: str, checked: bool) -> bytes:
+    unpack = _arrow("lz4_raw")
+    blocks, hashes = [], []
+    for token, packed, length, value in _lz4_blocks(data, where):
+        blocks.append(packed if token & 0xF0 == _LZ4_RAW else _unpacked(unpack, packed, length, where))
+        hashes.append(value)
+    if not checked:
+        for index, found in enumerate(xxhash32(blocks, _LZ4_SEED)):
+            if found & _LZ4_HASH != hashes[index]:
+                raise damaged(_WHAT, where, f"block {index}, whose bytes do not have their hash")
+    return b"".join(blocks)
+
+
+def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]]:
+    at = 0
+    while True:
+        if at + _LZ4_HEAD.size > len(data):
+            raise damaged(_WHAT, where, f"its end at byte {len(data)}", "a block that ends the stream")
+        magic, token, size, length, value = _LZ4_HEAD.unpack_from(data, at)
+        at += _LZ4_HEAD.size
+        method, room = token & 0xF0, 1 << (10 + (token & 0x0F))
+        bad = magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_PACKED) or length > room
+        if bad or (method == _LZ4_RAW and size != length) or (length == 0) != (size == 0):
+            raise damaged(_WHAT, where, f"no block at byte {at - _LZ4_HEAD.size}")
+        if length == 0:
+            break
+        if at + size > len(data):
+            raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
+        yield token, data[at : at + size], length, value
+        at += size
+    if at != len(data):
+        raise damaged(_WHAT, where, f"{len(data) - at} bytes behind its end")
+
+
+def _snappy(data: bytes, where: str) -> bytes:
+    if data[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
+        raise damaged(_WHAT, where, repr(data[:8]), "the head of a snappy stream")
+    unpack = _arrow("snappy")
+    parts = []
+    at = len(_SNAPPY_HEAD)
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+        if size == 0 or at + size > len(data):
+            raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
+        block = data[at : at + size]
+        parts.append(_unpacked(unpack, block, _varint(block, where), where))
+        at += size
+    return b"".join(parts)
+
+
+def _varint(block: bytes, where: str) -> int:
+    """The length of what is in a snappy block, which stands before it."""
+    length = 0
+    for index, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return length
+    raise damaged(_WHAT, where, "a block without a length")
+
+
+def _zstd(data: bytes, where: str) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 - only who looks into a stream pays for it
+
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            return bytes(stream.read())
+    except OSError as error:
+        raise damaged(_WHAT, where, str(error)) from error
+
+
+def _arrow(name: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    return pa.Codec(name)
+
+
+def _unpacked(codec: Any, block: bytes, length: int, where: str) -> bytes:
+    try:
+        found = bytes(codec.decompress(block, decompressed_size=length, asbytes=True))
+    except (OSError, ValueError, MemoryError) as error:
+        raise _no_block(where, str(error)) from error
+    if len(found) != length:
+        raise _no_block(where, f"{len(found)} bytes in a block of {length}")
+    return found
+
+
+def _no_block(where: str, found: str) -> Corrupt:
+    return damaged(_WHAT, where, found.splitlines()[0] if found else "a block that cannot be unpacked")

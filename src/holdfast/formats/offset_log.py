@@ -1,0 +1,124 @@
+"""The offset log: what each batch was going to read, and the settings it was fixed to.
+
+A file is a version line, a line of metadata, and a line for each source: by position in version 1, as
+`name:offset` in version 2. An offset is the source's own JSON, or `-` where it has none yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.formats.text import (
+    compact,
+    damaged,
+    decoded,
+    json_object,
+    json_value,
+    version_of,
+    whole_number,
+)
+
+VERSIONS: Final = (1, 2)
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+CODEC: Final = "spark.sql.streaming.stateStore.compression.codec"
+ROW_CHECKSUM: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+NO_OFFSET: Final = "-"
+_WHAT = "the offset log"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLog:
+    """One batch of the offset log.
+
+    Attributes:
+        version: 1 or 2.
+        fields: The metadata as it stands, newer fields included; None where the line is empty.
+        offsets: The end of each source in this batch, as its own JSON, by position or name.
+    """
+
+    version: int
+    fields: Mapping[str, Any] | None
+    offsets: Mapping[str, str | None]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark the batch runs under; 0 is none."""
+        return int((self.fields or {}).get("batchWatermarkMs", 0))
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the batch was planned."""
+        return int((self.fields or {}).get("batchTimestampMs", 0))
+
+    @property
+    def confs(self) -> Mapping[str, str]:
+        """The settings that the checkpoint has fixed; a session's own are ignored for them."""
+        confs: Mapping[str, str] = (self.fields or {}).get("conf", {})
+        return confs
+
+    @property
+    def partitions(self) -> int | None:
+        """The number of state partitions, where it is noted."""
+        text = self.confs.get(SHUFFLE_PARTITIONS, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    def render(self) -> bytes:
+        """The file."""
+        lines = [f"v{self.version}", "" if self.fields is None else compact(self.fields)]
+        for name, offset in self.offsets.items():
+            text = NO_OFFSET if offset is None else offset
+            lines.append(text if self.version == 1 else f"{name}:{text}")
+        return "\n".join(lines).encode()
+
+
+def parse_offsets(data: bytes, where: str) -> OffsetLog:
+    """Read a file of the offset log.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: Its version is newer than what is known here.
+    """
+    version_line, *lines = decoded(data, _WHAT, where).split("\n")
+    version = version_of(version_line, VERSIONS, _WHAT, where)
+    if not lines:
+        raise damaged(_WHAT, where, "one line", "a line of metadata and one for each source")
+    fields = _metadata(lines[0], f"{where}, line 2") if lines[0].strip() else None
+    offsets: dict[str, str | None] = {}
+    for number, line in enumerate(lines[1:]):
+        place = f"{where}, line {number + 3}"
+        name, text = (str(number), line) if version == 1 else _named(line, place)
+        if name in offsets:
+            raise damaged(_WHAT, place, f"source {name!r} a second time")
+        if text != NO_OFFSET:
+            json_value(text, _WHAT, place)
+        offsets[name] = None if text == NO_OFFSET else text
+    return OffsetLog(version, fields, offsets)
+
+
+def log_offset(offset: str | None) -> int | None:
+    """The newest entry of the source's own log that an offset stands for; None for sources without one."""
+    if offset is None:
+        return None
+    value = json_value(offset, _WHAT, "an offset")
+    number = value.get("logOffset") if isinstance(value, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _metadata(line: str, where: str) -> dict[str, Any]:
+    fields = json_object(line, _WHAT, where)
+    whole_number(fields, "batchWatermarkMs", _WHAT, where, 0)
+    whole_number(fields, "batchTimestampMs", _WHAT, where, 0)
+    confs = fields.get("conf", {})
+    if not isinstance(confs, dict) or not all(isinstance(each, str) for each in confs.values()):
+        raise damaged(_WHAT, where, f"`conf` is {confs!r}", "settings, each a text")
+    return fields
+
+
+def _named(line: str, where: str) -> tuple[str, str]:
+    name, colon, text = line.partition(":")
+    if not colon or not name:
+        raise damaged(_WHAT, where, repr(line), "name:offset")
+    return name, text

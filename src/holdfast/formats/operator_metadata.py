@@ -1,0 +1,133 @@
+"""What Spark notes of a stateful operator: its name, its stores, their partitions.
+
+A file is a version line and a line of JSON. Version 2 also names each store's schema files, by absolute
+path: a checkpoint that was copied as it stands still points at the place it came from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
+
+VERSIONS: Final = (1, 2)
+_WHAT = "an operator's metadata"
+_PATHS = "stateSchemaFilePaths"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A store that an operator keeps in each partition.
+
+    Attributes:
+        name: The store's name; its place among the operator's stores is its place in the commit log's ids.
+        partitions: How many partitions there are.
+        schema_paths: Where its schemas are, as Spark wrote it down; empty in version 1.
+    """
+
+    name: str
+    partitions: int
+    schema_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMetadata:
+    """A stateful operator.
+
+    Attributes:
+        version: 1 or 2.
+        operator_id: Its number in the plan.
+        name: Spark's name for what it does, such as `stateStoreSave`.
+        stores: Its stores.
+        fields: Everything as it stands.
+    """
+
+    version: int
+    operator_id: int
+    name: str
+    stores: tuple[StoreInfo, ...]
+    fields: Mapping[str, Any]
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What the operator notes of itself: transformWithState its time mode and variables."""
+        try:
+            value = json.loads(self.fields.get("operatorPropertiesJson", "{}"))
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def moved_to(self, root: str) -> OperatorMetadata:
+        """The same with its schema files under another checkpoint.
+
+        Args:
+            root: The checkpoint's address as Hadoop writes it, such as `file:/data/checkpoint`.
+        """
+        stores = [
+            {**each, _PATHS: [_moved(path, root) for path in each[_PATHS]]} if _PATHS in each else each
+            for each in self.fields["stateStoreInfo"]
+        ]
+        fields = {**self.fields, "stateStoreInfo": stores}
+        return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
+
+    def render(self) -> bytes:
+        """The file."""
+        return f"v{self.version}\n{compact(self.fields)}".encode()
+
+
+def parse_operator(data: bytes, where: str) -> OperatorMetadata:
+    """Read an operator's metadata.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: Its version is newer than what is known here.
+    """
+    version_line, *lines = decoded(data, _WHAT, where).split("\n")
+    version = version_of(version_line, VERSIONS, _WHAT, where)
+    place = f"{where}, line 2"
+    if len(lines) != 1:
+        raise damaged(_WHAT, where, f"{len(lines) + 1} lines", "a version and a line of JSON")
+    fields = json_object(lines[0], _WHAT, place)
+    info = fields.get("operatorInfo")
+    if not isinstance(info, dict):
+        raise damaged(_WHAT, place, f"`operatorInfo` is {info!r}", "an object")
+    operator_id = whole_number(info, "operatorId", _WHAT, place)
+    name = string(info, "operatorName", _WHAT, place)
+    return OperatorMetadata(version, operator_id, name, _stores(fields.get("stateStoreInfo"), place), fields)
+
+
+def schema_place(path: str) -> str | None:
+    """Where in a checkpoint a schema file lies, from the absolute path that Spark wrote down."""
+    head, slash, tail = path.rpartition(f"/{layout.STATE_SCHEMA}/")
+    operator = head.rpartition("/")[2]
+    relative = f"{layout.STATE}/{operator}/{layout.STATE_SCHEMA}/{tail}"
+    known = slash and isinstance(layout.parse(relative), layout.SchemaFile)
+    return relative if known and head.endswith(f"/{layout.STATE}/{operator}") else None
+
+
+def schema_root(path: str) -> str | None:
+    """The checkpoint that an absolute path of a schema file leads into."""
+    relative = schema_place(path)
+    return None if relative is None else path[: -len(relative) - 1]
+
+
+def _moved(path: str, root: str) -> str:
+    relative = schema_place(path)
+    return path if relative is None else f"{root.rstrip('/')}/{relative}"
+
+
+def _stores(given: Any, where: str) -> tuple[StoreInfo, ...]:
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise damaged(_WHAT, where, f"`stateStoreInfo` is {given!r}", "a list of stores")
+    stores = []
+    for each in given:
+        paths = each.get(_PATHS, [])
+        if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            raise damaged(_WHAT, where, f"`{_PATHS}` is {paths!r}", "a list of paths")
+        name = string(each, "storeName", _WHAT, where)
+        stores.append(StoreInfo(name, whole_number(each, "numPartitions", _WHAT, where), tuple(paths)))
+    return tuple(stores)

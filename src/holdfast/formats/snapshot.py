@@ -1,0 +1,170 @@
+"""RocksDB's snapshots: a zip of its small files, with a list of the large ones it shares.
+
+The zip holds RocksDB's manifest, options and log, and `metadata`, which maps the names that RocksDB gave its
+data files to the names under which they lie in `SSTs/` and `logs/`.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.errors import Corrupt
+from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
+
+VERSIONS: Final = (1,)
+METADATA: Final = "metadata"
+# The last eight bytes of a data file in RocksDB's block-based table format, little-endian.
+SST_MAGIC: Final = 0x88E241B785F4CFF7.to_bytes(8, "little")
+_WHAT = "a snapshot"
+# A local head: magic, version, flags, method, time, date, CRC, packed size, size, lengths of name and extra.
+_LOCAL: Final = struct.Struct("<4sHHHHHIIIHH")
+# What stands behind an entry whose sizes were not known when its head was written: magic, CRC and sizes.
+_BEHIND: Final = struct.Struct("<4sIII")
+_SIZES_BEHIND: Final = 8
+_NEEDED: Final = ("MANIFEST-", "CURRENT", "OPTIONS-")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A data file of RocksDB.
+
+    Attributes:
+        local_name: The name that RocksDB knows it by.
+        folder: `SSTs` or `logs`.
+        name: Its name there.
+        size_bytes: Its size.
+    """
+
+    local_name: str
+    folder: str
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMetadata:
+    """What Spark notes of a snapshot.
+
+    Attributes:
+        version: Always 1 so far.
+        shared: The data files it needs.
+        keys: How many keys it holds; negative where Spark was told not to count.
+        fields: Everything as it stands.
+    """
+
+    version: int
+    shared: tuple[SharedFile, ...]
+    keys: int
+    fields: Mapping[str, Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the data files."""
+        return sum(each.size_bytes for each in self.shared)
+
+    def render(self) -> bytes:
+        """The entry `metadata`."""
+        return f"v{self.version}\n{compact(self.fields)}".encode()
+
+
+def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMetadata:
+    """Read a snapshot's zip.
+
+    Args:
+        data: The zip.
+        where: The file, for messages.
+        whole: Unpack every entry and compare its checksum, and not only the metadata.
+
+    Raises:
+        Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is not there.
+        Unsupported: Its metadata has a version that is not known here.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            gap = _gap(data, archive) if whole else None
+            bad = archive.testzip() if whole else None
+            text = archive.read(METADATA) if METADATA in names else None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+        raise _not_whole(where, f"{type(error).__name__}: {error}") from error
+    except RuntimeError as error:  # an entry that claims to be encrypted
+        raise _not_whole(where, str(error)) from error
+    if gap is not None:
+        raise _not_whole(where, f"no entry at byte {gap}")
+    if bad is not None:
+        raise _not_whole(where, f"entry {bad} does not have its checksum")
+    missing = [each for each in _NEEDED if not any(name.startswith(each) for name in names)]
+    if text is None or missing:
+        raise _not_whole(where, f"no entry {METADATA if text is None else missing[0]}")
+    return parse_metadata(text, f"{where}, entry {METADATA}")
+
+
+def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
+    """Where the entries do not follow each other as the directory at the end says; None where they do.
+
+    Java reads an archive from its beginning, entry by entry, and Python from the directory at its end. An
+    archive is whole only if both would find the same.
+    """
+    at = 0
+    for info in sorted(archive.infolist(), key=lambda each: each.header_offset):
+        head = data[info.header_offset : info.header_offset + _LOCAL.size]
+        if info.header_offset != at or len(head) < _LOCAL.size:
+            return at
+        magic, _, flags, method, _, _, crc, packed, size, name, extra = _LOCAL.unpack(head)
+        begin = at + _LOCAL.size
+        told = (info.CRC, info.compress_size, info.file_size)
+        end = begin + name + extra + info.compress_size
+        if flags & _SIZES_BEHIND:
+            behind = data[end : end + _BEHIND.size]
+            found = _BEHIND.unpack(behind)[1:] if behind[:4] == b"PK\x07\x08" else ()
+            end += _BEHIND.size
+        else:
+            found = (crc, packed, size)
+        known = magic == b"PK\x03\x04" and method == info.compress_type and flags == info.flag_bits
+        if not known or data[begin : begin + name] != info.orig_filename.encode() or found != told:
+            return at
+        at = end
+    return None if at == archive.start_dir else at
+
+
+def parse_metadata(data: bytes, where: str) -> SnapshotMetadata:
+    """Read the entry `metadata` of a snapshot.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: Its version is not known here.
+    """
+    version_line, newline, rest = decoded(data, _WHAT, where).partition("\n")
+    version = version_of(version_line, VERSIONS, _WHAT, where)
+    if not newline:
+        raise damaged(_WHAT, where, "one line", "a version and JSON")
+    fields = json_object(rest, _WHAT, where)
+    shared = _shared(fields, "sstFiles", "dfsSstFileName", layout.SSTS, where)
+    shared += _shared(fields, "logFiles", "dfsLogFileName", layout.LOGS, where)
+    return SnapshotMetadata(version, tuple(shared), whole_number(fields, "numKeys", _WHAT, where, -1), fields)
+
+
+def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str) -> list[SharedFile]:
+    listed = fields.get(key) or []
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise damaged(_WHAT, where, f"`{key}` is {listed!r}", "a list of files")
+    return [
+        SharedFile(
+            string(each, "localFileName", _WHAT, where),
+            folder,
+            string(each, name, _WHAT, where),
+            whole_number(each, "sizeBytes", _WHAT, where),
+        )
+        for each in listed
+    ]
+
+
+def _not_whole(where: str, found: str) -> Corrupt:
+    return damaged(_WHAT, where, found, "a whole zip of RocksDB's files")

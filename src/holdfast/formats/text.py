@@ -1,0 +1,122 @@
+"""What the text formats share: version lines, compact JSON, and one way to say what is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import Corrupt, Unsupported
+
+_SHOWN = 80
+
+
+def damaged(what: str, where: str, found: object, expected: str | None = None) -> Corrupt:
+    """The error for bytes that Spark cannot have written.
+
+    Args:
+        what: The file's role, as in "the offset log".
+        where: The file, and the line where that helps.
+        found: What is there; long things are cut.
+        expected: What should be there.
+    """
+    shown = found if isinstance(found, str) else repr(found)
+    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+    return Corrupt(f"{what} is damaged", where=where, found=shown, expected=expected)
+
+
+def decoded(data: bytes, what: str, where: str) -> str:
+    """Bytes as text.
+
+    Raises:
+        Corrupt: They are not UTF-8.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise damaged(what, where, f"bytes that are not text, at {error.start}", "UTF-8") from error
+
+
+def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
+    """The number in a version line such as `v1`.
+
+    Raises:
+        Corrupt: It is no version line.
+        Unsupported: A newer Spark wrote it.
+    """
+    number = line[1:]
+    if not (line.startswith("v") and number.isascii() and number.isdigit() and number[0] != "0"):
+        raise damaged(what, where, repr(line[:_SHOWN]), f"a version line, such as `v{known[0]}`")
+    if int(number) not in known:
+        raise Unsupported(
+            f"this version of {what} is not known",
+            where=where,
+            found=line[:_SHOWN],
+            expected=", ".join(f"v{each}" for each in known),
+            hint="a newer Spark wrote it, or the file is damaged",
+        )
+    return int(number)
+
+
+def json_object(text: str, what: str, where: str) -> dict[str, Any]:
+    """A JSON object, its keys in the order in which they stand.
+
+    Raises:
+        Corrupt: It is something else.
+    """
+    value = json_value(text, what, where)
+    if not isinstance(value, dict):
+        raise damaged(what, where, repr(text), "a JSON object")
+    return value
+
+
+def json_value(text: str, what: str, where: str) -> Any:
+    """Any JSON.
+
+    Raises:
+        Corrupt: It is not JSON, or says one thing twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise damaged(what, where, repr(text), "JSON") from error
+
+
+def whole_number(fields: dict[str, Any], key: str, what: str, where: str, default: int | None = None) -> int:
+    """A field that holds a whole number.
+
+    Raises:
+        Corrupt: It is not there and has no default, or holds something else.
+    """
+    value = fields.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise damaged(what, where, f"`{key}` is {value!r}", "a whole number")
+    return value
+
+
+def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
+    """A field that holds text.
+
+    Raises:
+        Corrupt: It is not there or holds something else.
+    """
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise damaged(what, where, f"`{key}` is {value!r}", "text")
+    return value
+
+
+def compact(value: Any) -> str:
+    """JSON as Spark's writers put it: no blanks, nothing escaped that need not be."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    return fields
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,361 @@
+"""Every path in a Spark checkpoint: parsed into values, rendered from them.
+
+A path is relative to the checkpoint, with `/` between its parts. This module and `formats` are the only
+ones that know the grammar. A path that fits nothing is an `Unknown`, never an error: a checkpoint may
+hold files of a newer Spark, of Holdfast, or of a person.
+
+```
+metadata                                         QueryMetadata
+offsets/N  commits/N                             LogFile
+sources/<source>/N[.compact]                     SourceLogFile
+state/<op>/_metadata/metadata | v2/<batch>       OperatorMetadataFile
+state/<op>/_stateSchema/<store>/<batch>_<uuid>   SchemaFile
+state/<op>/0[/<store>]/_metadata/schema          SchemaFile
+state/<op>/<part>[/<store>]/V[_<uuid>].<kind>    StoreFile
+state/<op>/<part>[/<store>]/SSTs|logs/<name>     SharedFile
+_holdfast/<name>                                 OwnFile
+<path>.crc                                       SparkChecksum
+<folder>/.<name>.crc                             HadoopChecksum
+```
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+METADATA: Final = "metadata"
+OFFSETS: Final = "offsets"
+COMMITS: Final = "commits"
+SOURCES: Final = "sources"
+STATE: Final = "state"
+OWN: Final = "_holdfast"
+OPERATOR_METADATA: Final = "_metadata"
+STATE_SCHEMA: Final = "_stateSchema"
+SSTS: Final = "SSTs"
+LOGS: Final = "logs"
+DEFAULT_STORE: Final = "default"
+CRC: Final = ".crc"
+
+# A store's state after batch N has this version.
+FIRST_VERSION: Final = 1
+
+
+class Log(str, Enum):
+    """The two logs of a query, by the folder they are in."""
+
+    OFFSETS = OFFSETS
+    COMMITS = COMMITS
+
+
+class Kind(str, Enum):
+    """What a file of a store holds, by its suffix.
+
+    A base holds the whole state of a version; a change holds what one batch did to the version before.
+    """
+
+    DELTA = "delta"
+    SNAPSHOT = "snapshot"
+    CHANGELOG = "changelog"
+    ZIP = "zip"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a base."""
+        return self in (Kind.SNAPSHOT, Kind.ZIP)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoreId:
+    """One state store: an operator's, in a partition, by name."""
+
+    operator_id: int
+    partition: int
+    name: str = DEFAULT_STORE
+
+    @property
+    def folder(self) -> str:
+        """Where its files are."""
+        base = f"{STATE}/{self.operator_id}/{self.partition}"
+        return base if self.name == DEFAULT_STORE else f"{base}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMetadata:
+    """The file that holds the query's id."""
+
+    def render(self) -> str:
+        """The path."""
+        return METADATA
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A batch in the offset log or in the commit log."""
+
+    log: Log
+    batch_id: int
+
+    def render(self) -> str:
+        """The path."""
+        return f"{self.log.value}/{self.batch_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLogFile:
+    """A file in which a source keeps what it has seen.
+
+    Attributes:
+        source: The source's number in the query, or its name.
+        entry: The number of the entry, which is a source's own and not a batch's.
+        compact: Whether it repeats all entries before it.
+    """
+
+    source: str
+    entry: int
+    compact: bool = False
+
+    def render(self) -> str:
+        """The path."""
+        return f"{SOURCES}/{self.source}/{self.entry}{'.compact' if self.compact else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMetadataFile:
+    """What Spark notes of a stateful operator; version 2 has one file for each batch that changed it."""
+
+    operator_id: int
+    batch_id: int | None = None
+
+    def render(self) -> str:
+        """The path."""
+        file = METADATA if self.batch_id is None else f"v2/{self.batch_id}"
+        return f"{STATE}/{self.operator_id}/{OPERATOR_METADATA}/{file}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """The schema of a store: one for each change of it (`unique_id`), or one beside partition 0."""
+
+    operator_id: int
+    store: str = DEFAULT_STORE
+    batch_id: int | None = None
+    unique_id: str | None = None
+
+    def render(self) -> str:
+        """The path."""
+        if self.unique_id is not None:
+            folder = f"{STATE}/{self.operator_id}/{STATE_SCHEMA}/{self.store}"
+            return f"{folder}/{self.batch_id}_{self.unique_id}"
+        return f"{StoreId(self.operator_id, 0, self.store).folder}/{OPERATOR_METADATA}/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A version of a store. `unique_id` is there under state-checkpoint format 2."""
+
+    store: StoreId
+    version: int
+    kind: Kind
+    unique_id: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        unique = f"_{self.unique_id}" if self.unique_id is not None else ""
+        return f"{self.version}{unique}.{self.kind.value}"
+
+    def render(self) -> str:
+        """The path."""
+        return f"{self.store.folder}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file of RocksDB that several versions of a store may share."""
+
+    store: StoreId
+    folder: str
+    name: str
+
+    def render(self) -> str:
+        """The path."""
+        return f"{self.store.folder}/{self.folder}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """A file that Holdfast keeps in a checkpoint."""
+
+    name: str
+
+    def render(self) -> str:
+        """The path."""
+        return f"{OWN}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkChecksum:
+    """Spark's checksum of another file."""
+
+    of: str
+
+    def render(self) -> str:
+        """The path."""
+        return f"{self.of}{CRC}"
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopChecksum:
+    """Hadoop's checksum of another file; only its local file system writes such."""
+
+    of: str
+
+    def render(self) -> str:
+        """The path."""
+        folder, name = split(self.of)
+        return join(folder, f".{name}{CRC}")
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A file that is being written, or that a killed process left behind. Nothing reads it."""
+
+    path: str
+
+    def render(self) -> str:
+        """The path."""
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A file that Spark's grammar, as far as it is known here, has no place for."""
+
+    path: str
+
+    def render(self) -> str:
+        """The path."""
+        return self.path
+
+
+Place = (
+    QueryMetadata
+    | LogFile
+    | SourceLogFile
+    | OperatorMetadataFile
+    | SchemaFile
+    | StoreFile
+    | SharedFile
+    | OwnFile
+    | SparkChecksum
+    | HadoopChecksum
+    | Temporary
+    | Unknown
+)
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# Java writes a number without leading zeros; "007" is not batch 7.
+_NUMBER = r"0|[1-9][0-9]*"
+_VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
+_SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
+_SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
+_KIND = {kind.value: kind for kind in Kind}
+
+
+def parse(path: str) -> Place:
+    """The value of a path; `parse(path).render() == path` for every path."""
+    folder, name = split(path)
+    if path.startswith("/"):
+        return Unknown(path)
+    if name.endswith(".tmp"):
+        return Temporary(path)
+    if name.endswith(CRC):
+        return _checksum(path, folder, name)
+    return _place(path.split("/")) or Unknown(path)
+
+
+def version_file(store: StoreId, name: str) -> StoreFile | None:
+    """The version that a name in a store's folder stands for, or None: the fast way through long lists."""
+    match = _VERSION_FILE.fullmatch(name)
+    if match is None:
+        return None
+    version, unique_id, kind = match.groups()
+    return StoreFile(store, int(version), _KIND[kind], unique_id)
+
+
+def number(text: str) -> int | None:
+    """A batch id, operator id or partition as Spark writes it into a name."""
+    return int(text) if text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") else None
+
+
+def split(path: str) -> tuple[str, str]:
+    """Folder and name."""
+    folder, _, name = path.rpartition("/")
+    return folder, name
+
+
+def join(folder: str, name: str) -> str:
+    """A path from folder and name."""
+    return f"{folder}/{name}" if folder else name
+
+
+def _checksum(path: str, folder: str, name: str) -> Place:
+    if name.startswith(".") and len(name) > len(f".{CRC}"):
+        return HadoopChecksum(join(folder, name[1 : -len(CRC)]))
+    if len(name) > len(CRC):
+        return SparkChecksum(path[: -len(CRC)])
+    return Unknown(path)
+
+
+def _place(parts: list[str]) -> Place | None:
+    if parts == [METADATA]:
+        return QueryMetadata()
+    if len(parts) == 2 and parts[0] in (OFFSETS, COMMITS):
+        batch_id = number(parts[1])
+        return None if batch_id is None else LogFile(Log(parts[0]), batch_id)
+    if len(parts) == 3 and parts[0] == SOURCES:
+        entry = _SOURCE_FILE.fullmatch(parts[2])
+        return SourceLogFile(parts[1], int(entry[1]), entry[2] is not None) if entry else None
+    if parts[0] == OWN and len(parts) > 1:
+        return OwnFile("/".join(parts[1:]))
+    if len(parts) > 3 and parts[0] == STATE and (operator_id := number(parts[1])) is not None:
+        return _in_operator(operator_id, parts[2:])
+    return None
+
+
+def _in_operator(operator_id: int, parts: list[str]) -> Place | None:
+    if parts[0] == OPERATOR_METADATA:
+        if parts[1:] == [METADATA]:
+            return OperatorMetadataFile(operator_id)
+        if len(parts) == 3 and parts[1] == "v2" and (batch_id := number(parts[2])) is not None:
+            return OperatorMetadataFile(operator_id, batch_id)
+        return None
+    if parts[0] == STATE_SCHEMA:
+        schema = _SCHEMA_FILE.fullmatch(parts[2]) if len(parts) == 3 else None
+        return SchemaFile(operator_id, parts[1], int(schema[1]), schema[2]) if schema else None
+    partition = number(parts[0])
+    return None if partition is None else _in_partition(operator_id, partition, parts[1:])
+
+
+# Folders of a store; anything else in a partition's folder is the folder of a named store.
+_STORE_FOLDERS = frozenset({OPERATOR_METADATA, SSTS, LOGS})
+
+
+def _in_partition(operator_id: int, partition: int, parts: list[str]) -> Place | None:
+    named = len(parts) > 1 and parts[0] not in _STORE_FOLDERS
+    if named and parts[0] == DEFAULT_STORE:
+        return None  # the default store has no folder of its own
+    store = StoreId(operator_id, partition, parts[0] if named else DEFAULT_STORE)
+    rest = parts[1:] if named else parts
+    if len(rest) == 1:
+        return version_file(store, rest[0])
+    if len(rest) != 2:
+        return None
+    if rest == [OPERATOR_METADATA, "schema"]:
+        return SchemaFile(operator_id, store.name) if partition == 0 else None
+    if rest[0] in (SSTS, LOGS):
+        return SharedFile(store, rest[0], rest[1])
+    return None

@@ -1,0 +1,174 @@
+"""Storage on a local disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.storage.port import Storage, full
+
+# What a file system says when it cannot make a hard link, though it could copy.
+_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+
+
+class LocalListing:
+    """Names now, sizes when they are asked for."""
+
+    __slots__ = ("_folder", "_names")
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self._folder = folder
+        self._names = names
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Listing`."""
+        return self._names
+
+    def size(self, name: str) -> int | None:
+        """See `Listing`."""
+        return _size(os.path.join(self._folder, name))  # noqa: PTH118 - a Path costs more than the call
+
+
+class LocalStorage:
+    """A directory of this machine.
+
+    A write goes to a hidden file beside the target, is flushed to the disk, and is then put in its place; a
+    write that must not replace is linked into place, which fails if something is there. A killed write
+    leaves a hidden `.tmp` file, which nothing reads.
+    """
+
+    __slots__ = ("_root",)
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.path.abspath(root)  # noqa: PTH100 - resolving links is for who gives the path
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return f"file://{self._root}"
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        try:
+            with open(self._at(path), "rb") as file:  # noqa: PTH123 - a Path costs more than the call
+                if start:
+                    file.seek(start)
+                return file.read(-1 if length is None else length)
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def list(self, path: str = "") -> LocalListing:
+        """See `Storage`."""
+        folder = self._at(path)
+        try:
+            return LocalListing(folder, os.listdir(folder))  # noqa: PTH208 - as above
+        except (FileNotFoundError, NotADirectoryError):
+            return LocalListing(folder, [])
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        try:
+            return _size(self._at(path))
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        """See `Storage`."""
+        target = Path(self._at(path))
+        beside = self._beside(target)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                beside.replace(target)
+            else:
+                _take_place(beside, target)
+            _flush_folder(target.parent)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise self._error(error, path) from error
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
+        """See `Storage`."""
+        if origin is not None and not isinstance(origin, LocalStorage):
+            self.write(target, origin.read(source))
+            return
+        giver = self if origin is None else origin
+        given = giver._at(source)
+        place = Path(self._at(target))
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.link(given, place)
+            _flush_folder(place.parent)
+        except OSError as error:
+            if error.errno in _NO_LINK and not place.exists():
+                self.write(target, giver.read(source))
+            elif isinstance(error, FileNotFoundError):
+                raise giver._error(error, source) from error
+            else:
+                raise self._error(error, target) from error
+
+    def delete(self, path: str) -> None:
+        """See `Storage`."""
+        try:
+            Path(self._at(path)).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self._root, path) if path else self._root  # noqa: PTH118 - as above
+
+    @staticmethod
+    def _beside(target: Path) -> Path:
+        return target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+
+    def _error(self, error: OSError, path: str) -> HoldfastError:
+        where = full(self.uri, path)
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return NotFound("there is no such file", where=where)
+        if isinstance(error, FileExistsError):
+            return Conflict("the file exists", where=where)
+        return Unavailable("the storage does not do what it was asked", where=where, found=error.strerror)
+
+
+def _size(path: str) -> int | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path costs more than the call
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
+
+
+def _take_place(beside: Path, target: Path) -> None:
+    """Put a file where none is; where links are not possible, two writers at once are not told apart."""
+    try:
+        os.link(beside, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
+        beside.rename(target)
+        return
+    beside.unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """A file's name is safe only when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

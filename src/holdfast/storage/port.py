@@ -1,0 +1,123 @@
+"""The port of storage: what every kind of it can do, and what may be relied on.
+
+A storage is rooted at a directory. Paths are relative to it, with `/` between their parts; none starts
+with `/` or holds `..`. Errors are Holdfast's: `NotFound` for what is not there, `Conflict` for what is there
+and should not be, `Unavailable` for a storage that does not answer or refuses. Their `where` is the full
+address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+
+class Listing(Protocol):
+    """The names in a directory at one moment.
+
+    A name may be gone by the time it is looked at: a running query deletes what it no longer needs.
+    """
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of files and directories, in no order, hidden ones included."""
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file; None for a directory and for what is gone.
+
+        Object stores have told the sizes with the names. A local disk is asked here, once for each call,
+        which is why a listing can be had without paying for sizes.
+        """
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """Bytes at an address.
+
+    Safe to use from several threads. Nothing is cached: each call sees what is there now.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The address of the root, as messages show it."""
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a file, or of a part of it.
+
+        A part that begins or ends behind the file's end is as long as what is there. A file that is
+        replaced meanwhile gives its old or its new bytes; files of a checkpoint are put in place whole.
+
+        Raises:
+            NotFound: There is no such file.
+            Unavailable: It cannot be read at the moment.
+        """
+
+    def list(self, path: str = "") -> Listing:
+        """What is in a directory; one that does not exist, and a file, is empty.
+
+        Object stores know no directories, so an empty one and a missing one cannot be told apart there,
+        and are not told apart anywhere.
+
+        Raises:
+            Unavailable: It cannot be listed at the moment.
+        """
+
+    def size(self, path: str) -> int | None:
+        """The bytes of a file; None if there is no such file.
+
+        Raises:
+            Unavailable: The storage cannot be asked at the moment.
+        """
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        """Put a whole file in place: after it, or after a crash in it, the file is old or new, never part.
+
+        Directories above it are made. When the call returns, the bytes outlive a crash of the machine,
+        as far as the storage can promise that. Without `replace`, of several writers one wins.
+
+        Raises:
+            Conflict: The file exists, and `replace` was not asked for.
+            Unavailable: It cannot be written; the old file, if there was one, is still there.
+        """
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
+        """Copy a file into place, as `write` does, from here or from another storage.
+
+        The cheapest way there is: a local disk makes a hard link, so the copy must not be changed in place
+        (nothing here changes a file in place); an object store copies on its side where it can.
+
+        Raises:
+            NotFound: There is no such source.
+            Conflict: The target exists.
+            Unavailable: One of the two cannot be reached.
+        """
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is no error. Directories left empty may stay.
+
+        Raises:
+            Unavailable: It cannot be deleted at the moment.
+        """
+
+
+class Names:
+    """A listing whose sizes came with the names."""
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self, sizes: Mapping[str, int | None]) -> None:
+        self._sizes = sizes
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Listing`."""
+        return list(self._sizes)
+
+    def size(self, name: str) -> int | None:
+        """See `Listing`."""
+        return self._sizes.get(name)
+
+
+def full(uri: str, path: str) -> str:
+    """The address of a path, for messages."""
+    return f"{uri.rstrip('/')}/{path}" if path else uri

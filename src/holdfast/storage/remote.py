@@ -1,0 +1,183 @@
+"""Storage behind fsspec: S3 and what speaks like it, HDFS, Azure, Google.
+
+A connection is configured where its library looks for it: the environment, `~/.aws`, the Hadoop
+configuration. Spark's own settings are not read here, because that would take a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, Unsupported
+from holdfast.storage.port import Names, Storage, full
+
+# The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
+_PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
+_EXTRA = {"s3": "s3", "hdfs": "hdfs"}
+
+_T = TypeVar("_T")
+
+
+class RemoteStorage:
+    """A directory that fsspec can reach.
+
+    Object stores put a file in place whole, and at most one of several `write`s without `replace` succeeds
+    where the store knows conditional writes (S3 does); elsewhere the file is looked for first, so two writers
+    at the same instant are not told apart. On HDFS a file is written beside its place and renamed.
+
+    Args:
+        uri: A canonical URI.
+        filesystem: An fsspec file system; by default the one of the URI's scheme.
+
+    Raises:
+        Unsupported: The library for this scheme is not installed.
+    """
+
+    def __init__(self, uri: str, filesystem: Any = None) -> None:
+        self._uri = uri.rstrip("/")
+        parts = urlsplit(self._uri)
+        protocol = _PROTOCOL.get(parts.scheme, parts.scheme)
+        self._fs = filesystem if filesystem is not None else _filesystem(protocol, parts.netloc, self._uri)
+        # HDFS takes its host from the connection; a bucket is part of an object's name.
+        self._renames = protocol in ("hdfs", "file")
+        self._root = parts.path if self._renames else f"{parts.netloc}{parts.path}"
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self._uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        end = None if length is None else start + length
+
+        def read() -> bytes:
+            if start == 0 and end is None:
+                return bytes(self._fs.cat_file(self._at(path)))
+            size = int(self._fs.info(self._at(path))["size"])
+            if start >= size:
+                return b""
+            return bytes(self._fs.cat_file(self._at(path), start=start, end=min(end or size, size)))
+
+        return self._ask(path, read)
+
+    def list(self, path: str = "") -> Names:
+        """See `Storage`."""
+
+        def entries() -> dict[str, int | None]:
+            folder = self._at(path).rstrip("/")
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(folder, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+            return {
+                name: int(each["size"] or 0) if each["type"] == "file" else None
+                for each in found
+                # A file lists itself; an object store may hold an empty object for the directory.
+                if (name := each["name"].rstrip("/").rpartition("/")[2]) and not _same(each["name"], folder)
+            }
+
+        return Names(self._ask(path, entries))
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+
+        def size() -> int | None:
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.info(self._at(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return int(found["size"]) if found["type"] == "file" else None
+
+        return self._ask(path, size)
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        """See `Storage`."""
+        target = self._at(path)
+
+        def put() -> None:
+            if not replace and self.size(path) is not None:
+                raise FileExistsError
+            if not self._renames:
+                self._fs.pipe_file(target, data, mode="overwrite" if replace else "create")
+                return
+            folder, _, name = target.rpartition("/")
+            self._fs.makedirs(folder, exist_ok=True)
+            beside = f"{folder}/.{name}.tmp"
+            self._fs.pipe_file(beside, data)
+            self._fs.mv(beside, target)
+
+        self._ask(path, put)
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
+        """See `Storage`."""
+        giver = self if origin is None else origin
+        if not isinstance(giver, RemoteStorage) or giver._fs is not self._fs or self._renames:
+            self.write(target, giver.read(source))
+            return
+        if self.size(target) is not None:
+            raise Conflict("the file exists", where=full(self._uri, target))
+        address = giver._at(source)
+        self._ask(source, lambda: self._fs.cp_file(address, self._at(target)))
+
+    def delete(self, path: str) -> None:
+        """See `Storage`."""
+
+        def remove() -> None:
+            try:
+                self._fs.rm_file(self._at(path))
+            except FileNotFoundError:
+                return
+
+        self._ask(path, remove)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}" if path else self._root
+
+    def _ask(self, path: str, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except HoldfastError:
+            raise
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise NotFound("there is no such file", where=full(self._uri, path)) from error
+        except FileExistsError as error:
+            raise Conflict("the file exists", where=full(self._uri, path)) from error
+        except Exception as error:  # each library raises what it likes
+            raise Unavailable(
+                "the storage does not do what it was asked",
+                where=full(self._uri, path),
+                found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                hint="check the address, the credentials and the network",
+            ) from error
+
+
+def _same(name: str, folder: str) -> bool:
+    return bool(name.strip("/") == folder.strip("/"))
+
+
+def _filesystem(protocol: str, host: str, uri: str) -> Any:
+    try:
+        import fsspec  # noqa: PLC0415 - an extra
+
+        options = {"host": host or "default"} if protocol == "hdfs" else {}
+        return fsspec.filesystem(protocol, **options)
+    except ImportError as error:
+        extra = _EXTRA.get(protocol)
+        raise Unsupported(
+            "the library for this storage is not installed",
+            where=uri,
+            found=str(error).splitlines()[0],
+            hint=f"pip install 'holdfast[{extra}]'" if extra else f"install fsspec's library for {protocol}:",
+        ) from error
+    except Exception as error:
+        raise Unavailable(
+            "the storage cannot be reached",
+            where=uri,
+            found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            hint="check the address, the credentials and the network",
+        ) from error

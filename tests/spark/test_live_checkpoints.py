@@ -1,0 +1,77 @@
+"""Reading checkpoints of queries that run: no false alarm while files come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import checkpoints
+from holdfast.checkpoints.cutting import cut
+from holdfast.errors import NotFound
+from holdfast.storage.local import LocalStorage
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "busy_query.py"
+BATCHES = 12
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("busy")
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "busy\n", (folder / "log").read_text()[-2000:]
+            yield folder
+        finally:
+            process.communicate("", timeout=60)
+
+
+@pytest.mark.parametrize("kind", ["format2", "format1", "memory"])
+def test_a_running_query_raises_no_false_alarm(busy: Path, kind: str) -> None:
+    folder = busy / kind
+    first = checkpoints.read(folder).batch_id
+    assert first is not None
+    newest, looks = first, 0
+    while newest < first + BATCHES:
+        found = checkpoints.verify(folder)
+        assert found.problems == (), found.problems
+        assert found.batch_id is not None
+        newest = found.batch_id
+        shown = checkpoints.read(folder)
+        assert [store.missing for store in shown.operators[0].stores] == [None, None]
+        looks += 1
+    assert looks > 1
+    # Something has been cleaned up meanwhile, or this would have shown nothing.
+    assert checkpoints.read(folder).committed[0] > 0
+    assert checkpoints.history(folder)[-1].new_bytes > 0
+
+
+@pytest.mark.parametrize("kind", ["format2", "format1", "memory"])
+def test_a_cut_of_a_running_query_is_whole(busy: Path, kind: str, tmp_path: Path) -> None:
+    source = LocalStorage(busy / kind)
+    for attempt in range(50):
+        target = LocalStorage(tmp_path / str(attempt))
+        try:
+            files = cut(source).files
+            for file in files:
+                target.copy(file.origin, file.path, origin=source)
+        except NotFound:
+            continue  # cleaned up since it was listed
+        found = checkpoints.verify(tmp_path / str(attempt))
+        assert found.problems == ()
+        assert found.batch_id in found.restorable
+        return
+    pytest.fail("a running query was faster than fifty cuts")

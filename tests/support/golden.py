@@ -1,0 +1,46 @@
+"""Golden checkpoints for tests: real ones, small, read from archives into memory or onto a disk."""
+
+from __future__ import annotations
+
+import functools
+import tarfile
+from pathlib import Path
+
+from holdfast.storage.memory import MemoryStorage
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden"
+SUFFIX = ".tar.xz"
+NAMES = sorted(
+    f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")
+)
+
+
+@functools.cache
+def golden_files(name: str) -> dict[str, bytes]:
+    """The files of one, by path; callers copy before they change anything."""
+    files = {}
+    with tarfile.open(FOLDER / f"{name}{SUFFIX}") as archive:
+        for member in archive:
+            data = archive.extractfile(member)
+            assert data is not None
+            files[member.name] = data.read()
+    return files
+
+
+def golden(name: str) -> MemoryStorage:
+    """One in memory."""
+    return MemoryStorage(golden_files(name), uri=f"memory://golden/{name}")
+
+
+def golden_on_disk(name: str, folder: Path) -> Path:
+    """One in a folder of the test's own."""
+    for path, data in golden_files(name).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
+
+
+def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The same as an object store holds it under state-checkpoint format 1: no checksums."""
+    return {path: data for path, data in files.items() if not path.endswith(".crc")}

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import Holdfast
+
+from golden import golden_on_disk
+
+NAME = "4.2/join-format2"
+
+# Runs the command and says which heavy modules it has loaded.
+AUDITED = """
+import sys
+started = []
+def note(event, args):
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"):
+        started.append(event)
+sys.addaudithook(note)
+sys.argv = ["holdfast", *sys.argv[1:]]
+from holdfast.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = [name for name in ("pyspark", "py4j", "pandas", "pyarrow", "numpy") if name in sys.modules]
+print(started, heavy, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(golden_on_disk(NAME, tmp_path / "joined"))
+
+
+def test_show(holdfast: Holdfast, place: str) -> None:
+    said = holdfast("checkpoint", "show", place, "--partitions", "--confs")
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == ""
+    for text in (
+        "symmetricHashJoin",
+        "right-keyWithIndexToValue",
+        "RocksDBStateStoreProvider",
+        '{"logOffset":11}',
+    ):
+        assert text in said.stdout
+    assert "spark.sql.shuffle.partitions" in said.stdout
+    short = holdfast("checkpoint", "show", place).stdout
+    assert "spark.sql.shuffle.partitions" not in short
+
+
+def test_history(holdfast: Holdfast, place: str) -> None:
+    every = json.loads(holdfast("checkpoint", "history", place, "--json").stdout)["batches"]
+    last = json.loads(holdfast("checkpoint", "history", place, "--json", "--last", "2").stdout)["batches"]
+    assert last == every[-2:]
+    lines = holdfast("checkpoint", "history", place).stdout.splitlines()
+    assert lines[0].split()[:3] == ["BATCH", "PLANNED", "WATERMARK"]
+    assert len(lines) == len(every) + 1
+
+
+def test_verify(holdfast: Holdfast, place: str) -> None:
+    said = holdfast("checkpoint", "verify", place)
+    assert said.returncode == 0, said.stdout
+    assert said.stdout.splitlines()[-1].startswith("whole (newest committed batch ")
+    Path(place, "metadata").write_text("{}")
+    damaged = holdfast("checkpoint", "verify", place, "--json")
+    assert damaged.returncode == 6
+    found = json.loads(damaged.stdout)
+    assert set(found) == {
+        "ok",
+        "checkpoint",
+        "batch",
+        "problems",
+        "remarks",
+        "restorable",
+        "files",
+        "size_bytes",
+    }
+    assert [problem["file"] for problem in found["problems"]] == ["metadata"]
+    text = holdfast("checkpoint", "verify", place)
+    assert text.returncode == 6
+    assert text.stdout.startswith("metadata\n  ")
+    assert "\n  hint: " in text.stdout
+
+
+@pytest.mark.parametrize("verb", ["show", "history", "verify"])
+def test_where_there_is_no_checkpoint(holdfast: Holdfast, tmp_path: Path, verb: str) -> None:
+    said = holdfast("checkpoint", verb, str(tmp_path / "nothing"))
+    assert said.returncode == 3
+    assert "error: there is no checkpoint" in said.stderr
+
+
+def test_an_address_that_is_none(holdfast: Holdfast) -> None:
+    assert holdfast("checkpoint", "show", "ftp://host/path").returncode == 2
+
+
+def test_a_damaged_file_that_show_needs(holdfast: Holdfast, place: str) -> None:
+    Path(place, "metadata").write_text("{}")
+    said = holdfast("checkpoint", "show", place, "--json")
+    assert said.returncode == 6
+    assert json.loads(said.stdout)["kind"] == "corrupt"
+    assert "holdfast checkpoint verify" in said.stderr
+
+
+@pytest.mark.parametrize(("verb", "heavy"), [("show", "[]"), ("history", "[]")])
+def test_reading_starts_no_process_and_loads_nothing_heavy(place: str, verb: str, heavy: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, "checkpoint", verb, place],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == f"[] {heavy}"
+
+
+def test_verify_loads_neither_spark_nor_pandas(place: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, "checkpoint", "verify", place],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == "[] ['pyarrow', 'numpy']"

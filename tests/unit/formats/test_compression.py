@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from lz4_streams import lz4_stream
+
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.compression import codec_name, decompressed
+
+TEXT = b"state " * 20_000
+
+
+def snappy_stream(data: bytes, block: int = 1 << 15) -> bytes:
+    out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    for start in range(0, len(data), block):
+        packed = pa.Codec("snappy").compress(data[start : start + block], asbytes=True)
+        out += struct.pack(">i", len(packed)) + packed
+    return out
+
+
+def zstd_stream(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+STREAMS = {"lz4": lz4_stream(TEXT), "snappy": snappy_stream(TEXT), "zstd": zstd_stream(TEXT)}
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_a_stream_is_read_to_its_end(codec: str) -> None:
+    assert decompressed(STREAMS[codec], codec, "f") == TEXT
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_a_stream_that_is_cut_off_is_damaged(codec: str) -> None:
+    stream = STREAMS[codec]
+    for length in (len(stream) - 1, len(stream) // 2, 9, 1):
+        with pytest.raises(Corrupt):
+            decompressed(stream[:length], codec, "f")
+
+
+def test_an_empty_stream_of_lz4_is_its_end_alone() -> None:
+    assert decompressed(lz4_stream(b""), "lz4", "f") == b""
+    with pytest.raises(Corrupt):
+        decompressed(b"", "lz4", "f")
+
+
+def test_each_flipped_bit_of_lz4_is_seen() -> None:
+    stream = lz4_stream(b"abcdefgh" * 3 + bytes(range(200)))
+    missed = []
+    for at in range(len(stream)):
+        for bit in range(8):
+            data = bytearray(stream)
+            data[at] ^= 1 << bit
+            try:
+                found = decompressed(bytes(data), "lz4", "f")
+            except Corrupt:
+                continue
+            missed.append((at, bit, found))
+    # What is not refused says the same in another way: a larger block allowed, a repetition of an equal part.
+    assert all(found == decompressed(stream, "lz4", "f") for _, _, found in missed)
+
+
+def test_a_checked_stream_spares_the_hashes() -> None:
+    stream = bytearray(lz4_stream(TEXT))
+    stream[20] ^= 1  # the hash of the first block
+    assert decompressed(bytes(stream), "lz4", "f", checked=True) == TEXT
+    with pytest.raises(Corrupt, match="block 0"):
+        decompressed(bytes(stream), "lz4", "f")
+
+
+def test_something_behind_the_end_is_damage() -> None:
+    with pytest.raises(Corrupt, match="3 bytes behind its end"):
+        decompressed(lz4_stream(TEXT) + b"abc", "lz4", "f")
+
+
+def test_what_is_not_read_is_said() -> None:
+    with pytest.raises(Unsupported) as error:
+        decompressed(b"ZV", "lzf", "f")
+    assert error.value.expected == "lz4, snappy, zstd"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("lz4", "lz4"),
+        ("LZ4", "lz4"),
+        ("org.apache.spark.io.ZStdCompressionCodec", "zstd"),
+        ("org.apache.spark.io.LZFCompressionCodec", "lzf"),
+    ],
+)
+def test_a_setting_names_a_codec(setting: str, name: str) -> None:
+    assert codec_name(setting) == name

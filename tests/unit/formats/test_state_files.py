@@ -1,0 +1,210 @@
+"""The binary formats: records, schemas, snapshots, checksums."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+
+import pytest
+
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.java import decode_utf, encode_utf
+from holdfast.formats.records import (
+    Change,
+    Head,
+    Lineage,
+    Record,
+    changelog_records,
+    delta_records,
+    parse_head,
+    render_head,
+    render_records,
+)
+from holdfast.formats.snapshot import parse_snapshot
+from holdfast.formats.state_schema import ColumnFamily, StateSchema, parse_schema
+
+RECORDS = (
+    Record(Change.PUT, b"k1", b"value"),
+    Record(Change.DELETE, b"k2", None),
+    Record(Change.PUT, b"", b""),
+)
+MERGED = (*RECORDS, Record(Change.MERGE, b"k1", b"more"))
+PLAIN = bytes.fromhex("00000002 6b31 00000005 76616c7565 00000002 6b32 ffffffff 00000000 00000000 ffffffff")
+MARKED = bytes.fromhex(
+    "01 00000002 6b31 00000005 76616c7565 10 00000002 6b32 ffffffff 01 00000000 00000000 00"
+)
+LINEAGE = b'\x00\x02v4\x00\x2f[{"version":1,"checkpointUniqueId":"a-long-i"}]'
+
+
+def test_records_as_they_stand_on_disk() -> None:
+    assert tuple(delta_records(PLAIN, "f")) == RECORDS
+    assert render_records(RECORDS) == PLAIN
+    assert tuple(changelog_records(PLAIN, "f")) == RECORDS
+    assert tuple(changelog_records(b"\0\x02v2" + MARKED, "f")) == RECORDS
+    assert render_records(RECORDS, 2) == MARKED
+    assert tuple(changelog_records(LINEAGE + MARKED, "f")) == RECORDS
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_merges_are_records_too(version: int) -> None:
+    head = render_head(Head(version, (), 0))
+    assert tuple(changelog_records(head + render_records(MERGED, version), "f")) == MERGED
+
+
+def test_the_head_of_a_changelog() -> None:
+    head = parse_head(LINEAGE + MARKED, "f")
+    assert (head.version, head.lineage, head.size) == (4, (Lineage(1, "a-long-i"),), len(LINEAGE))
+    assert render_head(head) == LINEAGE
+    assert parse_head(PLAIN, "f").version == 1
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x02v2\0\0\0\0\xff\xff\xff\xff",  # a key that reads like a version, without its length
+        b"\0\x02\0\0" + b"x" * 0x20000 + b"\0\0\0\0\xff\xff\xff\xff",
+    ],
+    ids=["empty", "short key", "long key"],
+)
+def test_a_stream_without_a_head_is_version_1(stream: bytes) -> None:
+    assert parse_head(stream, "f") == Head(1, (), 0)
+    assert all(each.change is Change.PUT for each in changelog_records(stream, "f"))
+
+
+@pytest.mark.parametrize("stream", [PLAIN, LINEAGE + MARKED, b"\0\x02v2" + MARKED])
+def test_a_stream_that_is_cut_off_or_goes_on_is_damaged(stream: bytes) -> None:
+    damaged = [stream + b"\0", stream + stream]
+    damaged += [stream[:length] for length in range(1, len(stream))]
+    for each in damaged:
+        with pytest.raises(Corrupt):
+            list(changelog_records(each, "f"))
+
+
+def test_a_lineage_with_a_gap_is_damaged() -> None:
+    head = render_head(Head(3, (Lineage(1, "a"), Lineage(3, "b")), 0))
+    with pytest.raises(Corrupt, match="damaged"):
+        parse_head(head + b"\xff\xff\xff\xff", "f")
+
+
+@pytest.mark.parametrize("text", ["", "abc", "zwölf", "a\0b", "日本", "😀 and 𝄞"])
+def test_text_of_java(text: str) -> None:
+    data = encode_utf(text)
+    assert int.from_bytes(data[:2], "big") == len(data) - 2
+    assert b"\0" not in data[2:]
+    assert decode_utf(data[2:]) == text
+
+
+KEY, VALUE = '{"type":"struct","fields":[]}', '{"type":"struct","fields":[1]}'
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        StateSchema(1, (ColumnFamily("default", KEY, VALUE),)),
+        StateSchema(2, (ColumnFamily("default", KEY, '"' + "x" * 200_000 + '"'),)),
+        StateSchema(
+            3,
+            (
+                ColumnFamily("count", KEY, VALUE, 0, 2, '{"keyStateEncoderType":"x"}', "{    }"),
+                ColumnFamily("list", KEY, VALUE, 1, 0, "{}", KEY),
+            ),
+        ),
+    ],
+    ids=["v1", "v2", "v3"],
+)
+def test_a_schema(schema: StateSchema) -> None:
+    data = schema.render()
+    assert parse_schema(data, "f") == schema
+    for each in (data + b"x", data[:-1], data[: len(data) // 2], data[:1], b""):
+        with pytest.raises(Corrupt):
+            parse_schema(each, "f")
+
+
+def test_a_schema_as_it_stands_on_disk() -> None:
+    data = b"\0\x02v2" + b"\0\0\0\x01\0\x02{}" + b"\0\0\0\x02\0\x02[1\0\x01]"
+    assert parse_schema(data, "f") == StateSchema(2, (ColumnFamily("default", "{}", "[1]"),))
+
+
+METADATA = (
+    'v1\n{"sstFiles":[{"localFileName":"8.sst","dfsSstFileName":"8-u.sst","sizeBytes":2076}],'
+    '"logFiles":[{"localFileName":"9.log","dfsLogFileName":"9-u.log","sizeBytes":1}],"numKeys":3}'
+)
+
+
+def zipped(**entries: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in entries.items():
+            archive.writestr(name.replace("_", "-"), text)
+    return data.getvalue()
+
+
+WHOLE = {
+    "MANIFEST_000005": "m" * 300,
+    "CURRENT": "MANIFEST-000005",
+    "OPTIONS_000007": "o" * 900,
+    "metadata": METADATA,
+}
+
+
+def test_a_snapshot() -> None:
+    found = parse_snapshot(zipped(**WHOLE), "f")
+    assert [(each.folder, each.name, each.size_bytes) for each in found.shared] == [
+        ("SSTs", "8-u.sst", 2076),
+        ("logs", "9-u.log", 1),
+    ]
+    assert (found.keys, found.size_bytes) == (3, 2077)
+    assert found.render() == METADATA.encode()
+
+
+@pytest.mark.parametrize("entry", WHOLE)
+def test_a_snapshot_without_an_entry(entry: str) -> None:
+    rest = {name: text for name, text in WHOLE.items() if name != entry}
+    with pytest.raises(Corrupt, match="damaged"):
+        parse_snapshot(zipped(**rest), "f")
+
+
+def test_a_damaged_snapshot() -> None:
+    data = zipped(**WHOLE)
+    flipped = bytearray(data)
+    flipped[data.index(b"OPTIONS-000007") + 16] ^= 0x10
+    for each in (b"", data[:-1], data[: len(data) // 2], bytes(len(data)), bytes(flipped), data + data):
+        with pytest.raises(Corrupt):
+            parse_snapshot(each, "f")
+    with pytest.raises(Unsupported):
+        parse_snapshot(zipped(**{**WHOLE, "metadata": METADATA.replace("v1", "v2")}), "f")
+
+
+def test_a_checksum_of_spark() -> None:
+    # The CRC-32C of "123456789" is E3069283, which Java writes as a negative number.
+    text = b'{"algorithm":"CRC32C","value":-486108541,"mainFileSize":9,"creator":{"executorId":"driver"}}'
+    sums = parse_spark_checksum(text, "f")
+    assert sums.mismatch(b"123456789") is None
+    assert "where its checksum says e3069283" in (sums.mismatch(b"123456780") or "")
+    assert sums.mismatch(b"12345678") == "8 bytes where its checksum was taken of 9"
+    assert sums.render() == text
+    with pytest.raises(Unsupported):
+        parse_spark_checksum(text.replace(b"CRC32C", b"MD5"), "f")
+
+
+def test_a_checksum_of_hadoop() -> None:
+    data = bytes(range(256)) * 5
+    head = b"crc\0" + struct.pack(">I", 512)
+    body = struct.pack(">3I", *(zlib.crc32(data[start : start + 512]) for start in (0, 512, 1024)))
+    sums = parse_hadoop_checksum(head + body, "f")
+    assert sums == hadoop_checksum(data)
+    assert sums.render() == head + body
+    assert sums.mismatch(data) is None
+    assert sums.mismatch(data[:-1]) == "bytes 1024 to 1279 do not have their checksum"
+    assert sums.mismatch(data[:512]) == "512 bytes where its checksums were taken of about 1536"
+    assert hadoop_checksum(b"").mismatch(b"") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"crc\0", b"crd\0\0\0\2\0", b"crc\0\0\0\2\0x", b"crc\0\0\0\0\0"])
+def test_a_damaged_checksum_of_hadoop(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        parse_hadoop_checksum(data, "f")
