@@ -64,6 +64,11 @@ COMPARISONS: Final = (
     Comparison(
         "join without skew: watched / not", "join_even_watched", "join_even", "ms", 1.01, at_least=False
     ),
+    Comparison("keyed: slowest task / of the split one", "keyed", "keyed_split", "slowest_ms", 3),
+    Comparison("keyed: batch / of the split one", "keyed", "keyed_split", "ms"),
+    Comparison(
+        "keyed without skew: split / not", "keyed_even_split", "keyed_even", "ms", 1.03, at_least=False
+    ),
     Comparison(
         "aggregate: slowest task with a hot key / without", "aggregate", "aggregate_even", "slowest_ms"
     ),

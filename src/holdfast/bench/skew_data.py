@@ -20,6 +20,7 @@ SHARE = 0.5
 _EPOCH_US = 1_767_225_600_000_000
 _SPAN_US = 600_000_000
 _OFFERS_OF_A_USER = 2
+_ROW_GROUPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ def _write(
         }
     )
     path = folder / f"{number:05}.parquet"
-    pq.write_table(table, path)
+    # A task reads whole row groups.
+    pq.write_table(table, path, row_group_size=max(1, -(-len(users) // _ROW_GROUPS)))
     # Spark takes the files of a folder by their time of change.
     seconds = _EPOCH_US // 1_000_000 + number
     os.utime(path, (seconds, seconds))

@@ -70,7 +70,24 @@ def _split_totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame
     return hot.agg(hf.skew.count().alias("n"), hf.skew.sum("amount").alias("total"))
 
 
-# A keyed processor with `merge` belongs here too, beside its unsplit run.
+def _spend(events: DataFrame, *, split: bool) -> DataFrame:
+    """A running total of each user, by a processor that says how states are merged."""
+    import holdfast as hf  # noqa: PLC0415 - needs Spark
+    from holdfast.bench.skew_processors import OUTPUT, Spend  # noqa: PLC0415 - as above
+
+    stream = hf.keyed(events, by="user")
+    stream = stream.split_hot() if split else stream
+    return stream.process(Spend(), output=OUTPUT, name="spend")
+
+
+def _keyed(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
+    return _spend(events, split=False)
+
+
+def _keyed_split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
+    return _spend(events, split=True)
+
+
 SIDES: Final[dict[str, Side]] = {
     "join": Side(True, "join", True, _joined),
     "join_split": Side(True, "join", True, _split),
@@ -78,6 +95,10 @@ SIDES: Final[dict[str, Side]] = {
     "join_even": Side(False, "join", True, _joined),
     "join_even_split": Side(False, "join", True, _split),
     "join_even_watched": Side(False, "join", True, _watched),
+    "keyed": Side(True, "spend", True, _keyed),
+    "keyed_split": Side(True, "spend", True, _keyed_split),
+    "keyed_even": Side(False, "spend", True, _keyed),
+    "keyed_even_split": Side(False, "spend", True, _keyed_split),
     "aggregate": Side(True, "totals", True, _totals),
     "aggregate_even": Side(False, "totals", True, _totals),
     "table_aggregate": Side(True, "table", False, _totals),

@@ -17,12 +17,15 @@ from holdfast.engine.definitions import marked
 from holdfast.errors import Invalid
 from holdfast.stream.hot_keys import MOST_PARTS, HotKeys, hot_keys
 from holdfast.stream.joins import JoinKind, bounded_join
+from holdfast.stream.keyed import keyed
 from holdfast.stream.operators import checked_name, define
 from holdfast.stream.skew import key_names
 from holdfast.stream.split_aggregates import Aggregate, aggregate_stream, aggregate_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from holdfast.worker.declared.bases import Keyed
 
 Side = Literal["left", "right"]
 
@@ -119,6 +122,21 @@ class SplitHot:
         if not self.frame.isStreaming:
             return joined
         return marked(joined, define(SplitJoin(name, self.hot, chosen)))
+
+    def process(self, processor: Keyed, *, output: Any, name: str, **choices: Any) -> DataFrame:
+        """Run a processor with `merge`, as `hf.keyed(…).split_hot(…).process(…)` does.
+
+        Args:
+            processor: An instance of a class of yours that says how states are merged.
+            output: The columns that it puts out.
+            name: What the operator is called.
+            **choices: As in `process` of a keyed stream.
+
+        Raises:
+            Invalid: The processor has no `merge`, or what `process` refuses.
+        """
+        stream = keyed(self.frame, by=self.hot.by).split_hot(self.hot.keys)
+        return stream.process(processor, output=output, name=name, **choices)
 
     def agg(self, *aggregates: Aggregate) -> DataFrame:
         """Aggregate by the key: the key's columns and one column for each aggregate.
