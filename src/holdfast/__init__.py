@@ -40,12 +40,16 @@ if TYPE_CHECKING:
     )
     from holdfast.jobs.definition import Job, job
     from holdfast.stream.broadcast import broadcast
+    from holdfast.stream.cautions import WatermarkWarning
     from holdfast.stream.dedupe import dedupe
+    from holdfast.stream.enrich import enrich
     from holdfast.stream.explain_keyed import explain
     from holdfast.stream.joins import join_within
     from holdfast.stream.keyed import keyed
     from holdfast.stream.ledger import Ledger, ledger
     from holdfast.stream.promises import Promise
+    from holdfast.stream.running import running
+    from holdfast.stream.sessions import sessions
     from holdfast.stream.sinks import Sink, adopt, sink
     from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, value
     from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
@@ -88,7 +92,9 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
+    "holdfast.stream.cautions": ("WatermarkWarning",),
     "holdfast.stream.dedupe": ("dedupe",),
+    "holdfast.stream.enrich": ("enrich",),
     "holdfast.stream.explain_keyed": ("explain",),
     "holdfast.stream.joins": ("join_within",),
     "holdfast.stream.keyed": ("keyed",),
@@ -103,6 +109,8 @@ _HOMES = {
         "ttl",
         "value",
     ),
+    "holdfast.stream.running": ("running",),
+    "holdfast.stream.sessions": ("sessions",),
     "holdfast.stream.windows": ("windowed",),
     "holdfast.worker.declared.bases": ("Keyed", "KeyedTable"),
     "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
@@ -134,6 +142,7 @@ __all__ = [
     "Ttl",
     "Unavailable",
     "Unsupported",
+    "WatermarkWarning",
     "add",
     "adopt",
     "aggregating",
@@ -142,6 +151,7 @@ __all__ = [
     "configure",
     "days",
     "dedupe",
+    "enrich",
     "every",
     "explain",
     "exponential",
@@ -159,8 +169,10 @@ __all__ = [
     "minutes",
     "no_restart",
     "reducing",
+    "running",
     "seconds",
     "session",
+    "sessions",
     "sink",
     "ttl",
     "value",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from holdfast.bench.measure import Bench
 
 KEYED = "keyed"
+OPERATORS = "operators"
 RUNS = 5
 
 _KEYED_ONLY = "For `keyed`"
+_BOTH = "For `keyed` and `operators`"
 
 
 def bench(
@@ -25,7 +27,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults or keyed; the first two by default, since keyed takes an hour.",
+            help="startup, defaults, operators or keyed; the first two by default: keyed takes an hour.",
         ),
     ] = None,
     runs: Annotated[
@@ -40,7 +42,9 @@ def bench(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", help=f"{_KEYED_ONLY}: some of dense,dense_1m,sparse,latency,ttl."),
+        typer.Option(
+            "--only", help=f"{_BOTH}: some of dense,dense_1m,sparse,latency,ttl, or of the operators."
+        ),
     ] = None,
     sides: Annotated[
         str | None, typer.Option("--sides", help=f"{_KEYED_ONLY}: some of the sides, as raw_tws,sql.")
@@ -57,11 +61,13 @@ def bench(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option("--rows", min=2, help=f"{_KEYED_ONLY}: events in a batch, 100,000 by default."),
+        typer.Option("--rows", min=2, help=f"{_BOTH}: events in a batch, 100,000 by default."),
     ] = None,
     batches: Annotated[
         int | None,
-        typer.Option("--batches", min=1, help=f"{_KEYED_ONLY}: counted batches of a run, 50 by default."),
+        typer.Option(
+            "--batches", min=1, help=f"{_BOTH}: counted batches of a run, 50 by default, 10 of operators."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -71,22 +77,19 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    if name is not None and name not in {*benches, KEYED}:
-        raise Invalid("there is no such measurement", found=name, expected=", ".join([*benches, KEYED]))
+    known = [*benches, OPERATORS, KEYED]
+    if name is not None and name not in known:
+        raise Invalid("there is no such measurement", found=name, expected=", ".join(known))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
     given = {each: value for each, value in sizes.items() if value is not None}
-    if name != KEYED and (given or only is not None or sides is not None):
-        raise Invalid(
-            "sizes, workloads and sides are those of one measurement",
-            found=name or "no name",
-            expected=KEYED,
-            hint="holdfast bench keyed …",
-        )
+    _check_choices(name, {*given, *(["only"] if only is not None else [])}, sides)
     before = load()
     results: list[Bench] = []
     parts: dict[str, Part] = {}
     if name == KEYED:
         parts = _measure_keyed(given, runs or 1, only, sides)
+    elif name == OPERATORS:
+        results.append(_measure_operators(given, runs or RUNS, only))
     else:
         for each in [name] if name else list(benches):
             output.say(f"measuring {each}, {runs or RUNS} runs of each side …")
@@ -101,6 +104,26 @@ def bench(
         _show(result)
     for part in parts.values():
         _show_part(part)
+
+
+def _check_choices(name: str | None, given: Collection[str], sides: str | None) -> None:
+    """Refuse sizes, workloads and sides for a measurement that has none of them."""
+    takes = {KEYED: {"keys", "raw_keys", "rows", "batches", "only"}, OPERATORS: {"rows", "batches", "only"}}
+    if set(given) <= takes.get(name or "", set()) and (sides is None or name == KEYED):
+        return
+    shared = set(given) <= takes[OPERATORS] and sides is None
+    raise Invalid(
+        "sizes, workloads and sides are those of certain measurements",
+        found=name or "no name",
+        expected=f"{KEYED} or {OPERATORS}" if shared else KEYED,
+        hint="holdfast bench keyed …",
+    )
+
+
+def _measure_operators(sizes: Mapping[str, Any], runs: int, only: str | None) -> Bench:
+    from holdfast.bench.operators import Sizes, operators  # noqa: PLC0415 - not needed for --help
+
+    return operators(Sizes(**sizes), runs=runs, only=_listed(only), say=output.say)
 
 
 def _measure_keyed(
@@ -133,7 +156,10 @@ def _show(result: Bench) -> None:
         ],
     )
     for ratio, value in result.ratios.items():
-        output.line(f"  {ratio} = {value:.2f}")
+        bound = result.bounds.get(ratio)
+        relation = "" if bound is None else f" (promised: at most {bound:.10g}; {_verdict(value <= bound)})"
+        digits = 2 if bound is None else 3
+        output.line(f"  {ratio} = {value:.{digits}f}{relation}")
 
 
 def _show_part(part: Part) -> None:
@@ -184,4 +210,8 @@ def _promise(result: Result) -> str:
         return ""
     relation = "at least" if comparison.at_least else "at most"
     bound = f"{comparison.bound:,.10g}"
-    return f" (promised: {relation} {bound}; {'holds' if result.holds else 'DOES NOT HOLD'})"
+    return f" (promised: {relation} {bound}; {_verdict(result.holds)})"
+
+
+def _verdict(holds: bool | None) -> str:
+    return "holds" if holds else "DOES NOT HOLD"

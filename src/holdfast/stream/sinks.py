@@ -10,6 +10,7 @@ import inspect
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from holdfast.engine.boundary import stop_between_batches
 from holdfast.engine.watch import failure_text, frame_of, written_format
 from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.stream.cautions import cautions
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
 from holdfast.stream.operators import check_operators
@@ -97,6 +99,8 @@ class Sink:
     ) -> StreamingQuery:
         """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
 
+        Warns with `WatermarkWarning` if the query has more than one watermark.
+
         Args:
             checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
             trigger: When batches run; None leaves Spark's own, as soon as possible.
@@ -112,6 +116,8 @@ class Sink:
         frame = self.frame if self.frame is not None else frame_of(writer)
         if frame is not None:
             check_operators(frame, checkpoint)
+            for caution in cautions(frame):
+                warnings.warn(caution, stacklevel=2)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
         if query_name is not None:
