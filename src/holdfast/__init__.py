@@ -43,13 +43,17 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
+    from holdfast.stream.cautions import WatermarkWarning
     from holdfast.stream.dedupe import dedupe
+    from holdfast.stream.enrich import enrich
     from holdfast.stream.explain_keyed import explain
     from holdfast.stream.joins import join_within
     from holdfast.stream.keyed import keyed
     from holdfast.stream.ledger import Ledger, ledger
     from holdfast.stream.operator_state import operate
     from holdfast.stream.promises import Promise
+    from holdfast.stream.running import running
+    from holdfast.stream.sessions import sessions
     from holdfast.stream.sinks import Sink, adopt, sink
     from holdfast.stream.split_hot import split_hot
     from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, union_list, value
@@ -94,7 +98,9 @@ _HOMES = {
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
     "holdfast.stream.buffered": ("BufferedSink",),
+    "holdfast.stream.cautions": ("WatermarkWarning",),
     "holdfast.stream.dedupe": ("dedupe",),
+    "holdfast.stream.enrich": ("enrich",),
     "holdfast.stream.explain_keyed": ("explain",),
     "holdfast.stream.joins": ("join_within",),
     "holdfast.stream.keyed": ("keyed",),
@@ -112,6 +118,8 @@ _HOMES = {
     ),
     "holdfast.stream.operator_state": ("operate",),
     "holdfast.stream.split_hot": ("split_hot",),
+    "holdfast.stream.running": ("running",),
+    "holdfast.stream.sessions": ("sessions",),
     "holdfast.stream.windows": ("windowed",),
     "holdfast.worker.declared.bases": ("Keyed", "KeyedTable", "Operator"),
     "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
@@ -147,6 +155,7 @@ __all__ = [
     "Ttl",
     "Unavailable",
     "Unsupported",
+    "WatermarkWarning",
     "add",
     "adopt",
     "aggregating",
@@ -156,6 +165,7 @@ __all__ = [
     "configure",
     "days",
     "dedupe",
+    "enrich",
     "every",
     "explain",
     "exponential",
@@ -174,8 +184,10 @@ __all__ = [
     "no_restart",
     "operate",
     "reducing",
+    "running",
     "seconds",
     "session",
+    "sessions",
     "sink",
     "skew",
     "split_hot",

@@ -1,8 +1,8 @@
 """A driver without Spark: it speaks the supervisor's protocol and does what a script file says.
 
 The script is JSON: `definition` (fields of the job) and `attempts`, a list of steps for each attempt in
-turn (the last one serves all further attempts). Steps: `batch`, `fail LINE`, `refuse`, `finish`,
-`exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang` (for ever), `busy`.
+turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`, `fail LINE`, `refuse`,
+`finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang` (for ever), `busy`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class FakeDriver:
             self.channel.send("batch", batch=self.batch())
         elif verb == "busy":
             self.channel.send("busy", query="q", busy=True)
+        elif verb == "caution":
+            self.channel.send("caution", query="q", text=rest)
         elif verb == "fail":
             failure = {"label": "query", "error_class": "Error", "line": rest, "query": "q", "detail": ""}
             self.channel.send("failed", failure=failure)

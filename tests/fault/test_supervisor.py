@@ -105,6 +105,13 @@ def test_a_job_that_ends_is_finished(case: Case) -> None:
     assert [each.ending for each in case.registry.attempts("job")] == ["finished"]
 
 
+def test_a_caution_of_the_driver_is_told(case: Case) -> None:
+    case.run(case.write(["caution two watermarks", "finish"]))
+    (event,) = [each for each in case.events if each.kind == "caution"]
+    assert event.text == "job: query q: two watermarks"
+    assert event.facts["query"] == "q"
+
+
 def test_a_killed_driver_is_started_again(case: Case) -> None:
     outcome = case.run(case.write(["batch", "die"], ["batch", "finish"]))
     assert (outcome.state, outcome.attempts, outcome.batches) == (JobState.FINISHED, 2, 2)

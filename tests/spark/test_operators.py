@@ -6,22 +6,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from plans import plan
 
+from holdfast.bench.operator_queries import NAMES, Streams, pairs, write
 from holdfast.errors import Invalid
 from holdfast.stream.dedupe import dedupe
+from holdfast.stream.enrich import enrich
 from holdfast.stream.event_time import watermarks
 from holdfast.stream.joins import join_within
 from holdfast.stream.late import late_rows
+from holdfast.stream.running import running
+from holdfast.stream.sessions import sessions
 from holdfast.stream.windows import windowed
 
 if TYPE_CHECKING:
@@ -49,21 +53,6 @@ def views(spark: SparkSession) -> DataFrame:
 
 def rate(spark: SparkSession) -> DataFrame:
     return spark.readStream.format("rate").load()
-
-
-def plan(spark: SparkSession, frame: DataFrame) -> str:
-    """The optimised plan as text, with ids numbered in the order in which they come.
-
-    A streaming frame has no optimised plan of its own, so the session's optimiser is asked.
-    """
-    state: Any = spark._jsparkSession.sessionState()
-    text = state.optimizer().execute(frame._jdf.queryExecution().analyzed()).toString()
-    seen: dict[str, str] = {}
-    return re.sub(
-        r"#\d+|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-        lambda found: seen.setdefault(found[0], f"#{len(seen)}"),
-        text,
-    )
 
 
 def test_a_tumbling_window_costs_what_it_costs_by_hand(spark: SparkSession, clicks: DataFrame) -> None:
@@ -224,19 +213,32 @@ def make(seed: int) -> Made:
     return Made(files, on_time)
 
 
-def read(spark: SparkSession, made: Made, folder: Path, *, prefix: str) -> DataFrame:
-    """A streaming frame over the files, one a batch, with a column for each field."""
-    folder.mkdir(parents=True)
-    for number, rows in enumerate(made.files):
-        path = folder / f"{number}.json"
-        lines = [
-            json.dumps({"k": row.k, f"{prefix}ts": moment(row.at).isoformat(), f"{prefix}n": row.n})
-            for row in rows
-        ]
-        path.write_text("\n".join(lines))
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-    schema = f"k int, {prefix}ts timestamp, {prefix}n int"
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
+@dataclass
+class Stream:
+    """A stream of files, each a batch."""
+
+    made: Made
+    folder: Path
+    prefix: str
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """A streaming frame over the files, with a column for each field."""
+        self.folder.mkdir(parents=True)
+        schema = f"k int, {self.prefix}ts timestamp, {self.prefix}n int"
+        return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    def deliver(self, part: slice) -> None:
+        """Write some of the files."""
+        for number in range(len(self.made.files))[part]:
+            path = self.folder / f"{number}.json"
+            lines = [
+                json.dumps(
+                    {"k": row.k, f"{self.prefix}ts": moment(row.at).isoformat(), f"{self.prefix}n": row.n}
+                )
+                for row in self.made.files[number]
+            ]
+            path.write_text("\n".join(lines))
+            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def moment(at: int) -> datetime:
@@ -248,20 +250,39 @@ def seconds(value: datetime | None) -> int | None:
     return None if value is None else int((value.astimezone(timezone.utc) - BASE).total_seconds())
 
 
-def start(frame: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
-    writer = frame.writeStream.format("memory").queryName(name).outputMode("append")
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+@dataclass
+class Query:
+    """A query that runs twice on one checkpoint, and the rows of both runs with times as seconds."""
+
+    frame: DataFrame
+    checkpoint: Path
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    late: int = 0
+
+    def start(self) -> StreamingQuery:
+        writer = self.frame.writeStream.foreachBatch(self.take).outputMode("append")
+        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+
+    def take(self, batch: DataFrame, _number: int) -> None:
+        self.rows += [
+            tuple(seconds(value) if isinstance(value, datetime) else value for value in row)
+            for row in batch.collect()
+        ]
+
+    def ended(self, begun: StreamingQuery) -> None:
+        assert begun.awaitTermination(120)
+        # Batch progress alone; an idle trigger reports the numbers of the batch before it.
+        self.late += sum(late_rows(progress) for progress in begun.recentProgress)
 
 
-def finish(spark: SparkSession, query: StreamingQuery) -> tuple[list[tuple[Any, ...]], int]:
-    """The rows of a finished query with times as seconds, and its late rows."""
-    assert query.awaitTermination(120)
-    rows = [
-        tuple(seconds(value) if isinstance(value, datetime) else value for value in row)
-        for row in spark.table(query.name).collect()
-    ]
-    # Batch progress alone; an idle trigger reports the numbers of the batch before it.
-    return rows, sum(late_rows(progress) for progress in query.recentProgress)
+def run_in_halves(queries: Iterable[Query], *streams: Stream, at_once: bool = True) -> None:
+    """Run all queries over the first files, and again over the rest: a restart in the middle."""
+    for part in (slice(3), slice(3, None)):
+        for stream in streams:
+            stream.deliver(part)
+        for some in [list(queries)] if at_once else [[query] for query in queries]:
+            for query, begun in [(query, query.start()) for query in some]:
+                query.ended(begun)
 
 
 def ordered(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -272,7 +293,8 @@ def test_windows_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> Non
     from pyspark.sql import functions as F
 
     made = make(1)
-    stream = read(spark, made, tmp_path / "in", prefix="")
+    source = Stream(made, tmp_path / "in", "")
+    stream = source.frame(spark)
     count, total = F.count("*").alias("c"), F.sum("n").alias("s")
     frames = {
         "tumbling": windowed(stream, time="ts", size="5m", by="k", watermark="2 minutes").agg(count, total),
@@ -281,16 +303,32 @@ def test_windows_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> Non
         ),
         "session": windowed(stream, time="ts", gap="1 minute", by="k", watermark="2m").agg(count, total),
     }
-    running = {name: start(frame, name, tmp_path / name) for name, frame in frames.items()}
-    found = {name: finish(spark, query) for name, query in running.items()}
+    found = {name: Query(frame, tmp_path / name) for name, frame in frames.items()}
+    run_in_halves(found.values(), source)
 
     tumbling = fixed_windows(made.on_time, size=300, step=300, offset=0, key=lambda row: row.k)
-    assert ordered(found["tumbling"][0]) == ordered((a, b, k, c, s) for (a, b, k), (c, s) in tumbling.items())
+    assert ordered(found["tumbling"].rows) == ordered(
+        (a, b, k, c, s) for (a, b, k), (c, s) in tumbling.items()
+    )
     sliding = fixed_windows(made.on_time, size=600, step=240, offset=60, key=lambda _: 0)
-    assert ordered(found["sliding"][0]) == ordered((a, b, c, s) for (a, b, _), (c, s) in sliding.items())
-    assert ordered(found["session"][0]) == ordered(sessions(made.on_time, gap=60))
-    for name, (_, late) in found.items():
-        assert 0 < late <= len(made.late) * (3 if name == "sliding" else 1), name
+    assert ordered(found["sliding"].rows) == ordered((a, b, c, s) for (a, b, _), (c, s) in sliding.items())
+    assert ordered(found["session"].rows) == ordered(session_model(made.on_time, gap=60))
+    for name, query in found.items():
+        assert 0 < query.late <= len(made.late) * (3 if name == "sliding" else 1), name
+
+
+def test_running_aggregates_and_sessions_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> None:
+    made = make(1)
+    source = Stream(made, tmp_path / "in", "")
+    stream = source.frame(spark).withWatermark("ts", "2 minutes")
+    how: dict[str, Any] = {"by": "k", "time": "ts", "agg": {"c": "count(*)", "s": "sum(n)"}, "key_groups": 8}
+    over = Query(running(stream, size="5m", **how), tmp_path / "running")
+    tracked = Query(sessions(stream, gap="1m", **how), tmp_path / "sessions")
+    run_in_halves([over, tracked], source, at_once=False)
+    assert ordered(over.rows) == ordered(running_model(made.on_time, size=300))
+    in_sessions = session_model(made.on_time, gap=60)
+    assert ordered(tracked.rows) == ordered((k, a, b, c, s) for a, b, k, c, s in in_sessions)
+    assert over.late == tracked.late == len(made.late)
 
 
 def fixed_windows(
@@ -306,7 +344,7 @@ def fixed_windows(
     return {window: (len(numbers), sum(numbers)) for window, numbers in held.items()}
 
 
-def sessions(rows: list[Row], *, gap: int) -> list[tuple[int, int, int, int, int]]:
+def session_model(rows: list[Row], *, gap: int) -> list[tuple[int, int, int, int, int]]:
     found = []
     for k in {row.k for row in rows}:
         group: list[Row] = []
@@ -318,28 +356,30 @@ def sessions(rows: list[Row], *, gap: int) -> list[tuple[int, int, int, int, int
     return found
 
 
+def running_model(rows: list[Row], *, size: int) -> list[tuple[int, int, int, int, int]]:
+    found = []
+    for row in rows:
+        around = [each.n for each in rows if each.k == row.k and row.at - size <= each.at <= row.at]
+        found.append((row.k, row.at, row.n, len(around), sum(around)))
+    return found
+
+
 def test_joins_equal_a_plain_model(spark: SparkSession, tmp_path: Path) -> None:
     left, right = make(2), make(3)
-    one = read(spark, left, tmp_path / "left", prefix="l_")
-    two = read(spark, right, tmp_path / "right", prefix="r_")
-    kinds = ("inner", "left", "right", "full", "semi")
+    streams = Stream(left, tmp_path / "left", "l_"), Stream(right, tmp_path / "right", "r_")
+    one, two = (each.frame(spark) for each in streams)
     bound = (timedelta(seconds=-5), "20 seconds")
-    running = {}
+    kinds: tuple[Any, ...] = ("inner", "left", "right", "full", "semi")
+    found = {}
     for kind in kinds:
         joined = join_within(
-            one,
-            two,
-            by="k",
-            times=("l_ts", "r_ts"),
-            bound=bound,
-            kind=kind,  # type: ignore[arg-type]
-            watermark="2 minutes",
+            one, two, by="k", times=("l_ts", "r_ts"), bound=bound, kind=kind, watermark="2 minutes"
         )
-        running[kind] = start(joined, f"join_{kind}", tmp_path / kind)
-    for kind, query in running.items():
-        rows, late = finish(spark, query)
-        assert ordered(rows) == ordered(join_model(left.on_time, right.on_time, -5, 20, kind)), kind
-        assert late == len(left.late) + len(right.late), kind
+        found[kind] = Query(joined, tmp_path / "checkpoints" / kind)
+    run_in_halves(found.values(), *streams)
+    for kind, query in found.items():
+        assert ordered(query.rows) == ordered(join_model(left.on_time, right.on_time, -5, 20, kind)), kind
+        assert query.late == len(left.late) + len(right.late), kind
 
 
 def join_model(
@@ -370,13 +410,14 @@ def test_dedupe_is_exact_within_the_watermark(spark: SparkSession, tmp_path: Pat
         repeated[number + 1] += [row for row in made.files[number] if end - DISORDER < row.at < end]
     again = [row for file in repeated for row in file]
     assert len(again) > len(set(again))
-    stream = read(spark, Made(repeated, made.on_time), tmp_path / "in", prefix="")
-    frame = dedupe(stream, by="n", time="ts", watermark="2 minutes")
-    rows, late = finish(spark, start(frame, "deduped", tmp_path / "checkpoint"))
+    source = Stream(Made(repeated, made.on_time), tmp_path / "in", "")
+    frame = dedupe(source.frame(spark), by="n", time="ts", watermark="2 minutes")
+    query = Query(frame, tmp_path / "checkpoint")
+    run_in_halves([query], source)
     closing = made.files[-1][-1]
     expected = [(row.k, row.at, row.n) for row in [*made.on_time, closing]]
-    assert ordered(rows) == ordered(expected)
-    assert late == sum(row.late for row in again)
+    assert ordered(query.rows) == ordered(expected)
+    assert query.late == sum(row.late for row in again)
 
 
 def test_batch_frames_join_and_window_without_a_watermark(spark: SparkSession) -> None:
@@ -519,11 +560,107 @@ def test_clashing_names_are_refused_with_a_way_out(clicks: DataFrame) -> None:
         )
 
 
-def test_a_stream_and_a_table_are_joined_in_plain_pyspark(spark: SparkSession, clicks: DataFrame) -> None:
+def test_a_stream_and_a_table_are_joined_by_enrich(spark: SparkSession, clicks: DataFrame) -> None:
     table = spark.sql("SELECT 1L AS k, timestamp_seconds(1) AS seen")
     with pytest.raises(Invalid, match="other is not") as caught:
         join_within(clicks, table, by="k", times=("ts", "seen"), bound="5m", watermark="1m")
     assert caught.value.hint is not None
-    assert "stream.join(table" in caught.value.hint
+    assert "holdfast.enrich(stream, table" in caught.value.hint
     with pytest.raises(Invalid, match="not a stream"):
         dedupe(table, by="k", time="seen", watermark="1m")
+
+
+@pytest.mark.parametrize(("how", "by_hand"), [("left", "leftOuter"), ("inner", "inner")])
+def test_a_lookup_costs_what_it_costs_by_hand(
+    spark: SparkSession, clicks: DataFrame, how: Any, by_hand: str
+) -> None:
+    table = spark.sql("SELECT id AS k, cast(id AS string) AS word FROM range(3)")
+    theirs = clicks.join(table, "k", by_hand).select("k", "ts", "a", "word")
+    assert plan(spark, enrich(clicks, table, by="k", how=how)) == plan(spark, theirs)
+    marked = clicks.withWatermark("ts", "1 minute")
+    assert watermarks(enrich(marked, table, by="k", how=how)) == {"ts": 60_000}
+
+
+def test_a_lookup_adds_the_columns_of_the_row_with_the_key(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1, 'x', 'a'), (2, 'y', 'b'), (null, 'z', 'c') AS t(k, `w.n`, v)")
+    table = spark.sql("SELECT * FROM VALUES ('x', 1, 10), ('y', 1, 20), (null, null, 30) AS t(`w.n`, k, v)")
+    found = enrich(rows, table, by=["k", "w.n"], prefix="table_")
+    assert found.columns == ["k", "w.n", "v", "table_v"]
+    assert ordered(map(tuple, found.collect())) == ordered(
+        [(1, "x", "a", 10), (2, "y", "b", None), (None, "z", "c", None)]
+    )
+    inner = enrich(rows, table, by=["k", "w.n"], how="inner", prefix="table_")
+    assert list(map(tuple, inner.collect())) == [(1, "x", "a", 10)]
+
+
+def test_a_key_that_comes_twice_is_refused_where_asked(spark: SparkSession, clicks: DataFrame) -> None:
+    once = spark.sql("SELECT * FROM VALUES (1L, 'x'), (2L, 'y'), (null, 'z'), (null, 'z') AS t(k, word)")
+    assert enrich(clicks, once, by="k", check=True).isStreaming
+    twice = once.union(once.filter("k = 2"))
+    assert enrich(clicks, twice, by="k").isStreaming
+    with pytest.raises(Invalid, match="comes more than once") as caught:
+        enrich(clicks, twice, by="k", check=True)
+    assert caught.value.found == "2 2 times"
+
+
+def test_a_wrong_lookup_is_refused(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> None:
+    table = spark.sql("SELECT 1L AS k, 2L AS a, 'x' AS word")
+    wrongs: list[tuple[Callable[[], object], str]] = [
+        (lambda: enrich(clicks, views, by="k"), "the table is a stream"),
+        (lambda: enrich(clicks, table, by=[]), "needs a key"),
+        (lambda: enrich(clicks, table, by="word"), "no column"),
+        (lambda: enrich(clicks, table, by="ts"), "no column"),
+        (lambda: enrich(clicks, table.selectExpr("int(k) AS k"), by="k"), "two types"),
+        (lambda: enrich(clicks, table, by="k", how="right"), "cannot use this value"),  # type: ignore[arg-type]
+        (lambda: enrich(clicks, table, by="k", prefix=""), "have one name"),
+    ]
+    for wrong, message in wrongs:
+        with pytest.raises(Invalid, match=message):
+            wrong()
+    with pytest.raises(Invalid, match="columns of one name") as caught:
+        enrich(clicks, table, by="k")
+    assert caught.value.hint is not None
+    assert 'prefix="table_"' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("operator", "wrong", "message"),
+    [
+        (running, {"size": "1m", "emit": "soon"}, "emit"),
+        (running, {"size": "0s"}, "size"),
+        (running, {"size": "1m", "agg": {}}, "nothing to compute"),
+        (running, {"size": "1m", "agg": {"a": "sum(a)"}}, "name is taken"),
+        (running, {"size": "1m", "time": "k"}, "not a time"),
+        (running, {"size": "1m", "by": "ts"}, "cannot be a key"),
+        (running, {"size": "1m", "watermark": None}, "no watermark on `ts`"),
+        (sessions, {"gap": "0s"}, "gap"),
+        (sessions, {"gap": "1m", "longest": "soon"}, "longest"),
+        (sessions, {"gap": "1m", "agg": {"session_end": "sum(a)"}}, "name is taken"),
+        (sessions, {"gap": "1m", "by": "nobody"}, "no column"),
+        (sessions, {"gap": "1m", "by": "ts"}, "cannot be a key"),
+        (sessions, {"gap": "1m", "watermark": None}, "no watermark on `ts`"),
+    ],
+)
+def test_wrong_running_aggregates_and_sessions_are_refused(
+    clicks: DataFrame, operator: Callable[..., object], wrong: dict[str, Any], message: str
+) -> None:
+    right: dict[str, Any] = {"by": "k", "time": "ts", "agg": {"n": "count(*)"}, "watermark": "1m"}
+    with pytest.raises(Invalid, match=message):
+        operator(clicks, **{**right, **wrong})
+
+
+def test_rows_at_rest_have_no_running_aggregates_and_no_tracked_sessions(spark: SparkSession) -> None:
+    table = spark.sql("SELECT 1L AS k, timestamp_seconds(1) AS ts")
+    shared: dict[str, Any] = {"by": "k", "time": "ts", "agg": {"n": "count(*)"}}
+    with pytest.raises(Invalid, match="not a stream"):
+        running(table, size="1m", **shared)
+    with pytest.raises(Invalid, match="not a stream"):
+        sessions(table, gap="1m", **shared)
+
+
+def test_every_query_of_the_bench_is_the_same_work_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, rows=10, batches=1)
+    both = pairs(Streams(spark, tmp_path))
+    assert set(both) == set(NAMES)
+    for name, (ours, by_hand) in both.items():
+        assert plan(spark, ours) == plan(spark, by_hand), name

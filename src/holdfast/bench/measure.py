@@ -59,12 +59,14 @@ class Bench:
         what: One sentence: what was timed.
         series: Every side, in one run.
         ratios: Comparisons of medians, by name.
+        bounds: How large some of them may be at most.
     """
 
     name: str
     what: str
     series: tuple[Series, ...]
     ratios: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -73,6 +75,7 @@ class Bench:
             "what": self.what,
             "series": [each.as_dict() for each in self.series],
             "ratios": {name: round(value, 3) for name, value in self.ratios.items()},
+            "bounds": dict(self.bounds),
         }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from holdfast.bench.skew import Skew
 
 KEYED = "keyed"
+OPERATORS = "operators"
 SKEW = "skew"
 RUNS = 5
 
-_KEYED_ONLY = "For `keyed`"
-_BOTH = "For `keyed` and `skew`"
-_SHARED = ("sides", "rows", "batches", "keys")
+# Which measurement takes which choices.
+_TAKES = {
+    KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
+    OPERATORS: frozenset({"only", "rows", "batches"}),
+    SKEW: frozenset({"sides", "keys", "rows", "batches"}),
+}
 
 
 def bench(
@@ -29,7 +33,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, keyed or skew; the first two by default, since the others take long.",
+            help="startup, defaults, operators, keyed or skew; the first two by default: others take long.",
         ),
     ] = None,
     runs: Annotated[
@@ -44,29 +48,32 @@ def bench(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", help=f"{_KEYED_ONLY}: some of dense,dense_1m,sparse,latency,ttl."),
+        typer.Option(
+            "--only",
+            help="For `keyed`: some of dense,dense_1m,sparse,latency,ttl; for `operators`: some of them.",
+        ),
     ] = None,
     sides: Annotated[
-        str | None, typer.Option("--sides", help=f"{_BOTH}: some of the sides, as raw_tws,sql.")
+        str | None, typer.Option("--sides", help="For `keyed` and `skew`: some of the sides, as raw_tws,sql.")
     ] = None,
     keys: Annotated[
         int | None,
         typer.Option(
             "--keys",
             min=1,
-            help=f"{_BOTH}: keys in the sparse state, ten million by default; 20,000 of skew.",
+            help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000.",
         ),
     ] = None,
     raw_keys: Annotated[
         int | None,
-        typer.Option("--raw-keys", min=1, help=f"{_KEYED_ONLY}: the same for the raw side, one million."),
+        typer.Option("--raw-keys", min=1, help="For `keyed`: the same for the raw side, one million."),
     ] = None,
     rows: Annotated[
         int | None,
         typer.Option(
             "--rows",
             min=2,
-            help=f"{_BOTH}: events in a batch, 100,000 by default; all events of skew, two million.",
+            help="Events in a batch, 100,000 by default; for `skew` all of them, two million.",
         ),
     ] = None,
     batches: Annotated[
@@ -74,7 +81,7 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help=f"{_BOTH}: counted batches of a run, 50 by default; 4 of skew.",
+            help="Counted batches of a run: 50 by default, 10 of operators, 4 of skew.",
         ),
     ] = None,
     json: options.Json = False,
@@ -85,21 +92,21 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    names = [*benches, KEYED, SKEW]
+    names = [*benches, OPERATORS, KEYED, SKEW]
     if name is not None and name not in names:
         raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
     given = {each: value for each, value in sizes.items() if value is not None}
-    _check_options(
-        name,
-        {**given, **({} if only is None else {"only": only}), **({} if sides is None else {"sides": sides})},
-    )
+    words = {each for each, value in (("only", only), ("sides", sides)) if value is not None}
+    _check_options(name, {*given, *words})
     before = load()
     results: list[Bench] = []
     parts: dict[str, Part] = {}
     hot: Skew | None = None
     if name == KEYED:
         parts = _measure_keyed(given, runs or 1, only, sides)
+    elif name == OPERATORS:
+        results.append(_measure_operators(given, runs or RUNS, only))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)
     else:
@@ -122,18 +129,24 @@ def bench(
         _show_skew(hot)
 
 
-def _check_options(name: str | None, given: Mapping[str, Any]) -> None:
+def _check_options(name: str | None, given: Collection[str]) -> None:
     """Refuse a size, workload or side of another measurement."""
-    allowed = {KEYED: tuple(given), SKEW: _SHARED}.get(name or "", ())
-    wrong = [each for each in given if each not in allowed]
-    if wrong:
-        expected = f"{KEYED} or {SKEW}" if set(wrong) <= set(_SHARED) else KEYED
-        raise Invalid(
-            "sizes, workloads and sides are those of one measurement",
-            found=f"{', '.join('--' + each.replace('_', '-') for each in wrong)} with {name or 'no name'}",
-            expected=expected,
-            hint="holdfast bench keyed …",
-        )
+    wrong = sorted(set(given) - _TAKES.get(name or "", frozenset()))
+    if not wrong:
+        return
+    able = [each for each, takes in _TAKES.items() if takes >= set(wrong)]
+    raise Invalid(
+        "sizes, workloads and sides are those of certain measurements",
+        found=f"{', '.join('--' + each.replace('_', '-') for each in wrong)} with {name or 'no name'}",
+        expected=" or ".join(able),
+        hint=f"holdfast bench {able[0]} …",
+    )
+
+
+def _measure_operators(sizes: Mapping[str, Any], runs: int, only: str | None) -> Bench:
+    from holdfast.bench.operators import Sizes, operators  # noqa: PLC0415 - not needed for --help
+
+    return operators(Sizes(**sizes), runs=runs, only=_listed(only), say=output.say)
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:
@@ -163,7 +176,9 @@ def _show_skew(hot: Skew) -> None:
         ],
     )
     for each, value in hot.results:
-        output.line(f"  {each.name} = {value:.2f}{_kept(each.bound, holds(each, value), each.at_least)}")
+        output.line(
+            f"  {each.name} = {value:.2f}{_kept(each.bound, holds(each, value), at_least=each.at_least)}"
+        )
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
@@ -197,7 +212,10 @@ def _show(result: Bench) -> None:
         ],
     )
     for ratio, value in result.ratios.items():
-        output.line(f"  {ratio} = {value:.2f}")
+        bound = result.bounds.get(ratio)
+        digits = 2 if bound is None else 3
+        held = _kept(bound, bound is None or value <= bound, at_least=False)
+        output.line(f"  {ratio} = {value:.{digits}f}{held}")
 
 
 def _show_part(part: Part) -> None:
@@ -243,10 +261,10 @@ def _value(value: float) -> str:
 
 
 def _promise(result: Result) -> str:
-    return _kept(result.comparison.bound, result.holds, result.comparison.at_least)
+    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least)
 
 
-def _kept(bound: float | None, kept: bool | None, at_least: bool) -> str:
+def _kept(bound: float | None, kept: bool | None, *, at_least: bool) -> str:
     if bound is None:
         return ""
     relation = "at least" if at_least else "at most"

@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -175,11 +177,24 @@ class Driver:
         for sink in sinks:
             name = sink.name or job.name
             place = base if len(sinks) == 1 else f"{base}/{name}"
-            query = sink.start(checkpoint=place, trigger=job.effective_trigger(), query_name=name)
+            with self._cautions_of(name):
+                query = sink.start(checkpoint=place, trigger=job.effective_trigger(), query_name=name)
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
         self._channel.send("started", queries=[asdict(each) for each in started])
+
+    @contextmanager
+    def _cautions_of(self, query: str) -> Iterator[None]:
+        """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
+        from holdfast.stream.cautions import WatermarkWarning  # noqa: PLC0415 - needs Spark
+
+        with warnings.catch_warnings(record=True) as heard:
+            yield
+        for each in heard:
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+            if issubclass(each.category, WatermarkWarning):
+                self._channel.send("caution", query=query, text=str(each.message))
 
     def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""

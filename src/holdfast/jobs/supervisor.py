@@ -248,6 +248,8 @@ class Supervisor:
                 attempt.busy_since[message["query"]] = time.monotonic()
             else:
                 attempt.busy_since.pop(message["query"], None)
+        elif kind == "caution":
+            self._say("caution", f"query {message['query']}: {message['text']}", query=message["query"])
         elif kind == "mended":
             self._say("mended", f"query {message['query']}: finished a batch that its sink held already")
         elif kind == "refused":

@@ -23,6 +23,7 @@ from holdfast.stream.event_time import (
     require_watermark,
     with_watermark,
 )
+from holdfast.stream.sides import Pairs, check_key_types, result_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,6 +42,7 @@ _SPARK_KINDS: Final = {
     "semi": "left_semi",
 }
 _WHERE: Final = "holdfast.join_within(…)"
+_PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
 _WHY: Final = "without one the rows that wait for a partner are kept for ever"
 
 
@@ -114,7 +116,7 @@ def bounded_join(
     for side, time in zip((left, right), times, strict=True):
         require_time(side, time, where=_WHERE)
         require_columns(side, keys, where=_WHERE)
-    _check_types(left, right, keys)
+    check_key_types(left, right, keys, where=_WHERE)
     if set(times) & set(keys):
         raise Invalid("a time cannot be a key", where=_WHERE, found=", ".join(sorted(set(times) & set(keys))))
     low, high = _ends(bound)
@@ -148,21 +150,8 @@ def _check_pair(left: DataFrame, right: DataFrame) -> None:
             where=_WHERE,
             found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
             expected="two streams, or two batch frames",
-            hint="join a stream to a table with plain `stream.join(table, key)`: it needs no state",
+            hint="join a stream with a table by holdfast.enrich(stream, table, by=…): it needs no state",
         )
-
-
-def _check_types(left: DataFrame, right: DataFrame, keys: list[str]) -> None:
-    for key in keys:
-        one, two = (side.schema[key].dataType.simpleString() for side in (left, right))
-        if one != two:
-            raise Invalid(
-                f"key `{key}` has two types, and a cast between them may lose the match",
-                where=_WHERE,
-                found=f"{one} on the left, {two} on the right",
-                expected="one type",
-                hint="cast one side first",
-            )
 
 
 def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
@@ -193,35 +182,11 @@ def _signed(value: Duration) -> int:
 
 def _names(
     left: list[str], right: list[str], keys: list[str], prefixes: tuple[str, str] | None, kind: str
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+) -> tuple[Pairs, Pairs]:
     """Pair each column but the keys with its name in the result, left and right."""
-    sides = [[name for name in columns if name not in keys] for columns in (left, right)]
     if kind == "semi":
-        return [(name, name) for name in sides[0]], []
-    clashing = [name for name in sides[0] if name in sides[1]]
-    if clashing and prefixes is None:
-        raise Invalid(
-            "both sides have columns of one name",
-            where=_WHERE,
-            found=", ".join(clashing),
-            expected="names of their own",
-            hint=f'rename one, or give prefixes=("left_", "right_"), for left_{clashing[0]} '
-            f"and right_{clashing[0]}",
-        )
-    pairs = []
-    for side, prefix in zip(sides, prefixes or ("", ""), strict=True):
-        pairs.append([(name, prefix + name if name in clashing else name) for name in side])
-    result = [*keys, *(name for side in pairs for _, name in side)]
-    repeated = sorted({name for name in result if result.count(name) > 1})
-    if repeated:
-        raise Invalid(
-            "two columns of the result have one name",
-            where=_WHERE,
-            found=", ".join(repeated),
-            expected="names of their own",
-            hint="choose other prefixes",
-        )
-    return pairs[0], pairs[1]
+        return [(name, name) for name in left if name not in keys], []
+    return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
 
 
 def _condition(keys: list[str], times: tuple[str, str], low: int, high: int) -> Column:
@@ -234,9 +199,7 @@ def _condition(keys: list[str], times: tuple[str, str], low: int, high: int) -> 
     return same_key & (two >= earliest) & (two <= latest)
 
 
-def _columns(
-    keys: list[str], names: tuple[list[tuple[str, str]], list[tuple[str, str]]], kind: str
-) -> list[Column]:
+def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     def key_of(key: str) -> Column:

@@ -10,6 +10,7 @@ import inspect
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from holdfast.engine.boundary import stop_between_batches
 from holdfast.engine.watch import failure_text, frame_of, written_format
 from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.stream.cautions import cautions
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
 from holdfast.stream.operator_state import checked_operators
@@ -98,6 +100,8 @@ class Sink:
     ) -> StreamingQuery:
         """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
 
+        Warns with `WatermarkWarning` if the query has more than one watermark.
+
         Args:
             checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
             trigger: When batches run; None leaves Spark's own, as soon as possible.
@@ -115,7 +119,10 @@ class Sink:
         if query_name is not None:
             writer = writer.queryName(query_name)
         self.fault.error = None
-        with self._checked(writer, checkpoint):
+        frame = self.frame if self.frame is not None else frame_of(writer)
+        for caution in () if frame is None else cautions(frame):
+            warnings.warn(caution, stacklevel=2)
+        with _checked(frame, checkpoint):
             try:
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
             except Exception as error:
@@ -152,7 +159,8 @@ class Sink:
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
-        with self._checked(writer, checkpoint):
+        frame = self.frame if self.frame is not None else frame_of(writer)
+        with _checked(frame, checkpoint):
             query = writer.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
@@ -162,10 +170,6 @@ class Sink:
         writer.format(former)
         text = failure_text(query)
         return begun.is_set() and (text is None or _ONE_BATCH in text)
-
-    def _checked(self, writer: DataStreamWriter, checkpoint: str) -> AbstractContextManager[None]:
-        frame = self.frame if self.frame is not None else frame_of(writer)
-        return nullcontext() if frame is None else checked_operators(frame, checkpoint)
 
     def _prepared(self, checkpoint: str) -> DataStreamWriter:
         writer = self.writer().option("checkpointLocation", checkpoint)
@@ -386,6 +390,10 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     )
     promise = BY_FORMAT.get(kind or "", unknown)
     return Sink(None, name, kind or "unknown", promise, writer=lambda: writer)
+
+
+def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:
+    return nullcontext() if frame is None else checked_operators(frame, checkpoint)
 
 
 def _query_id(session: SparkSession) -> str:
