@@ -61,8 +61,8 @@ def report(
 ) -> SkewReport | tuple[SkewReport, ...]:
     """Tell which keys have the most rows, which share that is, and in which partitions they are.
 
-    Of a batch frame it runs one Spark job, which reads the key's columns alone and takes about a
-    microsecond a row; `every=16` looks at one row in sixteen. Of a query or of a job it reads what the
+    Of a batch frame it runs one Spark job, which reads the key's columns alone and counts each
+    row's key as text; `every=16` looks at one row in sixteen. Of a query or of a job it reads what the
     newest batch reported, which costs nothing: `hf.skew.watch` must be in its plan.
 
     Shares come from Spark's own sketch. It never counts a key too low, and too high by at most 0.02 % of
