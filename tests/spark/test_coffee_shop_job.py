@@ -13,6 +13,7 @@ from holdfast.config import available_now
 from holdfast.demo.coffee_shop.day import CoffeeDay
 from holdfast.demo.coffee_shop.model import Answer, answers, compare, late_counts, read_day, rows_of
 from holdfast.formats.sink_log import committed_files
+from holdfast.stream.cautions import WatermarkWarning
 from holdfast.stream.late import late_rows
 
 if TYPE_CHECKING:
@@ -45,10 +46,14 @@ def test_the_job_gives_the_model_s_answers_and_counts_its_late_rows(
     day = read_day(tmp_path / "day")
     late = late_counts(day)
     sinks = coffee_shop(spark, day=str(tmp_path / "day"), out=str(tmp_path / "tables"))
-    running = {
-        sink.name: sink.start(checkpoint=str(tmp_path / "checkpoints" / sink.name), trigger=available_now())
-        for sink in sinks
-    }
+    with pytest.warns(WatermarkWarning) as warned:
+        running = {
+            sink.name: sink.start(
+                checkpoint=str(tmp_path / "checkpoints" / sink.name), trigger=available_now()
+            )
+            for sink in sinks
+        }
+    assert len(warned) == 3  # two of the five queries read one stream
     for expected in answers(day):
         query = running[expected.name]
         assert query.awaitTermination(180)

@@ -321,7 +321,7 @@ def test_running_aggregates_and_sessions_equal_a_plain_model(spark: SparkSession
     made = make(1)
     source = Stream(made, tmp_path / "in", "")
     stream = source.frame(spark).withWatermark("ts", "2 minutes")
-    how: dict[str, Any] = {"by": "k", "time": "ts", "agg": {"c": "count(*)", "s": "sum(n)"}, "key_groups": 8}
+    how: dict[str, Any] = {"by": "k", "time": "ts", "agg": {"c": "count(*)", "s": "sum(n)"}, "key_groups": 2}
     over = Query(running(stream, size="5m", **how), tmp_path / "running")
     tracked = Query(sessions(stream, gap="1m", **how), tmp_path / "sessions")
     run_in_halves([over, tracked], source, at_once=False)
@@ -591,6 +591,23 @@ def test_a_lookup_adds_the_columns_of_the_row_with_the_key(spark: SparkSession) 
     )
     inner = enrich(rows, table, by=["k", "w.n"], how="inner", prefix="table_")
     assert list(map(tuple, inner.collect())) == [(1, "x", "a", 10)]
+
+
+def test_files_that_a_table_gains_are_not_seen_by_a_query_that_reads_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = Made([[Row(1, 0, 0)], [Row(1, 1, 1)]], [])
+    source = Stream(made, tmp_path / "in", "")
+    table = str(tmp_path / "table")
+    spark.sql("SELECT 1 AS k, 'old' AS word").write.parquet(table)
+    words = enrich(source.frame(spark), spark.read.parquet(table), by="k").select("word")
+    query = Query(words, tmp_path / "checkpoint")
+    for number in (0, 1):
+        source.deliver(slice(number, number + 1))
+        query.ended(query.start())
+        spark.sql("SELECT 1 AS k, 'new' AS word").write.mode("append").parquet(table)
+    assert query.rows == [("old",), ("old",)]
+    assert spark.read.parquet(table).count() == 3
 
 
 def test_a_key_that_comes_twice_is_refused_where_asked(spark: SparkSession, clicks: DataFrame) -> None:
