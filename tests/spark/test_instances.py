@@ -87,6 +87,16 @@ def test_lists_are_split_evenly_and_union_lists_given_whole_also_after_a_rescale
     assert sorted(n for items, _ in shop.ask(3).values() for n in items) == everything
 
 
+def test_a_number_that_changes_before_the_first_batch_is_no_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path)
+    assert shop.run(2) == {}
+    assert shop.run(3) == {}
+    shop.send(1, 2, 3)
+    assert shop.ask(3) == {0: ([1], [1]), 1: ([2], [2]), 2: ([3], [3])}
+
+
 def test_a_query_that_spark_started_is_ended_before_it_commits(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
     shop.send(1, 2, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import broadcast_programs
 import pytest
 import split_programs
-from keyed_runs import START, read_stream, run, write_batch
+import timely_programs
+from keyed_runs import EPOCH, START, read_stream, run, write_batch
 from rescaled import rescale
 
 import holdfast as hf
@@ -69,3 +71,37 @@ def test_hot_keys_are_merged_into_their_state_after_a_rescale(spark: SparkSessio
             batches = sorted({batch_id for batch_id, _ in rows})
             found += [{tuple(row.values()) for at, row in rows if at == batch_id} for batch_id in batches]
     assert found == split_programs.expected(made)
+
+
+@pytest.mark.parametrize(
+    ("frame", "wanted"),
+    [
+        (timely_programs.sessions, timely_programs.expected_sessions),
+        (timely_programs.running, timely_programs.expected_running),
+    ],
+)
+def test_sessions_and_running_totals_go_on_after_a_rescale(
+    spark: SparkSession, tmp_path: Path, frame: Any, wanted: Any
+) -> None:
+    given = timely_programs.files(3, count=6, size=25, start=START)
+    given.append(timely_programs.closing(START, 0))
+    found: Counter[Any] = Counter()
+    for number, file in enumerate(given):
+        write_batch(tmp_path / "in", number, file)
+        if number not in (3, len(given) - 1):
+            continue
+        if number > 3:
+            rescale(spark, tmp_path / "checkpoint", 3)
+        rows = run(frame(spark, tmp_path / "in"), tmp_path / "checkpoint")
+        found.update(plain(row) for _, row in rows)
+    assert found == wanted(given)
+
+
+def plain(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A row with its times in milliseconds."""
+    return tuple(
+        int((value.astimezone(EPOCH.tzinfo) - EPOCH).total_seconds() * 1_000)
+        if isinstance(value, dt.datetime)
+        else value
+        for value in row.values()
+    )

@@ -63,6 +63,23 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
         ) from error
 
 
+def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
+    """Whether there is anything in a folder of a checkpoint.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
+    try:
+        files = _files(spark, path)
+        return bool(files.exists(path) and len(files.listStatus(path)))
+    except Exception as error:
+        raise Unavailable(
+            "a checkpoint cannot be read", where=str(path.toString()), found=java_message(error)
+        ) from error
+
+
 def _files(spark: SparkSession, path: Any) -> Any:
     jsc: Any = spark._jsc
     return path.getFileSystem(jsc.hadoopConfiguration())

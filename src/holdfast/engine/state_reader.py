@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.checkpoint_files import has_any
 from holdfast.worker.kept.spark_store import LISTS, VALUES
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META, MemoryStore, Stored
 
@@ -20,6 +21,8 @@ def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]
     Call it while no query runs on the checkpoint. All blobs of an operator are brought into this process,
     so it is for small state. Costs four small Spark jobs an operator, and one before.
     """
+    if not has_any(spark, checkpoint, "commits"):
+        return
     metadata = spark.read.format("state-metadata").load(checkpoint)
     for row in metadata.select("operatorId", "operatorName").distinct().sort("operatorId").collect():
         if not row["operatorName"].startswith(_OPERATOR):

@@ -1,0 +1,62 @@
+"""SIGKILL while sessions are open: each closes once, with all of its events."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timely_programs
+from keyed_runs import EPOCH, START, write_batch
+from killing import Killer
+from running_job import JOBS, running, until, working_in
+from small_day import found_in_files
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+SEED = 20261124
+KILLS = 3
+
+
+def test_a_kill_loses_and_repeats_no_session(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    made = timely_programs.files(SEED, count=400, size=12, start=START)
+    given: list[list[dict[str, Any]]] = []
+
+    def more() -> None:
+        write_batch(tmp_path / "in", len(given), made[len(given)])
+        given.append(made[len(given)])
+
+    more()
+    (tmp_path / "out").mkdir()
+    killer = Killer(tmp_path, more)
+    with running(JOBS / "tracked.py:tracked", tmp_path) as job:
+        for attempt in range(1, KILLS + 1):
+            killer.kill_driver(job.driver(attempt), rng.randrange(4), again=attempt % 2 == 0)
+        job.driver(KILLS + 1)
+        given.append(timely_programs.closing(START, 0))
+        write_batch(tmp_path / "in", len(given) - 1, given[-1])
+        wanted = timely_programs.expected_sessions(given)
+        until(lambda: found(tmp_path).total() >= wanted.total(), "all sessions are closed")
+        os.kill(job.pid, signal.SIGTERM)
+        ended = job.ended()
+    assert ended.code == 0, ended.words
+    assert len(killer.hit) == KILLS
+    assert found(tmp_path) == wanted
+    assert working_in(tmp_path) == []
+
+
+def found(folder: Path) -> Counter[Any]:
+    """The closed sessions, times in milliseconds."""
+    names = ("who", "session_start", "session_end", "events", "total")
+    rows = found_in_files(folder / "out" / "tracked", *names)
+    return Counter({(who, ms(a), ms(b), n, total): count for (who, a, b, n, total), count in rows.items()})
+
+
+def ms(time: Any) -> int:
+    since = time.replace(tzinfo=EPOCH.tzinfo) - EPOCH
+    return int(since.total_seconds() * 1_000)
