@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
+    from holdfast import savepoints as savepoints
     from holdfast.config import (
         Checkpoint,
         Memory,
@@ -113,7 +114,7 @@ _HOMES = {
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
 # Rooms that are used as a whole: `hf.checkpoints.verify(…)`.
-_ROOMS = ("checkpoints",)
+_ROOMS = ("checkpoints", "savepoints")
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 
 __all__ = [
