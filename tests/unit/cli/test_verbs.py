@@ -41,7 +41,19 @@ def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(
 def test_help_names_every_verb(holdfast: Holdfast) -> None:
     said = holdfast("--help")
     assert said.returncode == 0
-    for verb in ("demo", "run", "list", "status", "stop", "cancel", "doctor", "bench"):
+    for verb in (
+        "demo",
+        "run",
+        "list",
+        "status",
+        "stop",
+        "cancel",
+        "savepoint",
+        "restore",
+        "fork",
+        "doctor",
+        "bench",
+    ):
         assert f" {verb} " in said.stdout
 
 
