@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         if protocol == "file":
             root = tmp_path / f"remote-{next(count)}"
             return RemoteStorage(f"file://{root}", fsspec.filesystem("file"))
-        return RemoteStorage(f"memory://bucket-{id(tmp_path)}-{next(count)}/ck", fsspec.filesystem("memory"))
+        return RemoteStorage(f"memory://{uuid.uuid4()}/ck", fsspec.filesystem("memory"))
 
     kinds: dict[str, Make] = {
         "local": lambda: LocalStorage(tmp_path / f"local-{next(count)}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,16 +15,18 @@ import holdfast as hf
 from holdfast import checkpoints
 from holdfast.checkpoints.cutting import How, cut
 from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
+from holdfast.engine.workers import ship_by_value
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+ship_by_value(sys.modules[__name__])
 
 SCHEMA = "customer string, amount long, ts timestamp"
-FILES = 13
-CUT = 5
+FILES = 6
+CUT = 2
 
 
 def write(folder: Path, number: int) -> list[tuple[str, int]]:

@@ -73,7 +73,9 @@ class _Counted:
     def add(self, partition: int, batches: tuple[int, ...]) -> None:
         for index, name in enumerate(self._names):
             store = StoreId(self._operator_id, partition, name)
-            folder = StoreFolder(self._storage, store, self._storage.list(store.folder), self._codec)
+            listing = self._storage.list(store.folder)
+            names = frozenset(listing.names)
+            folder = StoreFolder(self._storage, store, listing, self._codec, names)
 
             def unique_id(version: int, store: StoreId = store, index: int = index) -> str | None:
                 return self._logs.unique_id(store, index, version)

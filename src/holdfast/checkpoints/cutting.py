@@ -228,7 +228,7 @@ def _store_files(
     listing = tree.listing(store.folder)
     if listing is None:
         raise _gone(storage, store.folder, batch_id)
-    folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)))
+    folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)), tree.names(store.folder))
     chain = folder.chain(batch_id + 1, lambda version: logs.unique_id(store, index, version))
     if chain.missing is not None:
         raise _gone(storage, chain.missing, batch_id)

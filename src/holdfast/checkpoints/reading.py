@@ -145,6 +145,7 @@ def _operator(
         format_version=1 if ids is None else 2,
         variables=() if metadata is None else _variables(metadata),
         stores=tuple(stores),
+        oldest=_oldest(storage, StoreId(folder.operator_id, 0, names[0])),
     )
 
 
@@ -172,8 +173,11 @@ def _store(storage: Storage, logs: Logs, store: StoreId, index: int, version: in
         size_bytes=size,
         new_bytes=folder.new_bytes(version, unique_id)[1],
         base_keys=keys,
-        oldest=folder.oldest(),
     )
+
+
+def _oldest(storage: Storage, store: StoreId) -> int | None:
+    return StoreFolder(storage, store, storage.list(store.folder), DEFAULT_CODEC).oldest()
 
 
 def _variables(metadata: OperatorMetadata) -> tuple[str, ...]:

@@ -176,7 +176,9 @@ class StateCheck:
 
     def _folder(self, store: StoreId) -> StoreFolder | None:
         listing = self._tree.listing(store.folder)
-        return None if listing is None else StoreFolder(self._storage, store, listing, self._codec)
+        if listing is None:
+            return None
+        return StoreFolder(self._storage, store, listing, self._codec, self._tree.names(store.folder))
 
     def _beyond(self, store: StoreId, newest: int, count: int) -> None:
         folder = self._folder(store)

@@ -39,15 +39,31 @@ class StoreFolder:
         store: The store.
         listing: What is in its folder.
         codec: The compression of its changes.
+        names: The names in the folder, where they are known; else each file is asked for by its name, and the
+            names are listed only where that is not enough.
     """
 
-    def __init__(self, storage: Storage, store: StoreId, listing: Listing, codec: str) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        store: StoreId,
+        listing: Listing,
+        codec: str,
+        names: frozenset[str] | None = None,
+    ) -> None:
         self._storage = storage
         self._codec = codec
         self.store = store
         self.listing = listing
-        self.names = frozenset(listing.names)
+        self._names = names
         self._snapshots: dict[str, SnapshotMetadata] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in the folder, listed when they are first needed."""
+        if self._names is None:
+            self._names = frozenset(self.listing.names)
+        return self._names
 
     def files(self) -> list[StoreFile]:
         """Every version there is a file of. Cost: each name is parsed."""
@@ -174,10 +190,13 @@ class StoreFolder:
                 break
         return ()
 
+    def _has(self, name: str) -> bool:
+        return self.listing.size(name) is not None if self._names is None else name in self._names
+
     def _at(self, version: int, unique: str | None, kinds: tuple[Kind, Kind]) -> StoreFile | None:
         for kind in kinds:
             file = StoreFile(self.store, version, kind, unique)
-            if file.name in self.names:
+            if self._has(file.name):
                 return file
         return None
 

@@ -50,7 +50,6 @@ class Store:
         size_bytes: The bytes of those files, and of the data files that the base shares.
         new_bytes: The bytes that the newest batch added.
         base_keys: The keys in the base, where RocksDB counts them.
-        oldest: The oldest version of which there is a file.
     """
 
     id: StoreId
@@ -60,7 +59,6 @@ class Store:
     size_bytes: int
     new_bytes: int
     base_keys: int | None
-    oldest: int | None
 
     @property
     def base_version(self) -> int:
@@ -79,7 +77,6 @@ class Store:
             "size_bytes": self.size_bytes,
             "new_bytes": self.new_bytes,
             "base_keys": self.base_keys,
-            "oldest_version": self.oldest,
             "missing": self.missing,
         }
 
@@ -96,6 +93,7 @@ class Operator:
         format_version: 2 where state files have unique names, else 1.
         variables: The state variables of transformWithState.
         stores: Every store of every partition.
+        oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
     """
 
     operator_id: int
@@ -105,6 +103,7 @@ class Operator:
     format_version: int
     variables: tuple[str, ...]
     stores: tuple[Store, ...]
+    oldest: int | None
 
     @property
     def size_bytes(self) -> int:
@@ -121,11 +120,6 @@ class Operator:
         """The keys in the bases, if all of them are counted."""
         keys = [store.base_keys for store in self.stores]
         return sum(each for each in keys if each is not None) if keys and None not in keys else None
-
-    @property
-    def oldest(self) -> int | None:
-        """The oldest version that every store has a file of."""
-        return max((store.oldest for store in self.stores if store.oldest is not None), default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

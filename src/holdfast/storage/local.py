@@ -17,22 +17,25 @@ _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, 
 
 
 class LocalListing:
-    """Names now, sizes when they are asked for."""
+    """Names when they are first asked for, and sizes each time."""
 
-    __slots__ = ("_folder", "_names")
+    __slots__ = ("_names", "_path", "_storage")
 
-    def __init__(self, folder: str, names: list[str]) -> None:
-        self._folder = folder
-        self._names = names
+    def __init__(self, storage: LocalStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._names: Sequence[str] | None = None
 
     @property
     def names(self) -> Sequence[str]:
         """See `Listing`."""
+        if self._names is None:
+            self._names = self._storage.names(self._path)
         return self._names
 
     def size(self, name: str) -> int | None:
         """See `Listing`."""
-        return _size(os.path.join(self._folder, name))  # noqa: PTH118 - a Path costs more than the call
+        return self._storage.size(f"{self._path}/{name}" if self._path else name)
 
 
 class LocalStorage:
@@ -65,11 +68,14 @@ class LocalStorage:
 
     def list(self, path: str = "") -> LocalListing:
         """See `Storage`."""
-        folder = self._at(path)
+        return LocalListing(self, path)
+
+    def names(self, path: str) -> Sequence[str]:
+        """The names in a directory, as `list` gives them."""
         try:
-            return LocalListing(folder, os.listdir(folder))  # noqa: PTH208 - as above
+            return os.listdir(self._at(path))  # noqa: PTH208 - as above
         except (FileNotFoundError, NotADirectoryError):
-            return LocalListing(folder, [])
+            return []
         except OSError as error:
             raise self._error(error, path) from error
 

@@ -13,9 +13,10 @@ from typing import Protocol, runtime_checkable
 
 
 class Listing(Protocol):
-    """The names in a directory at one moment.
+    """What is in a directory.
 
-    A name may be gone by the time it is looked at: a running query deletes what it no longer needs.
+    The names are those of one moment, at the latest when they are first asked for. A name may be gone by the
+    time it is looked at: a running query deletes what it no longer needs.
     """
 
     @property
@@ -25,8 +26,8 @@ class Listing(Protocol):
     def size(self, name: str) -> int | None:
         """The bytes of a file; None for a directory and for what is gone.
 
-        Object stores have told the sizes with the names. A local disk is asked here, once for each call,
-        which is why a listing can be had without paying for sizes.
+        Object stores have told the sizes with the names. A local disk is asked here, once for each call, so
+        a few sizes cost less than all names.
         """
 
 

@@ -51,15 +51,15 @@ class RemoteStorage:
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
-        end = None if length is None else start + length
 
         def read() -> bytes:
-            if start == 0 and end is None:
+            if start == 0 and length is None:
                 return bytes(self._fs.cat_file(self._at(path)))
             size = int(self._fs.info(self._at(path))["size"])
-            if start >= size:
+            end = size if length is None else start + length
+            if start >= min(end, size):
                 return b""
-            return bytes(self._fs.cat_file(self._at(path), start=start, end=min(end or size, size)))
+            return bytes(self._fs.cat_file(self._at(path), start=start, end=min(end, size)))
 
         return self._ask(path, read)
 
