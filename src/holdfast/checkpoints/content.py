@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from holdfast import layout
@@ -78,6 +78,8 @@ class ContentCheck:
 
         A file that is gone by now is left alone: a running query deletes what it no longer needs.
         """
+        if path in self._known and not _tells(place):
+            return
         data = self._read(path)
         if data is None:
             return
@@ -192,13 +194,20 @@ class ContentCheck:
             return
         if self._codec not in READABLE:
             return
+        unpack = path not in self._known and (self._unpack or not checked)
         stream = decompressed(data, self._codec, path, checked=checked)
-        if place.kind is not Kind.CHANGELOG:
-            deque(delta_records(stream, path), maxlen=0)
-            return
-        if place.unique_id is not None:
+        if place.kind is Kind.CHANGELOG and _tells(place):
             self.found.lineages[path] = parse_head(stream, path).lineage
-        deque(changelog_records(stream, path), maxlen=0)
+        if unpack:
+            records = changelog_records if place.kind is Kind.CHANGELOG else delta_records
+            deque(records(stream, path), maxlen=0)
 
     def _problem(self, path: str, what: str, hint: str) -> None:
         self.found.problems.setdefault(path, Problem(path, what, hint))
+
+
+def _tells(place: Place) -> bool:
+    """Whether other files are compared with what this one says; most state says nothing of others."""
+    if not isinstance(place, StoreFile):
+        return True
+    return place.kind is Kind.ZIP or (place.kind is Kind.CHANGELOG and place.unique_id is not None)
