@@ -17,7 +17,7 @@ VERBS = ("demo", "run", "list", "status", "stop", "cancel", "restore", "fork", "
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
-    "savepoint": ("take", "list", "show", "verify", "delete", "gc"),
+    "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"
 

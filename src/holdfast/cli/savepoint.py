@@ -14,6 +14,7 @@ from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
     from holdfast.savepoints.catalog import Listed
+    from holdfast.savepoints.difference import Difference
     from holdfast.savepoints.planning import TakePlan
     from holdfast.savepoints.proof import Proof
     from holdfast.savepoints.removal import Removal
@@ -131,6 +132,22 @@ def verify(savepoint: Savepoint, json: options.Json = False) -> None:
         _show_proof(proof)
     if not proof.ok:
         raise typer.Exit(Corrupt.exit_code)
+
+
+@app.command("diff")
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A savepoint: DIR/savepoints/ID.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one, of any catalog.")],
+    json: options.Json = False,
+) -> None:
+    """Show what differs between two savepoints, by their files; nothing of the state is read."""
+    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+
+    found = savepoints.diff(first, second)
+    if json:
+        output.emit_json(found.as_dict())
+    else:
+        _show_difference(found)
 
 
 @app.command("delete")
@@ -254,6 +271,33 @@ def _show_proof(proof: Proof) -> None:
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
     output.line(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
+
+
+def _show_difference(found: Difference) -> None:
+    output.table(
+        ["WHAT", "FIRST", "SECOND"],
+        [(each.name, _plain(each.first), _plain(each.second)) for each in found.changes]
+        + [(f"source {each.name}", each.first, each.second) for each in found.sources],
+    )
+    for each in found.operators:
+        output.line()
+        output.line(f"operator {each.name} is not the same: --json shows both")
+    if found.partitions:
+        output.line()
+        output.table(
+            ["OPERATOR", "PARTITION", "ONLY IN FIRST", "ONLY IN SECOND", "IN BOTH"],
+            [
+                (each.operator_id, each.partition, each.first_bytes, each.second_bytes, each.shared_bytes)
+                for each in found.partitions
+            ],
+        )
+    output.line()
+    output.line("the same state files" if found.same_state else "other state files")
+
+
+def _plain(value: object) -> str | None:
+    """A number as it stands: batches and times are names here, and not amounts."""
+    return None if value is None else str(value)
 
 
 def _show_removal(removal: Removal, dry_run: bool, json: bool) -> None:

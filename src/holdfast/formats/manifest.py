@@ -38,16 +38,20 @@ class SavedFile:
         sha256: The hash of its bytes, and the name under which they are kept.
         how: `whole` as it was; `source log` cut at the batch; `schema paths` holds paths into the checkpoint
             that are led into the new one when it is restored.
+        modified_ns: When the file was last written, if the saved one is a hard link to it: whoever wrote into
+            the file since has written into the savepoint too.
     """
 
     path: str
     size_bytes: int
     sha256: str
     how: str = WHOLE
+    modified_ns: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"path": self.path, "size": self.size_bytes, "sha256": self.sha256, "how": self.how}
+        linked = {} if self.modified_ns is None else {"modified_ns": self.modified_ns}
+        return {"path": self.path, "size": self.size_bytes, "sha256": self.sha256, "how": self.how, **linked}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,8 @@ def _file(given: Any, where: str) -> SavedFile:
     size = whole_number(given, "size", _WHAT, where)
     if size < 0:
         raise damaged(_WHAT, where, f"{path} with {size} bytes")
-    return SavedFile(path, size, sha256, how)
+    modified_ns = whole_number(given, "modified_ns", _WHAT, where) if "modified_ns" in given else None
+    return SavedFile(path, size, sha256, how, modified_ns)
 
 
 def _complete(files: Sequence[SavedFile], batch_id: int, where: str) -> None:

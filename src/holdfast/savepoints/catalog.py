@@ -30,6 +30,7 @@ TAKES: Final = "takes"
 STAGING: Final = "staging"
 SWEEP: Final = "sweep.json"
 MANIFEST: Final = "manifest.json"
+_OBJECT_STORES = ("s3a", "gs", "abfs", "abfss")
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}-b[0-9]+-[0-9a-f]{4}")
 
 
@@ -173,10 +174,25 @@ def same_file(one: Storage, path: str, other: Storage, other_path: str) -> bool:
         return False
 
 
+def modified_ns(storage: Storage, path: str) -> int | None:
+    """When a file was last written; None where that cannot be told, or there is none."""
+    place = _local(storage, path)
+    try:
+        return None if place is None else place.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def same_disk(one: Storage, other: Storage) -> bool:
     """Whether files of one can be hard links in the other: both local, and on one file system."""
     here, there = _local(one, ""), _local(other, "")
     return here is not None and there is not None and _device(here) == _device(there)
+
+
+def copies_by_itself(one: Storage, other: Storage) -> bool:
+    """Whether a storage copies files from one to the other without their bytes coming here."""
+    scheme = one.uri.partition(":")[0]
+    return scheme in _OBJECT_STORES and other.uri.startswith(f"{scheme}:")
 
 
 def _local(storage: Storage, path: str) -> Path | None:

@@ -11,7 +11,7 @@ from holdfast.checkpoints.cutting import Cut, CutFile, How, cut
 from holdfast.checkpoints.logs import Logs
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.manifest import SavedFile
-from holdfast.savepoints.catalog import ids, load, object_path, same_file
+from holdfast.savepoints.catalog import ids, load, modified_ns, object_path, same_file
 from holdfast.storage.port import Storage, full
 
 # A running query deletes what old batches needed; the next cut is of a newer batch.
@@ -25,12 +25,12 @@ class PlannedFile:
     Attributes:
         file: Where it comes from and how.
         size_bytes: Its size, before a source's log is cut.
-        sha256: Its hash, if the catalog holds it already.
+        held: The same file in an earlier savepoint, if it has not changed since.
     """
 
     file: CutFile
     size_bytes: int
-    sha256: str | None
+    held: SavedFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class TakePlan:
     @property
     def new_files(self) -> int:
         """The files that the catalog is not known to hold."""
-        return sum(each.sha256 is None for each in self.files)
+        return sum(each.held is None for each in self.files)
 
     @property
     def new_bytes(self) -> int:
         """Their bytes; some may turn out to be held under another name."""
-        return sum(each.size_bytes for each in self.files if each.sha256 is None)
+        return sum(each.size_bytes for each in self.files if each.held is None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -132,7 +132,7 @@ def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None) -> TakePl
         size = listings[folder].size(name)
         if size is None:
             raise NotFound("a file is gone", where=full(checkpoint.uri, file.origin))
-        files.append(PlannedFile(file, size, earlier.hash_of(file, size)))
+        files.append(PlannedFile(file, size, earlier.same(file, size)))
     return TakePlan(checkpoint.uri, catalog.uri, batch_id, found.batch_id, found.query_id, tuple(files))
 
 
@@ -152,18 +152,21 @@ class _Earlier:
                     self._files = {file.path: file for file in manifest.files}
                     return
 
-    def hash_of(self, file: CutFile, size_bytes: int) -> str | None:
-        """The hash of a file that has not changed: it is the saved one itself, or named for life."""
+    def same(self, file: CutFile, size_bytes: int) -> SavedFile | None:
+        """The saved file, if this one has not changed: it is the same, or of a name that is given once."""
         before = self._files.get(file.path)
         if before is None or file.how is not How.WHOLE or before.size_bytes != size_bytes:
             return None
         path = object_path(before.sha256)
-        if _named_for_life(file.path):
-            return before.sha256 if self._catalog.size(path) == size_bytes else None
-        return before.sha256 if same_file(self._checkpoint, file.origin, self._catalog, path) else None
+        linked = same_file(self._checkpoint, file.origin, self._catalog, path)
+        if not linked and not named_for_life(file.path):
+            return None
+        if before.modified_ns is not None and modified_ns(self._catalog, path) != before.modified_ns:
+            return None  # somebody wrote into it, and into the savepoint with it
+        return before if self._catalog.size(path) == size_bytes else None
 
 
-def _named_for_life(path: str) -> bool:
+def named_for_life(path: str) -> bool:
     """Whether Spark put a unique id into the name, so that there never is another file of it."""
     place = layout.parse(path)
     return isinstance(place, layout.SharedFile) or (

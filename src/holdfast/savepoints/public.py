@@ -13,6 +13,7 @@ from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints import removal, restoring, taking
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Tell
+from holdfast.savepoints.difference import Difference, compare
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
@@ -92,6 +93,18 @@ def verify(savepoint: Address, *, tell: Tell | None = None) -> Proof:
         NotFound: There is no such savepoint.
     """
     return prove(*opened(savepoint), tell=tell)
+
+
+def diff(first: Address, second: Address) -> Difference:
+    """What differs between two savepoints, by their manifests: position, settings, operators, state files.
+
+    Which keys differ, and how, takes reading the state; this tells by file.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: A manifest is damaged.
+    """
+    return compare(show(first), show(second))
 
 
 def restore(
@@ -189,4 +202,4 @@ def _make(savepoint: Address, checkpoint: Address, operation: Operation, tell: T
     return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
 
 
-__all__: builtins.list[str] = ["delete", "fork", "gc", "list", "restore", "show", "take", "verify"]
+__all__: builtins.list[str] = ["delete", "diff", "fork", "gc", "list", "restore", "show", "take", "verify"]

@@ -17,7 +17,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.manifest import SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.query import QueryMetadata
-from holdfast.savepoints.catalog import object_path, same_disk, same_file, savepoint_uri
+from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
 from holdfast.savepoints.planning import check_apart
 from holdfast.savepoints.proof import prove
@@ -163,7 +163,8 @@ def restore(
     Until `metadata` is there, Spark refuses to start on the directory. Killed before that, a restore is begun
     again by the same call; what it left is marked as its own.
 
-    Cost: hard links where both are on one disk, else every file is copied and read back.
+    Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
+    every file is read and written. What is no link is read back.
 
     Args:
         catalog: The savepoint's catalog.
@@ -182,7 +183,8 @@ def restore(
         if ORIGIN not in plan.left:
             target.write(ORIGIN, _origin_file(plan, clock()))
         with in_bulk(target) as quick:
-            one = _Restore(catalog, quick, plan, same_disk(catalog, target))
+            links = same_disk(catalog, target) or copies_by_itself(catalog, target)
+            one = _Restore(catalog, quick, plan, links)
             each(quick.delete, [path for path in plan.left if path != ORIGIN], workers)
             files = [file for file in plan.manifest.files if one.wanted(file)]
             each(one.put, files, workers, tell, "copying")
@@ -199,7 +201,11 @@ def restore(
 
 @dataclass(frozen=True, slots=True)
 class _Restore:
-    """The copying of one restore."""
+    """The copying of one restore.
+
+    Attributes:
+        links: Whether files get there without their bytes coming here.
+    """
 
     catalog: Storage
     target: Storage

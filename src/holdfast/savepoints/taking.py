@@ -12,7 +12,17 @@ from holdfast.checkpoints.cutting import How
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.manifest import Manifest, SavedFile, manifest_of, parse_manifest
-from holdfast.savepoints.catalog import STAGING, manifest_path, new_id, object_path, same_disk, savepoint_uri
+from holdfast.savepoints.catalog import (
+    STAGING,
+    copies_by_itself,
+    manifest_path,
+    modified_ns,
+    new_id,
+    object_path,
+    same_disk,
+    same_file,
+    savepoint_uri,
+)
 from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
 from holdfast.savepoints.facts import facts
 from holdfast.savepoints.planning import (
@@ -20,6 +30,7 @@ from holdfast.savepoints.planning import (
     PlannedFile,
     TakePlan,
     is_about_a_file,
+    named_for_life,
     plan_take,
     see_damage,
     too_fast,
@@ -80,8 +91,10 @@ def take(
     """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
 
     The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
-    one disk, copies elsewhere; what the catalog holds is not stored twice. Before the manifest is written,
-    with which the savepoint comes to be, all that was saved is verified as a checkpoint is.
+    one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
+    twice.
+    Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
+    checkpoint is.
 
     Cost: what is new is read twice, once for its hash and once for the proof.
 
@@ -218,9 +231,10 @@ class _Take:
     def _hold(self, planned: PlannedFile, hold: str, links: bool) -> SavedFile | tuple[PlannedFile, str]:
         self.turn.beat()
         file, size = planned.file, planned.size_bytes
-        if planned.sha256 is not None and self.catalog.size(object_path(planned.sha256)) == size:
-            self.kept.add(planned.sha256)
-            return SavedFile(file.path, size, planned.sha256, file.how.value)
+        before = planned.held
+        if before is not None and self.catalog.size(object_path(before.sha256)) == size:
+            self.kept.add(before.sha256)
+            return before
         if links and file.how is How.WHOLE and never_changes(file.path):
             self.catalog.copy(file.origin, hold, origin=self.checkpoint)
             return planned, hold
@@ -228,15 +242,26 @@ class _Take:
         if file.how is How.SOURCE_LOG:
             data = file.content(data, "")
         sha256 = hash_of(data)
-        self._store(sha256, len(data), lambda path: self.catalog.write(path, data))
+        # What may get other bytes under its name must not be copied after it was read.
+        aside = file.how is How.WHOLE and named_for_life(file.path)
+        if aside and copies_by_itself(self.checkpoint, self.catalog):
+            self._store(
+                sha256, len(data), lambda path: self.catalog.copy(file.origin, path, origin=self.checkpoint)
+            )
+        else:
+            self._store(sha256, len(data), lambda path: self.catalog.write(path, data))
         return SavedFile(file.path, len(data), sha256, file.how.value)
 
     def _settle(self, planned: PlannedFile, hold: str) -> SavedFile:
         self.turn.beat()
+        written_ns = modified_ns(self.catalog, hold)
         sha256, size = hash_file(self.catalog, hold, planned.size_bytes)
         self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
         self.catalog.delete(hold)
-        return SavedFile(planned.file.path, size, sha256, planned.file.how.value)
+        linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
+        return SavedFile(
+            planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
+        )
 
     def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
         path = object_path(sha256)

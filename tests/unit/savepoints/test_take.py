@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from catalogs import QUERY, Hands, catalog, file_query, manifests, target
 
-from golden import NAMES, golden, golden_files, golden_on_disk
+from golden import NAMES, golden, golden_files, golden_on_disk, without_checksums
 from holdfast.errors import Corrupt, Invalid, NotFound, Unavailable
 from holdfast.formats.source_log import parse_source
 from holdfast.savepoints.catalog import listed
-from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.planning import named_for_life, plan_take
 from holdfast.savepoints.proof import prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Storage
 
 
 def numbers(files: dict[str, bytes], folder: str) -> list[int]:
@@ -162,24 +163,45 @@ def test_a_linked_file_needs_no_second_hash(tmp_path: Path) -> None:
     hands.take(checkpoint, into)
     state = [each for each in plan_take(checkpoint, into).files if each.file.path.startswith("state/0/1/")]
     assert state
-    assert all(each.sha256 for each in state)
+    assert all(each.held for each in state)
 
 
-def test_a_damaged_checkpoint_gives_no_savepoint_and_names_the_file() -> None:
-    for name in NAMES:
-        files = golden_files(name)
-        hands, into = Hands(), catalog()
-        path = next(
-            file.file.path
-            for file in plan_take(MemoryStorage(files), into).files
-            if file.file.path.endswith((".changelog", ".delta", ".zip"))
-        )
-        damaged = MemoryStorage({**files, path: files[path][: len(files[path]) // 2]})
-        with pytest.raises(Corrupt) as error:
-            hands.take(damaged, into)
-        assert path in (error.value.where or ""), name
-        assert manifests(into) == []
-        assert [each for each in into.files if each.startswith(("takes/", "staging/"))] == []
+def test_damage_done_to_a_linked_file_is_not_passed_on(tmp_path: Path) -> None:
+    """Writing into a file that is linked is writing into the savepoint; the next take looks again."""
+    for name in [name for name in NAMES if "4.2/aggregate" in name]:
+        folder = tmp_path / name.replace("/", "-")
+        checkpoint = LocalStorage(golden_on_disk(name, folder / "ck"))
+        into, hands = LocalStorage(folder / "catalog"), Hands()
+        first = hands.take(checkpoint, into).manifest
+        file = max((file for file in first.files if file.modified_ns), key=lambda file: file.size_bytes)
+        path = folder / "ck" / file.path
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        with path.open("r+b") as opened:
+            opened.write(data)
+        with pytest.raises(Corrupt, match="damaged") as error:
+            hands.take(checkpoint, into)
+        assert file.path in (error.value.where or "")
+        [problem] = prove(into, first.savepoint_id, workers=1).problems
+        assert file.sha256 in problem.file
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["with checksums", "without"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_checkpoint_gives_no_savepoint_and_names_the_file(name: str, bare: bool) -> None:
+    files = without_checksums(golden_files(name)) if bare else golden_files(name)
+    hands, into = Hands(), catalog()
+    path = next(
+        file.file.path
+        for file in plan_take(MemoryStorage(files), into).files
+        if file.file.path.endswith((".changelog", ".delta", ".zip"))
+    )
+    damaged = MemoryStorage({**files, path: files[path][: len(files[path]) // 2]})
+    with pytest.raises(Corrupt) as error:
+        hands.take(damaged, into)
+    assert path in (error.value.where or "")
+    assert manifests(into) == []
+    assert [each for each in into.files if each.startswith(("takes/", "staging/"))] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -300,3 +322,50 @@ def test_several_workers_do_what_one_does() -> None:
         return {path: data for path, data in storage.files.items() if path.startswith("objects/")}
 
     assert objects(one) == objects(many)
+
+
+class ObjectStore(MemoryStorage):
+    """Notes how files got there."""
+
+    def __init__(self, uri: str, files: dict[str, bytes] | None = None) -> None:
+        super().__init__(files, uri)
+        self.written: list[str] = []
+        self.copied: list[str] = []
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        self.written.append(path)
+        super().write(path, data, replace=replace)
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
+        self.copied.append(target)
+        MemoryStorage.write(self, target, (origin or self).read(source))
+
+
+def test_in_one_object_store_state_is_copied_on_its_side() -> None:
+    name = next(name for name in NAMES if name.endswith("4.2/aggregate-format2"))
+    hands = Hands()
+    checkpoint, into = ObjectStore("s3a://data/ck", golden_files(name)), ObjectStore("s3a://safe/catalog")
+    taken = hands.take(checkpoint, into).manifest
+    state = {f"objects/{file.sha256[:2]}/{file.sha256}" for file in taken.files if named_for_life(file.path)}
+    assert state
+    assert set(into.copied) == state
+    new = ObjectStore("s3a://data/new")
+    hands.restore(into, taken.savepoint_id, new)
+    assert {file.path for file in taken.files if named_for_life(file.path)} <= set(new.copied)
+    assert not any(path.startswith(("offsets/", "metadata")) for path in new.copied)
+    elsewhere = ObjectStore("gs://safe/catalog")
+    hands.take(checkpoint, elsewhere)
+    assert elsewhere.copied == []
+
+
+def test_a_single_operator_of_ours_is_named() -> None:
+    name = next(name for name in NAMES if "4.2/keyed" in name)
+    note = b'{"key_groups":128,"current":"ab12","forms":{}}'
+    checkpoint = MemoryStorage({**golden_files(name), "_holdfast/operator-visits.json": note})
+    fields = Hands().take(checkpoint, catalog()).manifest.fields
+    assert fields["keyed"] == [{"name": "visits", "key_groups": 128, "form": "ab12"}]
+    assert [each["holdfast_name"] for each in fields["operators"]] == ["visits"]
+    two = MemoryStorage({**checkpoint.files, "_holdfast/operator-orders.json": note})
+    fields = Hands().take(two, catalog()).manifest.fields
+    assert [each["name"] for each in fields["keyed"]] == ["orders", "visits"]
+    assert [each["holdfast_name"] for each in fields["operators"]] == [None]
