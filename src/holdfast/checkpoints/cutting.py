@@ -19,11 +19,9 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.offset_log import OffsetLog, log_offset
 from holdfast.formats.operator_metadata import parse_operator
-from holdfast.formats.source_log import SourceLog, parse_source
+from holdfast.formats.source_log import SourceLog, compact_interval, parse_source
 from holdfast.layout import Kind, StoreId
 from holdfast.storage.port import Storage, full
-
-_DEFAULT_INTERVAL = 10
 
 
 class How(str, Enum):
@@ -183,7 +181,7 @@ def _entries(
     """
     plain = {place.entry for place in places if not place.compact}
     compact = {place.entry for place in places if place.compact}
-    interval = min(compact) + 1 if compact else _DEFAULT_INTERVAL
+    interval = compact_interval(compact)
     base = (last + 1) // interval * interval - 1
     later = min((entry for entry in compact if entry >= last), default=None)
     for entry in range(max(base, 0), last + 1):

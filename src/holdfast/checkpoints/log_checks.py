@@ -15,11 +15,10 @@ from holdfast.checkpoints.verification import Problem, Remark
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.commit_log import CommitLog
 from holdfast.formats.offset_log import OffsetLog, log_offset
-from holdfast.formats.source_log import SeenFile, SourceLog, parse_source
+from holdfast.formats.source_log import SeenFile, SourceLog, compact_interval, parse_source
 from holdfast.storage.port import Storage
 
 _EDITED = "one of the two was edited or put back from another time; restore both from the same copy"
-_DEFAULT_INTERVAL = 10
 
 T = TypeVar("T")
 
@@ -182,7 +181,7 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
     plain, compact = _entries(tree, source)
     newest = max([needed, *plain, *compact])
     start = max(compact, default=0)
-    interval = min(compact) + 1 if compact else _DEFAULT_INTERVAL
+    interval = compact_interval(compact)
     for entry in range(start, newest + 1):
         if entry not in plain and entry not in compact:
             place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)

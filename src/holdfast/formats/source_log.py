@@ -7,12 +7,14 @@ and lines of JSON; Kafka puts a zero byte before the version.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.formats.text import damaged, decoded, json_value, version_of
 
 VERSIONS: Final = (1,)
+DEFAULT_INTERVAL: Final = 10
 _WHAT = "a source's log"
 
 
@@ -87,3 +89,19 @@ def parse_source(data: bytes, where: str) -> SourceLog:
     for number, line in enumerate(lines, start=2):
         json_value(line, _WHAT, f"{where}, line {number}")
     return SourceLog(version, tuple(lines), zero)
+
+
+def compact_interval(compacted: Iterable[int]) -> int:
+    """How many entries lie between two compacted ones, as Spark works it out from those that are there.
+
+    Args:
+        compacted: The numbers of the compacted entries that are still there.
+    """
+    newest = sorted(compacted, reverse=True)
+    if not newest:
+        return DEFAULT_INTERVAL
+    if len(newest) > 1:
+        return newest[0] - newest[1]
+    entries = newest[0] + 1
+    divisors = (each for each in range(DEFAULT_INTERVAL, entries // 2 + 1) if entries % each == 0)
+    return next(divisors, entries)

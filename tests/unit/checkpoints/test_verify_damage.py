@@ -84,7 +84,7 @@ def test_a_whole_checkpoint_is_whole(name: str) -> None:
 def test_a_damaged_file_is_named(name: str, damage: str) -> None:
     files = golden_files(name)
     rng = random.Random(f"{name} {damage}")
-    for path in _some([path for path in needed(files) if not hidden(path)], 8, rng):
+    for path in _some([path for path in needed(files) if not hidden(path)], 5, rng):
         changed = DAMAGES[damage](files[path], rng)
         assert changed == files[path] or path in named({**files, path: changed}), (path, damage)
 
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_named(name: str, damage: str) -> None:
 def test_so_it_is_without_any_checksum(name: str, damage: str) -> None:
     files = without_checksums(golden_files(name))
     rng = random.Random(f"{name} {damage} bare")
-    for path in _some(needed(files), 8, rng):
+    for path in _some(needed(files), 4, rng):
         changed = DAMAGES[damage](files[path], rng)
         if changed != files[path]:
             assert path in named({**files, path: changed}), (path, damage)
@@ -138,7 +138,7 @@ def test_a_lost_file_is_named(name: str) -> None:
         *(path for path in files if path.startswith("_holdfast")),
     }
     lost = [path for path in needed(files) if not hidden(path) and path not in spared]
-    for path in _some(lost, 20, random.Random(name)):
+    for path in _some(lost, 10, random.Random(name)):
         rest = {each: data for each, data in files.items() if each != path}
         if _spare_base(path, rest):
             continue

@@ -9,7 +9,7 @@ from holdfast.formats.commit_log import parse_commit
 from holdfast.formats.offset_log import log_offset, parse_offsets
 from holdfast.formats.operator_metadata import parse_operator, schema_place, schema_root
 from holdfast.formats.query import parse_query
-from holdfast.formats.source_log import SeenFile, parse_source
+from holdfast.formats.source_log import SeenFile, compact_interval, parse_source
 
 UUID = "7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"
 OFFSETS = (
@@ -175,3 +175,11 @@ def test_a_query() -> None:
 def test_a_damaged_query(text: bytes) -> None:
     with pytest.raises(Corrupt):
         parse_query(text, "metadata")
+
+
+@pytest.mark.parametrize(
+    ("compacted", "interval"),
+    [((), 10), ((9,), 10), ((19, 29), 10), ((29,), 10), ((4,), 5), ((14,), 15), ((34,), 35), ((4, 9, 14), 5)],
+)
+def test_the_distance_of_compacted_entries(compacted: tuple[int, ...], interval: int) -> None:
+    assert compact_interval(compacted) == interval
