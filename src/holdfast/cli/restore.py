@@ -74,3 +74,8 @@ def show_made(made: Restored, json: bool) -> None:
         f"query {made.query_id} goes on with batch {made.batch_id + 1};"
         f" {made.linked_bytes:,} of {made.plan.manifest.size_bytes:,} bytes are links into the catalog"
     )
+    if made.plan.state_format is not None:
+        output.say(
+            "start it with spark.sql.streaming.stateStore.checkpointFormatVersion"
+            f"={made.plan.state_format}, as it had"
+        )

@@ -59,6 +59,12 @@ class RestorePlan:
     left: tuple[str, ...]
     done: bool
 
+    @property
+    def state_format(self) -> int | None:
+        """The state-checkpoint format that the query must be started with; None without state."""
+        formats = [each["format_version"] for each in self.manifest.fields.get("operators") or ()]
+        return max(formats, default=None)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
@@ -69,6 +75,7 @@ class RestorePlan:
             "query_id": self.query_id,
             "files": len(self.manifest.files),
             "bytes": self.manifest.size_bytes,
+            "state_format": self.state_format,
         }
 
 

@@ -61,6 +61,7 @@ def test_from_take_to_delete(holdfast: Holdfast, checkpoint: Path, tmp_path: Pat
     restored = told(holdfast("restore", str(place), "new", "--json"))
     assert restored["checkpoint"] == f"file://{tmp_path}/new"
     assert (restored["batch"], restored["query_id"]) == (taken["batch"], taken["query_id"])
+    assert restored["state_format"] == 2
     forked = told(holdfast("fork", str(place), "other", "--json"))
     assert forked["query_id"] != taken["query_id"]
     asked = holdfast("savepoint", "delete", str(place))
@@ -99,7 +100,10 @@ def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
         assert part in shown
     assert holdfast("savepoint", "verify", savepoint).stdout.startswith("whole (batch 11")
     made = holdfast("restore", savepoint, "new", "--claim")
-    assert (made.returncode, "goes on with batch 12" in made.stderr) == (0, True)
+    assert (
+        made.returncode,
+        "goes on with batch 12" in made.stderr and "checkpointFormatVersion=2" in made.stderr,
+    ) == (0, True)
     assert len(holdfast("savepoint", "list", "catalog").stdout.splitlines()) == 1
 
 
