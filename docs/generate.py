@@ -13,9 +13,12 @@ from holdfast.config import DEFAULTS
 from holdfast.errors import BY_KIND
 
 REFERENCE = Path(__file__).parent / "reference"
-VERBS = ("demo", "run", "list", "status", "stop", "cancel", "skew", "doctor", "bench")
+VERBS = ("demo", "run", "list", "status", "stop", "cancel", "restore", "fork", "skew", "doctor", "bench")
 # Verbs of two words.
-GROUPS = {"checkpoint": ("show", "history", "verify")}
+GROUPS = {
+    "checkpoint": ("show", "history", "verify"),
+    "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
+}
 NOTE = "This page is generated: `make docs` writes it.\n"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
+    from holdfast import savepoints as savepoints
     from holdfast import skew
     from holdfast.config import (
         Checkpoint,
@@ -130,7 +131,7 @@ _HOMES = {
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 # Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
-_MODULES = ("checkpoints", "skew")
+_MODULES = ("checkpoints", "savepoints", "skew")
 
 __all__ = [
     "Aggregate",
@@ -185,6 +186,7 @@ __all__ = [
     "operate",
     "reducing",
     "running",
+    "savepoints",
     "seconds",
     "session",
     "sessions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from holdfast import layout
@@ -56,12 +56,18 @@ class ContentCheck:
         storage: The checkpoint.
         tree: What is in it.
         codec: The compression of its state files.
+        known: Files whose bytes are known to be right. They are read only for what others are compared with.
+        unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
     """
 
-    def __init__(self, storage: Storage, tree: Tree, codec: str) -> None:
+    def __init__(
+        self, storage: Storage, tree: Tree, codec: str, known: Container[str] = (), *, unpack: bool = True
+    ) -> None:
         self._storage = storage
         self._tree = tree
         self._codec = codec
+        self._known = known
+        self._unpack = unpack
         self.found = Content()
         if codec not in READABLE:
             what = f"state files are compressed with {codec}, which is not read here; only checksums tell"
@@ -72,12 +78,14 @@ class ContentCheck:
 
         A file that is gone by now is left alone: a running query deletes what it no longer needs.
         """
+        if path in self._known and not _tells(place):
+            return
         data = self._read(path)
         if data is None:
             return
         self.found.files += 1
         self.found.size_bytes += len(data)
-        checked = self._sums(path, data)
+        checked = path in self._known or self._sums(path, data)
         if checked is None:
             return
         try:
@@ -96,7 +104,7 @@ class ContentCheck:
             return "it is not there"
         if found != size:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
-        if not self._tree.has(layout.HadoopChecksum(path).render()):
+        if path in self._known or not self._tree.has(layout.HadoopChecksum(path).render()):
             end = self._read(path, max(size - len(SST_MAGIC), 0))
             self.found.files += end is not None
             return self._end(path, end)
@@ -182,17 +190,24 @@ class ContentCheck:
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
         if place.kind is Kind.ZIP:
-            self.found.snapshots[path] = parse_snapshot(data, path)
+            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self._known)
             return
         if self._codec not in READABLE:
             return
+        unpack = path not in self._known and (self._unpack or not checked)
         stream = decompressed(data, self._codec, path, checked=checked)
-        if place.kind is not Kind.CHANGELOG:
-            deque(delta_records(stream, path), maxlen=0)
-            return
-        if place.unique_id is not None:
+        if place.kind is Kind.CHANGELOG and _tells(place):
             self.found.lineages[path] = parse_head(stream, path).lineage
-        deque(changelog_records(stream, path), maxlen=0)
+        if unpack:
+            records = changelog_records if place.kind is Kind.CHANGELOG else delta_records
+            deque(records(stream, path), maxlen=0)
 
     def _problem(self, path: str, what: str, hint: str) -> None:
         self.found.problems.setdefault(path, Problem(path, what, hint))
+
+
+def _tells(place: Place) -> bool:
+    """Whether other files are compared with what this one says; most state says nothing of others."""
+    if not isinstance(place, StoreFile):
+        return True
+    return place.kind is Kind.ZIP or (place.kind is Kind.CHANGELOG and place.unique_id is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from holdfast import layout
@@ -28,7 +29,9 @@ _CHECKED = (
 )
 
 
-def verify(storage: Storage, tell: Tell | None = None) -> Verification:
+def verify(
+    storage: Storage, tell: Tell | None = None, known: Container[str] = (), *, unpack: bool = True
+) -> Verification:
     """Look for damage: in every file that Spark wrote, and in how the files fit together.
 
     Works while the query runs. Spark deletes what it no longer needs and writes what is not committed yet,
@@ -43,15 +46,23 @@ def verify(storage: Storage, tell: Tell | None = None) -> Verification:
     Args:
         storage: The checkpoint.
         tell: Called with files done, files in all, and a note.
+        known: Files whose bytes are known to be those of an earlier verification. They are read only for what
+            others are compared with.
+        unpack: Whether changes of state are unpacked also where a checksum vouches for the file. A million
+            changes take two seconds.
 
     Raises:
         NotFound: There is no checkpoint.
         Unavailable: The storage does not answer.
     """
-    first = _look(storage, None, tell)
+
+    def look(only: frozenset[str] | None, tell: Tell | None) -> _Look:
+        return _look(storage, only, tell, known, unpack=unpack)
+
+    first = look(None, tell)
     if not first.problems:
         return first.outcome(storage, first.problems)
-    second = _look(storage, frozenset(first.problems), None)
+    second = look(frozenset(first.problems), None)
     both = {file: problem for file, problem in second.problems.items() if file in first.problems}
     return first.outcome(storage, both, second)
 
@@ -79,7 +90,9 @@ class _Look:
         )
 
 
-def _look(storage: Storage, only: frozenset[str] | None, tell: Tell | None) -> _Look:
+def _look(
+    storage: Storage, only: frozenset[str] | None, tell: Tell | None, known: Container[str], *, unpack: bool
+) -> _Look:
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
@@ -90,7 +103,7 @@ def _look(storage: Storage, only: frozenset[str] | None, tell: Tell | None) -> _
         )
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
-    check = ContentCheck(storage, tree, codec)
+    check = ContentCheck(storage, tree, codec, known, unpack=unpack)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     for done, (path, place) in enumerate(files):
         if tell is not None:

@@ -10,7 +10,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import bench, cancel, checkpoint, demo, doctor, output, run, skew, status, stop
+from holdfast.cli import (
+    bench,
+    cancel,
+    checkpoint,
+    demo,
+    doctor,
+    fork,
+    output,
+    restore,
+    run,
+    savepoint,
+    skew,
+    status,
+    stop,
+)
 from holdfast.cli import list as list_
 from holdfast.errors import HoldfastError, Internal
 
@@ -78,6 +92,11 @@ app.command("skew", short_help="Show which keys and partitions have too much.")(
 app.add_typer(
     checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
 )
+app.add_typer(
+    savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
+)
+app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
+app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
-
-import typer
-
 from holdfast.cli import options, output
+from holdfast.cli.asking import Yes, confirm
 from holdfast.cli.stop import Timeout
-from holdfast.errors import Invalid
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def cancel(
@@ -29,7 +22,7 @@ def cancel(
     fate = f"{'delete' if deletes else 'keep'} its checkpoint {status.job.checkpoint}"
     if not dry_run:
         if deletes and not yes:
-            _ask(f"Cancel {status.job.name} and {fate}?")
+            confirm(f"Cancel {status.job.name} and {fate}?")
         status = jobs.cancel(status.job.name, timeout)
     if json:
         output.emit_json({"dry_run": dry_run, "deletes_checkpoint": deletes, **status.as_dict()})
@@ -37,9 +30,3 @@ def cancel(
         output.line(f"{status.job.name}: {status.job.state.value}, would be ended at once and {fate}")
     else:
         output.line(f"{status.job.name}: {status.job.state.value}")
-
-
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise Invalid("this deletes something and nobody can be asked", hint="answer with --yes")
-    typer.confirm(question, abort=True, err=True)

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.storage.port import Storage, full
@@ -93,13 +94,12 @@ class LocalStorage:
             target.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("xb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                self._flush_file(file)
             if replace:
                 beside.replace(target)
             else:
                 _take_place(beside, target)
-            _flush_folder(target.parent)
+            self._flush_folder(target.parent)
         except OSError as error:
             beside.unlink(missing_ok=True)
             raise self._error(error, path) from error
@@ -115,7 +115,7 @@ class LocalStorage:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(given, place)
-            _flush_folder(place.parent)
+            self._flush_folder(place.parent)
         except OSError as error:
             if error.errno in _NO_LINK and not place.exists():
                 self.write(target, giver.read(source))
@@ -130,6 +130,18 @@ class LocalStorage:
             Path(self._at(path)).unlink(missing_ok=True)
         except OSError as error:
             raise self._error(error, path) from error
+
+    def _flush_file(self, file: BinaryIO) -> None:
+        file.flush()
+        os.fsync(file.fileno())
+
+    def _flush_folder(self, folder: Path) -> None:
+        """A file's name is safe only when its folder is."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root  # noqa: PTH118 - as above
@@ -169,12 +181,3 @@ def _take_place(beside: Path, target: Path) -> None:
         beside.rename(target)
         return
     beside.unlink()
-
-
-def _flush_folder(folder: Path) -> None:
-    """A file's name is safe only when its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from audited import AUDITED
 from command import PROGRAM, Holdfast
 
 import holdfast as package
@@ -16,24 +17,6 @@ from holdfast.model import JobState
 RECORD = JobRecord(
     "shop", job_id("shop"), "job.py", "file:///c", "delete", JobState.RUNNING, None, 0, 0, None, 1
 )
-
-# Runs the command in a Python that notes every process it starts and every heavy module it loads.
-AUDITED = """
-import sys
-started = []
-def note(event, args):
-    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"):
-        started.append((event, str(args)[:100]))
-sys.addaudithook(note)
-sys.argv = ["holdfast", *sys.argv[1:]]
-from holdfast.cli import main
-try:
-    main()
-except SystemExit as ended:
-    code = ended.code
-heavy = [name for name in ("pyspark", "pyarrow", "pandas", "py4j", "numpy") if name in sys.modules]
-print(f"AUDIT {started} {heavy}", file=sys.stderr)
-"""
 
 
 @pytest.mark.parametrize(
@@ -66,7 +49,20 @@ def test_a_verb_that_only_reads_starts_no_process_and_loads_no_spark(
 def test_help_names_every_verb(holdfast: Holdfast) -> None:
     said = holdfast("--help")
     assert said.returncode == 0
-    for verb in ("demo", "run", "list", "status", "stop", "cancel", "skew", "doctor", "bench"):
+    for verb in (
+        "demo",
+        "run",
+        "list",
+        "status",
+        "stop",
+        "cancel",
+        "savepoint",
+        "skew",
+        "restore",
+        "fork",
+        "doctor",
+        "bench",
+    ):
         assert f" {verb} " in said.stdout
 
 

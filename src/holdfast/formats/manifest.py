@@ -1,0 +1,182 @@
+"""The manifest of a savepoint: what it is of, and every file with its size and hash.
+
+One JSON document, laid out so that a person can read it: a field a line, a file a line. Its last field is
+the SHA-256 of everything before it, and a manifest is read only if it is byte for byte what would be written,
+so no edit and no flipped bit goes unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.errors import Unsupported
+from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
+
+FORMAT: Final = 1
+WHOLE: Final = "whole"
+SOURCE_LOG: Final = "source log"
+SCHEMA_PATHS: Final = "schema paths"
+_HOWS: Final = (WHOLE, SOURCE_LOG, SCHEMA_PATHS)
+_WHAT = "the manifest"
+_FILES = "files"
+_DIGEST = "sha256"
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """One file of a savepoint.
+
+    Attributes:
+        path: Where it was in the checkpoint, and where it goes in a restored one.
+        size_bytes: Its size.
+        sha256: The hash of its bytes, and the name under which they are kept.
+        how: `whole` as it was; `source log` cut at the batch; `schema paths` holds paths into the checkpoint
+            that are led into the new one when it is restored.
+        modified_ns: When the file was last written, if the saved one is a hard link to it: whoever wrote into
+            the file since has written into the savepoint too.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    how: str = WHOLE
+    modified_ns: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        linked = {} if self.modified_ns is None else {"modified_ns": self.modified_ns}
+        return {"path": self.path, "size": self.size_bytes, "sha256": self.sha256, "how": self.how, **linked}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A savepoint as its manifest tells it.
+
+    Attributes:
+        savepoint_id: Its id.
+        label: What a person called it.
+        created_ms: When it was taken, in epoch milliseconds.
+        checkpoint: Where it was taken from.
+        query_id: The query.
+        batch_id: The committed batch it holds; a restored query goes on with the next.
+        files: Its files, ascending by path.
+        new_bytes: The bytes that the catalog did not hold before.
+        fields: Everything but the files as it stands, newer fields included.
+    """
+
+    savepoint_id: str
+    label: str | None
+    created_ms: int
+    checkpoint: str
+    query_id: str
+    batch_id: int
+    files: tuple[SavedFile, ...]
+    new_bytes: int
+    fields: Mapping[str, Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all its files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self.fields, _FILES: [file.as_dict() for file in self.files]}
+
+    def render(self) -> bytes:
+        """The file."""
+        lines = [f"{compact(key)}:{compact(value)},\n" for key, value in self.fields.items()]
+        files = ",\n".join(compact(file.as_dict()) for file in self.files)
+        body = "{\n" + "".join(lines) + f'"{_FILES}":[\n{files}\n],\n'
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        return f'{body}"{_DIGEST}":"{digest}"\n}}\n'.encode()
+
+
+def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: str = "") -> Manifest:
+    """A manifest from its fields.
+
+    Raises:
+        Corrupt: A field is not there or cannot be right, or a file that every savepoint has is not listed.
+        Unsupported: It has a format that is not known here.
+    """
+    given = dict(fields)
+    version = whole_number(given, "format", _WHAT, where)
+    if version != FORMAT:
+        raise Unsupported(
+            "this format of a savepoint is not known",
+            where=where,
+            found=f"format {version}",
+            expected=f"format {FORMAT}",
+            hint="a newer Holdfast took it",
+        )
+    batch_id = whole_number(given, "batch", _WHAT, where)
+    label = given.get("label")
+    if label is not None and not isinstance(label, str):
+        raise damaged(_WHAT, where, f"`label` is {label!r}", "text")
+    _complete(files, batch_id, where)
+    return Manifest(
+        savepoint_id=string(given, "id", _WHAT, where),
+        label=label,
+        created_ms=whole_number(given, "created_ms", _WHAT, where),
+        checkpoint=string(given, "checkpoint", _WHAT, where),
+        query_id=string(given, "query_id", _WHAT, where),
+        batch_id=batch_id,
+        files=tuple(files),
+        new_bytes=whole_number(given, "new_bytes", _WHAT, where),
+        fields=given,
+    )
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        Corrupt: It is not byte for byte what was written.
+        Unsupported: It has a format that is not known here.
+    """
+    fields = json_object(decoded(data, _WHAT, where), _WHAT, where)
+    digest = fields.pop(_DIGEST, None)
+    listed = fields.pop(_FILES, None)
+    if not isinstance(listed, list):
+        raise damaged(_WHAT, where, "no list of files", "a list of files")
+    manifest = manifest_of(fields, [_file(each, where) for each in listed], where)
+    if manifest.render() != data:
+        found = f"SHA-256 {str(digest)[:16]}…" if isinstance(digest, str) else "no SHA-256 of itself"
+        raise damaged(_WHAT, where, f"{found}, which its bytes do not have", "the bytes that were written")
+    return manifest
+
+
+def _file(given: Any, where: str) -> SavedFile:
+    if not isinstance(given, dict):
+        raise damaged(_WHAT, where, f"{given!r} in the list of files", "a file")
+    path = string(given, "path", _WHAT, where)
+    parts = path.split("/")
+    if not path or any(part in ("", ".", "..") for part in parts):
+        raise damaged(_WHAT, where, f"the path {path!r}", "a path below the checkpoint")
+    sha256 = string(given, "sha256", _WHAT, where)
+    if not _HASH.fullmatch(sha256):
+        raise damaged(_WHAT, where, f"{path} with the SHA-256 {sha256!r}", "64 hexadecimal digits")
+    how = string(given, "how", _WHAT, where)
+    if how not in _HOWS:
+        raise damaged(_WHAT, where, f"{path} as {how!r}", ", ".join(_HOWS))
+    size = whole_number(given, "size", _WHAT, where)
+    if size < 0:
+        raise damaged(_WHAT, where, f"{path} with {size} bytes")
+    modified_ns = whole_number(given, "modified_ns", _WHAT, where) if "modified_ns" in given else None
+    return SavedFile(path, size, sha256, how, modified_ns)
+
+
+def _complete(files: Sequence[SavedFile], batch_id: int, where: str) -> None:
+    paths = [file.path for file in files]
+    if paths != sorted(set(paths)):
+        raise damaged(_WHAT, where, "files twice or out of order", "each path once, ascending")
+    logs = [layout.LogFile(log, batch_id).render() for log in layout.Log]
+    for needed in (layout.METADATA, *logs):
+        if needed not in paths:
+            raise damaged(_WHAT, where, f"no {needed} among the files", f"it, for batch {batch_id}")

@@ -1,0 +1,87 @@
+"""Work on many files at once, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Final, TypeVar
+
+from holdfast.storage.port import Storage
+
+Tell = Callable[[int, int, str], None]
+
+# Waiting for a disk to flush and for an object store to answer is most of the work.
+WORKERS: Final = 8
+_CHUNK: Final = 8 << 20
+_LOOK_S: Final = 0.2
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(
+    work: Callable[[T], R], items: Iterable[T], workers: int, tell: Tell | None = None, note: str = ""
+) -> list[R]:
+    """Do something with each item, several at a time, and give the outcomes in their order.
+
+    The first failure ends it: what has not begun is not done, what has begun is waited for.
+
+    Args:
+        work: What to do.
+        items: With what.
+        workers: How many at a time; with 1 nothing but the calling thread is used.
+        tell: Called with items done, items in all, and the note.
+        note: Said with it.
+    """
+    given = list(items)
+    if workers == 1 or len(given) < 2:
+        return _one_by_one(work, given, tell, note)
+    with ThreadPoolExecutor(min(workers, len(given))) as pool:
+        futures = [pool.submit(work, item) for item in given]
+        waiting = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=_LOOK_S, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                if tell is not None:
+                    tell(len(given) - len(waiting), len(given), note)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
+
+
+def _one_by_one(work: Callable[[T], R], items: Sequence[T], tell: Tell | None, note: str) -> list[R]:
+    outcomes = []
+    for done, item in enumerate(items):
+        if tell is not None:
+            tell(done, len(items), note)
+        outcomes.append(work(item))
+    return outcomes
+
+
+def hash_of(data: bytes) -> str:
+    """The SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def hash_file(storage: Storage, path: str, size_bytes: int) -> tuple[str, int]:
+    """The SHA-256 of a file and its size, read in portions.
+
+    Raises:
+        NotFound: There is no such file.
+        Unavailable: It cannot be read.
+    """
+    if size_bytes <= _CHUNK:
+        data = storage.read(path)
+        return hash_of(data), len(data)
+    digest = hashlib.sha256()
+    size = 0
+    while True:
+        data = storage.read(path, size, _CHUNK)
+        digest.update(data)
+        size += len(data)
+        if len(data) < _CHUNK:
+            return digest.hexdigest(), size

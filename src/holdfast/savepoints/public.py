@@ -1,0 +1,205 @@
+"""Savepoints by address: what `hf.savepoints` offers. Without Spark; the query may run or not."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import time
+
+from holdfast.config.check import whole
+from holdfast.config.units import Duration, parse_duration
+from holdfast.formats.manifest import Manifest
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints import removal, restoring, taking
+from holdfast.savepoints.catalog import Listed
+from holdfast.savepoints.copying import Tell
+from holdfast.savepoints.difference import Difference, compare
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.proof import Proof, prove
+from holdfast.savepoints.removal import Removal
+from holdfast.savepoints.restoring import Operation, Restored, plan_restore
+from holdfast.savepoints.taking import Taken
+from holdfast.storage import open_storage
+from holdfast.storage.port import Storage
+
+Address = str | os.PathLike[str]
+
+
+def take(
+    checkpoint: Address,
+    catalog: Address,
+    *,
+    batch: int | None = None,
+    label: str | None = None,
+    tell: Tell | None = None,
+) -> Taken:
+    """Take a savepoint of a query's checkpoint, while the query runs or not.
+
+    The query is not paused and its checkpoint is not touched. What the catalog holds already is not stored
+    again; on the checkpoint's own disk nothing is copied at all, which also means that a savepoint there
+    does not outlive that disk.
+
+    Args:
+        checkpoint: The checkpoint's path or URI.
+        catalog: The directory of savepoints; made if need be.
+        batch: A committed batch whose state is still kept; the newest by default.
+        label: A name for people.
+        tell: Called with files done, files in all, and what is being done.
+
+    Returns:
+        The savepoint: its address is `uri`.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: The checkpoint is damaged; there is no savepoint.
+        Conflict: Savepoints are being removed from the catalog.
+        Invalid: An argument cannot be right.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+    """
+    if batch is not None:
+        whole(batch, "batch", least=0)
+    taking.check_label(label)
+    origin, into = open_storage(os.fspath(checkpoint)), open_storage(os.fspath(catalog), "catalog")
+    plan = plan_take(origin, into, batch)
+    return taking.take(origin, into, plan, clock=now_ms, chance=os.urandom, label=label, tell=tell)
+
+
+def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
+    """Every savepoint in a catalog, oldest first; one whose manifest is damaged says so.
+
+    Raises:
+        Unavailable: The catalog does not answer.
+    """
+    return tuple(catalogs.listed(open_storage(os.fspath(catalog), "catalog")))
+
+
+def show(savepoint: Address) -> Manifest:
+    """What a savepoint says of itself.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: Its manifest is damaged.
+    """
+    return catalogs.load(*opened(savepoint))
+
+
+def verify(savepoint: Address, *, tell: Tell | None = None) -> Proof:
+    """Prove that a savepoint is, bit for bit, what was taken, and that it fits together.
+
+    Returns:
+        The proof: `ok`, or the `problems`, each with its file.
+
+    Raises:
+        NotFound: There is no such savepoint.
+    """
+    return prove(*opened(savepoint), tell=tell)
+
+
+def diff(first: Address, second: Address) -> Difference:
+    """What differs between two savepoints, by their manifests: position, settings, operators, state files.
+
+    Which keys differ, and how, takes reading the state; this tells by file.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: A manifest is damaged.
+    """
+    return compare(show(first), show(second))
+
+
+def restore(
+    savepoint: Address, checkpoint: Address, *, claim: bool = False, tell: Tell | None = None
+) -> Restored:
+    """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        claim: Delete the savepoint afterwards. By default it stays, and can be restored again.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The savepoint is damaged; nothing was done.
+        Conflict: The target exists.
+    """
+    made = _make(savepoint, checkpoint, Operation.RESTORE, tell)
+    if claim:
+        delete(savepoint)
+    return made
+
+
+def fork(savepoint: Address, checkpoint: Address, *, tell: Tell | None = None) -> Restored:
+    """Make a new checkpoint with the same state for another query, with an id of its own.
+
+    Sinks such as Delta tell by the query's id which batches they have; the fork's are new to them.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The savepoint is damaged; nothing was done.
+        Conflict: The target exists.
+    """
+    return _make(savepoint, checkpoint, Operation.FORK, tell)
+
+
+def delete(savepoint: Address, *, tell: Tell | None = None) -> Removal:
+    """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+    """
+    return removal.delete(*opened(savepoint), clock=now_ms, token=token(), tell=tell)
+
+
+def gc(catalog: Address, *, older_than: Duration = "1h", tell: Tell | None = None) -> Removal:
+    """Clear up what no savepoint needs: what killed takes and deletes have left.
+
+    Args:
+        catalog: The catalog.
+        older_than: How long a take may have been silent before it is taken for dead. Running ones show
+            themselves every minute.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
+    storage = open_storage(os.fspath(catalog), "catalog")
+    return removal.sweep(storage, clock=now_ms, token=token(), dead_after_ms=dead_after_ms, tell=tell)
+
+
+def opened(savepoint: Address) -> tuple[Storage, str]:
+    """The catalog of a savepoint's address, and the id.
+
+    Raises:
+        Invalid: It is no address of a savepoint.
+    """
+    address, savepoint_id = catalogs.split_address(os.fspath(savepoint))
+    return open_storage(address, "savepoint"), savepoint_id
+
+
+def token() -> str:
+    """A name that no other process has."""
+    return os.urandom(8).hex()
+
+
+def now_ms() -> int:
+    """The wall clock in epoch milliseconds."""
+    return int(time.time() * 1000)
+
+
+def _make(savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None) -> Restored:
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    plan = plan_restore(catalog, savepoint_id, target, operation, chance=os.urandom, tell=tell)
+    return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+
+
+__all__: builtins.list[str] = ["delete", "diff", "fork", "gc", "list", "restore", "show", "take", "verify"]

@@ -1,0 +1,342 @@
+"""Make a checkpoint of a savepoint: one that its query goes on from, or one of a new query."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.cutting import CutFile, How
+from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.tree import Tree
+from holdfast.errors import Conflict, Corrupt, NotFound
+from holdfast.formats.manifest import SCHEMA_PATHS, Manifest, SavedFile
+from holdfast.formats.query import QueryMetadata
+from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
+from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
+from holdfast.savepoints.planning import check_apart
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.taking import Chance, never_changes
+from holdfast.savepoints.turns import Clock
+from holdfast.storage.bulk import in_bulk
+from holdfast.storage.port import Storage, full
+
+# What a restored checkpoint tells of where it came from.
+ORIGIN: Final = f"{layout.OWN}/origin.json"
+
+
+class Operation(str, Enum):
+    """Whether the query is the same one or a new one."""
+
+    RESTORE = "restore"
+    FORK = "fork"
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore or a fork would do; the savepoint has been proved by now.
+
+    Attributes:
+        operation: Which of the two.
+        savepoint: The savepoint.
+        checkpoint: The checkpoint that is to be made.
+        manifest: What the savepoint is.
+        query_id: The query's id in it.
+        left: Files of a try that was killed, which are made anew.
+        done: Whether such a try has written all of it.
+    """
+
+    operation: Operation
+    savepoint: str
+    checkpoint: str
+    manifest: Manifest
+    query_id: str
+    left: tuple[str, ...]
+    done: bool
+
+    @property
+    def state_format(self) -> int | None:
+        """The state-checkpoint format that the query must be started with; None without state."""
+        formats = [each["format_version"] for each in self.manifest.fields.get("operators") or ()]
+        return max(formats, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operation": self.operation.value,
+            "savepoint": self.savepoint,
+            "checkpoint": self.checkpoint,
+            "batch": self.manifest.batch_id,
+            "query_id": self.query_id,
+            "files": len(self.manifest.files),
+            "bytes": self.manifest.size_bytes,
+            "state_format": self.state_format,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint that was made of a savepoint.
+
+    Attributes:
+        plan: What was done.
+        linked_bytes: The bytes that take no room of their own: hard links into the catalog.
+    """
+
+    plan: RestorePlan
+    linked_bytes: int
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+    @property
+    def batch_id(self) -> int:
+        """The batch that it holds; the query goes on with the next."""
+        return self.plan.manifest.batch_id
+
+    @property
+    def query_id(self) -> str:
+        """The query's id."""
+        return self.plan.query_id
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self.plan.as_dict(), "linked_bytes": self.linked_bytes}
+
+
+def plan_restore(
+    catalog: Storage,
+    savepoint_id: str,
+    target: Storage,
+    operation: Operation,
+    *,
+    chance: Chance,
+    workers: int = WORKERS,
+    tell: Tell | None = None,
+) -> RestorePlan:
+    """Prove a savepoint and look at where it is to go; changes nothing.
+
+    Args:
+        catalog: The savepoint's catalog.
+        savepoint_id: The savepoint.
+        target: The checkpoint that is to be made.
+        operation: Whether the query keeps its id.
+        chance: So many random bytes; a fork's id is made of them.
+        workers: How many files to read at a time.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The savepoint is damaged.
+        Conflict: Something is at the target already.
+        Invalid: Target and catalog are inside one another.
+    """
+    check_apart(target, catalog)
+    left = _present(target)
+    uri = savepoint_uri(catalog, savepoint_id)
+    origin = _origin(target) if left else None
+    if left and origin is None:
+        raise _taken(target, f"{len(left)} files, such as {left[0]}")
+    if origin is not None and (origin.get("savepoint"), origin.get("operation")) != (uri, operation.value):
+        raise _taken(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
+    manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
+    done = layout.METADATA in left
+    if done and _gone_on(left, manifest.batch_id):
+        raise _taken(target, f"a {operation.value} of this savepoint that has gone on since")
+    query_id = manifest.query_id
+    if operation is Operation.FORK:
+        query_id = str(origin["query_id"]) if origin else str(uuid.UUID(bytes=chance(16), version=4))
+    return RestorePlan(operation, uri, target.uri, manifest, query_id, left, done)
+
+
+def restore(
+    catalog: Storage,
+    target: Storage,
+    plan: RestorePlan,
+    *,
+    clock: Clock,
+    workers: int = WORKERS,
+    tell: Tell | None = None,
+) -> Restored:
+    """Make the checkpoint that was planned, its `metadata` last, and read it back.
+
+    Until `metadata` is there, Spark refuses to start on the directory. Killed before that, a restore is begun
+    again by the same call; what it left is marked as its own.
+
+    Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
+    every file is read and written. What is no link is read back.
+
+    Args:
+        catalog: The savepoint's catalog.
+        target: The checkpoint.
+        plan: What `plan_restore` gave for these.
+        clock: The time in epoch milliseconds.
+        workers: How many files to work on at a time.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Somebody else has begun to write there since.
+        Corrupt: What was written does not read as it should.
+        NotFound: The savepoint was deleted meanwhile.
+    """
+    if not plan.done:
+        if ORIGIN not in plan.left:
+            target.write(ORIGIN, _origin_file(plan, clock()))
+        with in_bulk(target) as quick:
+            links = same_disk(catalog, target) or copies_by_itself(catalog, target)
+            one = _Restore(catalog, quick, plan, links)
+            each(quick.delete, [path for path in plan.left if path != ORIGIN], workers)
+            files = [file for file in plan.manifest.files if one.wanted(file)]
+            each(one.put, files, workers, tell, "copying")
+            each(one.check, files, workers, tell, "reading back")
+        target.write(layout.METADATA, one.metadata())
+    _check_as_checkpoint(target, plan)
+    linked = [
+        file.size_bytes
+        for file in plan.manifest.files
+        if same_file(catalog, object_path(file.sha256), target, file.path)
+    ]
+    return Restored(plan, sum(linked))
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    """The copying of one restore.
+
+    Attributes:
+        links: Whether files get there without their bytes coming here.
+    """
+
+    catalog: Storage
+    target: Storage
+    plan: RestorePlan
+    links: bool
+
+    def wanted(self, file: SavedFile) -> bool:
+        """Whether a file is written with the others: not what comes last, nor what a new id makes wrong."""
+        if file.path in (layout.METADATA, ORIGIN, layout.HadoopChecksum(ORIGIN).render()):
+            return False
+        sums = (
+            layout.HadoopChecksum(layout.METADATA).render(),
+            layout.SparkChecksum(layout.METADATA).render(),
+        )
+        return self.plan.operation is not Operation.FORK or file.path not in sums
+
+    def put(self, file: SavedFile) -> None:
+        """Put a file in place."""
+        source = object_path(file.sha256)
+        if self.links and file.how != SCHEMA_PATHS and never_changes(file.path):
+            self.target.copy(source, file.path, origin=self.catalog)
+        else:
+            self.target.write(file.path, self._content(file))
+
+    def check(self, file: SavedFile) -> None:
+        """Read a file back."""
+        if same_file(self.catalog, object_path(file.sha256), self.target, file.path):
+            return
+        wanted = file.sha256 if file.how != SCHEMA_PATHS else hash_of(self._content(file))
+        found, _ = hash_file(self.target, file.path, file.size_bytes)
+        if found != wanted:
+            raise Corrupt(
+                "a file does not read as it was written",
+                where=full(self.target.uri, file.path),
+                found=f"SHA-256 {found}",
+                expected=wanted,
+                hint=f"remove {self.target.uri} and restore once more; if it happens again, look at the disk",
+            )
+
+    def metadata(self) -> bytes:
+        """The file with the query's id."""
+        if self.plan.operation is Operation.FORK:
+            return QueryMetadata(self.plan.query_id).render()
+        return self._read(next(file for file in self.plan.manifest.files if file.path == layout.METADATA))
+
+    def _content(self, file: SavedFile) -> bytes:
+        data = self._read(file)
+        if file.how != SCHEMA_PATHS:
+            return data
+        return CutFile(file.path, How.SCHEMA_PATHS, file.path).content(data, hadoop_address(self.target.uri))
+
+    def _read(self, file: SavedFile) -> bytes:
+        data = self.catalog.read(object_path(file.sha256))
+        if hash_of(data) != file.sha256:
+            raise Corrupt(
+                "the savepoint is damaged",
+                where=full(self.catalog.uri, object_path(file.sha256)),
+                found=f"other bytes than those of {file.path}",
+                hint=f"`holdfast savepoint verify {self.plan.savepoint}` names all damage",
+            )
+        return data
+
+
+def hadoop_address(uri: str) -> str:
+    """A checkpoint's address as Spark writes it into paths: with one slash on a local disk."""
+    return f"file:{uri.removeprefix('file://')}" if uri.startswith("file:///") else uri
+
+
+def _present(target: Storage) -> tuple[str, ...]:
+    """Every file at the target but those of writes that were killed."""
+    return tuple(
+        sorted(path for path, place in Tree(target).places() if not isinstance(place, layout.Temporary))
+    )
+
+
+def _origin(target: Storage) -> Mapping[str, Any] | None:
+    """What a restore has left there about itself."""
+    with suppress(NotFound, ValueError):
+        given = json.loads(target.read(ORIGIN))
+        if isinstance(given, dict) and isinstance(given.get("query_id"), str):
+            return given
+    return None
+
+
+def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
+    return json.dumps(
+        {
+            "operation": plan.operation.value,
+            "savepoint": plan.savepoint,
+            "label": plan.manifest.label,
+            "batch": plan.manifest.batch_id,
+            "from_checkpoint": plan.manifest.checkpoint,
+            "from_query_id": plan.manifest.query_id,
+            "query_id": plan.query_id,
+            "made_ms": now_ms,
+        }
+    ).encode()
+
+
+def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
+    places = (layout.parse(path) for path in paths)
+    return any(isinstance(place, layout.LogFile) and place.batch_id > batch_id for place in places)
+
+
+def _taken(target: Storage, found: str) -> Conflict:
+    return Conflict(
+        "the target exists",
+        where=target.uri,
+        found=found,
+        expected="nothing there",
+        hint="name a new directory; a checkpoint is never overwritten",
+    )
+
+
+def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
+    found = read(target)
+    missing = [store.missing for operator in found.operators for store in operator.stores if store.missing]
+    if (found.batch_id, found.query_id) == (plan.manifest.batch_id, plan.query_id) and not missing:
+        return
+    raise Corrupt(
+        "the new checkpoint does not read as it should",
+        where=target.uri,
+        found=f"batch {found.batch_id} of query {found.query_id}"
+        + (f", without {missing[0]}" if missing else ""),
+        expected=f"batch {plan.manifest.batch_id} of query {plan.query_id}",
+        hint="do not start a query on it; remove it and restore once more",
+    )

@@ -1,0 +1,322 @@
+"""Take a savepoint: a consistent copy of a checkpoint at a committed batch, while the query runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import __version__, layout
+from holdfast.checkpoints.cutting import How
+from holdfast.checkpoints.verifying import verify
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.manifest import Manifest, SavedFile, manifest_of, parse_manifest
+from holdfast.savepoints.catalog import (
+    STAGING,
+    copies_by_itself,
+    manifest_path,
+    modified_ns,
+    new_id,
+    object_path,
+    same_disk,
+    same_file,
+    savepoint_uri,
+)
+from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
+from holdfast.savepoints.facts import facts
+from holdfast.savepoints.planning import (
+    LOOKS,
+    PlannedFile,
+    TakePlan,
+    is_about_a_file,
+    named_for_life,
+    plan_take,
+    see_damage,
+    too_fast,
+)
+from holdfast.savepoints.turns import Clock, TakeTurn, staged
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.bulk import in_bulk
+from holdfast.storage.port import Storage, full
+
+Chance = Callable[[int], bytes]
+
+# A checkpoint that looks damaged twice is damaged, and not only caught while a file was being replaced.
+_PROOFS: Final = 2
+_LONGEST_LABEL: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A savepoint that was taken.
+
+    Attributes:
+        uri: Its address.
+        manifest: What it is.
+        new_files: The files that the catalog did not hold before.
+    """
+
+    uri: str
+    manifest: Manifest
+    new_files: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "savepoint": self.uri,
+            "id": self.manifest.savepoint_id,
+            "label": self.manifest.label,
+            "checkpoint": self.manifest.checkpoint,
+            "query_id": self.manifest.query_id,
+            "batch": self.manifest.batch_id,
+            "files": len(self.manifest.files),
+            "bytes": self.manifest.size_bytes,
+            "new_files": self.new_files,
+            "new_bytes": self.manifest.new_bytes,
+        }
+
+
+def take(
+    checkpoint: Storage,
+    catalog: Storage,
+    plan: TakePlan,
+    *,
+    clock: Clock,
+    chance: Chance,
+    label: str | None = None,
+    workers: int = WORKERS,
+    tell: Tell | None = None,
+) -> Taken:
+    """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
+
+    The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
+    one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
+    twice.
+    Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
+    checkpoint is.
+
+    Cost: what is new is read twice, once for its hash and once for the proof.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        plan: What `plan_take` gave for these two.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        label: A name for people.
+        workers: How many files to work on at a time.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Savepoints are being removed from the catalog.
+        Corrupt: The checkpoint is damaged; there is no savepoint.
+        NotFound: The batch that was asked for is no longer kept.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+    """
+    check_label(label)
+    turn = TakeTurn(catalog, chance(8).hex(), clock)
+    turn.begin()
+    try:
+        with in_bulk(catalog) as quick:
+            one = _Take(checkpoint, quick, turn, workers, tell)
+            saved = one.saved(plan)
+        fields = {
+            "id": "",
+            "label": label,
+            "created_ms": clock(),
+            "checkpoint": checkpoint.uri,
+            **facts(one.view(saved), [file.path for file in saved]),
+            "size_bytes": sum(file.size_bytes for file in saved),
+            "new_bytes": one.new_bytes(saved),
+            "holdfast": __version__,
+        }
+        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
+        manifest = manifest_of({**fields, "id": name}, saved)
+        _publish(catalog, manifest, turn)
+    except BaseException:
+        with suppress(HoldfastError):  # what is left is cleared up by the next removal
+            let_go(catalog, turn.token)
+            turn.end()
+        raise
+    turn.end()
+    return Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved))
+
+
+def check_label(label: str | None) -> None:
+    """Refuse a label that cannot be shown.
+
+    Raises:
+        Invalid: It is empty, too long, or holds control characters.
+    """
+    if label is None:
+        return
+    if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise Invalid(
+            "this is no label",
+            found=repr(label[:_LONGEST_LABEL]),
+            expected=f"text of up to {_LONGEST_LABEL} characters",
+        )
+
+
+@dataclass(slots=True)
+class _Take:
+    """The copying of one take.
+
+    Attributes:
+        stored: Size of what this take has put into the catalog, by hash.
+        kept: What a savepoint of the catalog held before, by hash.
+    """
+
+    checkpoint: Storage
+    catalog: Storage
+    turn: TakeTurn
+    workers: int
+    tell: Tell | None
+    stored: dict[str, int] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+    def saved(self, plan: TakePlan) -> list[SavedFile]:
+        """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
+        links = same_disk(self.checkpoint, self.catalog)
+        proofs = 0
+        for look in range(LOOKS):
+            try:
+                current = plan if look == 0 else plan_take(self.checkpoint, self.catalog, plan.asked)
+                saved = self._copied(current, links, look)
+            except NotFound as error:
+                let_go(self.catalog, self.turn.token)
+                if not is_about_a_file(error, self.checkpoint):
+                    raise
+                gone = error
+                continue
+            proofs += 1
+            damage = self._damage(saved)
+            if damage is None:
+                return saved
+            if proofs == _PROOFS:
+                raise damage
+        raise too_fast(gone) from gone
+
+    def view(self, saved: list[SavedFile]) -> SavepointView:
+        """What was saved, as a checkpoint."""
+        return SavepointView(self.catalog, saved, self.checkpoint.uri)
+
+    def new_bytes(self, saved: list[SavedFile]) -> int:
+        """The bytes that the catalog did not hold before."""
+        return sum(self.stored[sha256] for sha256 in {file.sha256 for file in saved} if sha256 in self.stored)
+
+    def new_files(self, saved: list[SavedFile]) -> int:
+        """The files that it did not hold."""
+        return len({file.sha256 for file in saved} & self.stored.keys())
+
+    def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
+        """First a hold on every file, so that none can be taken away, and then their hashes."""
+        numbered = enumerate(plan.files, start=look * len(plan.files))
+        held = each(
+            lambda item: self._hold(item[1], staged(self.turn.token, item[0]), links),
+            numbered,
+            self.workers,
+            self.tell,
+            "copying",
+        )
+        return each(
+            lambda one: one if isinstance(one, SavedFile) else self._settle(*one),
+            held,
+            self.workers,
+            self.tell,
+            "hashing",
+        )
+
+    def _hold(self, planned: PlannedFile, hold: str, links: bool) -> SavedFile | tuple[PlannedFile, str]:
+        self.turn.beat()
+        file, size = planned.file, planned.size_bytes
+        before = planned.held
+        if before is not None and self.catalog.size(object_path(before.sha256)) == size:
+            self.kept.add(before.sha256)
+            return before
+        if links and file.how is How.WHOLE and never_changes(file.path):
+            self.catalog.copy(file.origin, hold, origin=self.checkpoint)
+            return planned, hold
+        data = self.checkpoint.read(file.origin)
+        if file.how is How.SOURCE_LOG:
+            data = file.content(data, "")
+        sha256 = hash_of(data)
+        # What may get other bytes under its name must not be copied after it was read.
+        aside = file.how is How.WHOLE and named_for_life(file.path)
+        if aside and copies_by_itself(self.checkpoint, self.catalog):
+            self._store(
+                sha256, len(data), lambda path: self.catalog.copy(file.origin, path, origin=self.checkpoint)
+            )
+        else:
+            self._store(sha256, len(data), lambda path: self.catalog.write(path, data))
+        return SavedFile(file.path, len(data), sha256, file.how.value)
+
+    def _settle(self, planned: PlannedFile, hold: str) -> SavedFile:
+        self.turn.beat()
+        written_ns = modified_ns(self.catalog, hold)
+        sha256, size = hash_file(self.catalog, hold, planned.size_bytes)
+        self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
+        self.catalog.delete(hold)
+        linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
+        return SavedFile(
+            planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
+        )
+
+    def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
+        path = object_path(sha256)
+        held = self.catalog.size(path)
+        if held == size:
+            return
+        if held is not None:  # it was damaged since; what was taken now is right
+            self.catalog.delete(path)
+        try:
+            put(path)
+            self.stored[sha256] = size
+        except Conflict:
+            pass  # another take, or another file of this one, was quicker
+
+    def _damage(self, saved: list[SavedFile]) -> Corrupt | None:
+        # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
+        known = frozenset(file.path for file in saved if file.sha256 in self.kept)
+        found = verify(self.view(saved), self.tell, known, unpack=False)
+        if found.ok:
+            return None
+        first, more = found.problems[0], len(found.problems) - 1
+        return Corrupt(
+            "the checkpoint is damaged, and no savepoint was taken",
+            where=full(self.checkpoint.uri, first.file),
+            found=first.what + (f"; and {more} more" if more else ""),
+            hint=see_damage(self.checkpoint),
+        )
+
+
+def let_go(catalog: Storage, token: str) -> None:
+    """Let go of the files that a take holds on to."""
+    for name in catalog.list(STAGING).names:
+        if name.startswith(f"{token}-"):
+            catalog.delete(f"{STAGING}/{name}")
+
+
+def never_changes(path: str) -> bool:
+    """Whether nothing ever writes into this file of a checkpoint once it is there, so that a link is a copy.
+
+    State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
+    what hangs on them is not worth the little that a link saves.
+    """
+    place = layout.parse(path)
+    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
+        place = layout.parse(place.of)
+    return isinstance(place, (layout.StoreFile, layout.SharedFile))
+
+
+def _publish(catalog: Storage, manifest: Manifest, turn: TakeTurn) -> None:
+    path = manifest_path(manifest.savepoint_id)
+    turn.check()
+    catalog.write(path, manifest.render())
+    try:
+        turn.check()
+        parse_manifest(catalog.read(path), full(catalog.uri, path))
+    except HoldfastError:
+        catalog.delete(path)
+        raise

@@ -1,0 +1,72 @@
+"""A savepoint as the checkpoint that it would become: a storage to read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from holdfast import layout
+from holdfast.errors import NotFound, Unsupported
+from holdfast.formats.manifest import SavedFile
+from holdfast.savepoints.catalog import object_path
+from holdfast.storage.port import Names, Storage, full
+
+
+class SavepointView:
+    """The files of a savepoint under their paths in the checkpoint.
+
+    What reads a checkpoint reads a savepoint through this, at its batch.
+
+    Args:
+        catalog: Where the bytes are.
+        files: The files.
+        uri: The address that messages show.
+    """
+
+    def __init__(self, catalog: Storage, files: Iterable[SavedFile], uri: str) -> None:
+        self._catalog = catalog
+        self._uri = uri
+        self._files = {file.path: file for file in files}
+        self._folders: dict[str, dict[str, int | None]] = {}
+        for path, file in self._files.items():
+            folder, name = layout.split(path)
+            self._folders.setdefault(folder, {})[name] = file.size_bytes
+            while folder:
+                folder, name = layout.split(folder)
+                self._folders.setdefault(folder, {}).setdefault(name, None)
+
+    @property
+    def uri(self) -> str:
+        """See `Storage`."""
+        return self._uri
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See `Storage`."""
+        file = self._files.get(path)
+        if file is None:
+            raise NotFound("there is no such file", where=full(self._uri, path))
+        return self._catalog.read(object_path(file.sha256), start, length)
+
+    def list(self, path: str = "") -> Names:
+        """See `Storage`."""
+        return Names(self._folders.get(path, {}))
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        file = self._files.get(path)
+        return None if file is None else file.size_bytes
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(path)
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
+        """Refused."""
+        self._refuse(target)
+
+    def delete(self, path: str) -> None:
+        """Refused."""
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise Unsupported("a savepoint is never changed", where=full(self._uri, path))

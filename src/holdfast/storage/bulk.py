@@ -1,0 +1,91 @@
+"""Many changes that need to last only together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+# Flushing a file takes a few milliseconds; flushing all that anybody has written to a disk may take a second.
+_FEW: Final = 100
+
+
+@contextmanager
+def in_bulk(storage: Storage) -> Iterator[Storage]:
+    """Change many files, and have all of them last when the block ends well.
+
+    Flushing after each of thousands of files takes many seconds, flushing all of them at the end a fraction
+    of one. Until then a crash of the machine may take changes back, in any order: what makes them count has
+    to be written after the block. Files that were linked are flushed too: who wrote them may not have done
+    so. Storages that flush by themselves are used as they are.
+    """
+    if not isinstance(storage, LocalStorage):
+        yield storage
+        return
+    quick = _Unflushed(Path(storage.uri.removeprefix("file://")))
+    yield quick
+    quick.flush()
+
+
+class _Unflushed(LocalStorage):
+    """A directory whose changes are noted and not flushed."""
+
+    __slots__ = ("_touched",)
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._touched: set[Path] = {root}
+
+    def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
+        """See `Storage`."""
+        super().copy(source, target, origin=origin)
+        self._touched.add(Path(self._at(target)))
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        """See `Storage`."""
+        super().write(path, data, replace=replace)
+        self._touched.add(Path(self._at(path)))
+
+    def delete(self, path: str) -> None:
+        """See `Storage`."""
+        super().delete(path)
+        self._touched.discard(Path(self._at(path)))
+
+    def flush(self) -> None:
+        """Flush what was touched; a whole file system at once where that is quicker."""
+        if len(self._touched) > _FEW:
+            _flush_file_system(self._at(""))
+            return
+        for path in self._touched:
+            with suppress(FileNotFoundError):
+                self._flush_one(path)
+
+    def _flush_file(self, file: BinaryIO) -> None:
+        file.flush()
+
+    def _flush_folder(self, folder: Path) -> None:
+        self._touched.add(folder)
+
+    @staticmethod
+    def _flush_one(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _flush_file_system(path: str) -> None:
+    flush = getattr(ctypes.CDLL(None), "syncfs", None)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if flush is None or flush(descriptor) != 0:
+            os.sync()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""The verbs of savepoints: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import AUDITED
+from command import Holdfast
+
+from golden import NAMES, golden_on_disk
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.model import JobState, QueryStarted
+
+RECORD = JobRecord(
+    "shop", job_id("shop"), "job.py", "file:///c", "delete", JobState.RUNNING, None, 0, 0, None, 1
+)
+NAME = next(name for name in NAMES if "aggregate-format2" in name)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return golden_on_disk(NAME, tmp_path / "ck")
+
+
+def told(said: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    assert said.returncode == code, said.stderr
+    return json.loads(said.stdout)
+
+
+def test_from_take_to_delete(holdfast: Holdfast, checkpoint: Path, tmp_path: Path) -> None:
+    planned = told(holdfast("savepoint", "take", "./ck", "catalog", "--dry-run", "--json"))
+    assert planned["dry_run"] is True
+    assert not (tmp_path / "catalog").exists()
+    taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--label", "first", "--json"))
+    assert {"savepoint", "batch", "files", "bytes", "new_bytes"} <= set(taken)
+    assert (taken["batch"], taken["files"]) == (planned["batch"], planned["files"])
+    place = Path(taken["savepoint"].removeprefix("file://"))
+    assert place.parent == tmp_path / "catalog" / "savepoints"
+    older = told(
+        holdfast("savepoint", "take", "./ck", "catalog", "--batch", str(taken["batch"] - 1), "--json")
+    )
+    assert older["batch"] == taken["batch"] - 1
+    [one, two] = told(holdfast("savepoint", "list", "catalog", "--json"))["savepoints"]
+    assert (one["savepoint"], one["label"], two["savepoint"]) == (
+        taken["savepoint"],
+        "first",
+        older["savepoint"],
+    )
+    shown = told(holdfast("savepoint", "show", str(place), "--json"))
+    assert (shown["batch"], shown["label"]) == (taken["batch"], "first")
+    assert told(holdfast("savepoint", "verify", str(place), "--json"))["ok"] is True
+    assert told(holdfast("restore", str(place), "new", "--dry-run", "--json"))["batch"] == taken["batch"]
+    assert not (tmp_path / "new").exists()
+    restored = told(holdfast("restore", str(place), "new", "--json"))
+    assert restored["checkpoint"] == f"file://{tmp_path}/new"
+    assert (restored["batch"], restored["query_id"]) == (taken["batch"], taken["query_id"])
+    assert restored["state_format"] == 2
+    forked = told(holdfast("fork", str(place), "other", "--json"))
+    assert forked["query_id"] != taken["query_id"]
+    asked = holdfast("savepoint", "delete", str(place))
+    assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
+    assert told(holdfast("savepoint", "delete", str(place), "--dry-run", "--json"))["kept"] == 1
+    assert told(holdfast("savepoint", "delete", str(place), "--yes", "--json"))["kept"] == 1
+    assert told(holdfast("savepoint", "verify", older["savepoint"], "--json"))["ok"] is True
+    assert told(holdfast("savepoint", "gc", "catalog", "--json"))["files"] == 0
+    assert told(holdfast("savepoint", "verify", str(place), "--json"), 3)["kind"] == "not-found"
+    assert told(holdfast("checkpoint", "verify", "new", "--json"))["ok"] is True
+
+
+def test_damage_is_named_and_nothing_is_made_of_it(
+    holdfast: Holdfast, checkpoint: Path, tmp_path: Path
+) -> None:
+    taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--json"))
+    damaged = next(path for path in sorted((tmp_path / "catalog/objects").glob("*/*")) if path.stat().st_size)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    proof = told(holdfast("savepoint", "verify", taken["savepoint"], "--json"), 6)
+    assert proof["ok"] is False
+    assert [each["file"] for each in proof["problems"]] == [str(damaged.relative_to(tmp_path / "catalog"))]
+    assert "what" in proof["problems"][0]
+    for verb in ("restore", "fork"):
+        assert told(holdfast(verb, taken["savepoint"], "new", "--json"), 6)["kind"] == "corrupt"
+    assert not (tmp_path / "new").exists()
+
+
+def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
+    said = holdfast("savepoint", "take", "./ck", "catalog", "--label", "before the upgrade")
+    savepoint = said.stdout.strip()
+    assert savepoint.startswith("file://")
+    assert "new" in said.stderr
+    assert "before the upgrade" in holdfast("savepoint", "list", "catalog").stdout
+    shown = holdfast("savepoint", "show", savepoint, "--files", "--confs").stdout
+    for part in ("stateStoreSave", "offsets/11", "spark.sql.shuffle.partitions", "before the upgrade"):
+        assert part in shown
+    assert holdfast("savepoint", "verify", savepoint).stdout.startswith("whole (batch 11")
+    made = holdfast("restore", savepoint, "new", "--claim")
+    assert (
+        made.returncode,
+        "goes on with batch 12" in made.stderr and "checkpointFormatVersion=2" in made.stderr,
+    ) == (0, True)
+    assert len(holdfast("savepoint", "list", "catalog").stdout.splitlines()) == 1
+
+
+def test_a_job_stands_for_its_checkpoint(holdfast: Holdfast, home: Path, checkpoint: Path) -> None:
+    home.mkdir()
+    registry = Registry(StateHome(home).registry)
+    registry.start_job(RECORD)
+    number = registry.start_attempt(RECORD.name, 1, 0, recovers=False)
+    one = QueryStarted("one", "id", "run", f"file://{checkpoint}", "none")
+    registry.queries_started(RECORD.name, number, [one], 0)
+    taken = told(holdfast("savepoint", "take", RECORD.name, "catalog", "--json"))
+    assert taken["checkpoint"] == f"file://{checkpoint}"
+    two = QueryStarted("two", "id", "run", "file:///elsewhere", "none")
+    registry.queries_started(RECORD.name, number, [one, two], 0)
+    refused = told(holdfast("savepoint", "take", RECORD.name, "catalog", "--json"), 2)
+    assert "2 queries" in refused["error"]
+    assert str(checkpoint) in refused["hint"]
+
+
+def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
+    refused = told(holdfast("savepoint", "take", "nothing", "catalog", "--json"), 3)
+    assert "neither a directory nor a job" in refused["error"]
+    assert told(holdfast("savepoint", "show", "catalog", "--json"), 2)["kind"] == "invalid"
+    assert told(holdfast("savepoint", "list", "catalog", "--json")) == {"savepoints": []}
+
+
+@pytest.mark.parametrize("verb", ["take", "list", "verify", "restore"])
+def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp_path: Path) -> None:
+    from holdfast import savepoints
+
+    taken = savepoints.take(checkpoint, tmp_path / "catalog").uri
+    arguments = {
+        "take": ["savepoint", "take", str(checkpoint), str(tmp_path / "catalog")],
+        "list": ["savepoint", "list", str(tmp_path / "catalog")],
+        "verify": ["savepoint", "verify", taken],
+        "restore": ["restore", taken, str(tmp_path / "new")],
+    }[verb]
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Unpacking changes of state takes Arrow's codecs; nothing takes Spark.
+    arrow = "['pyarrow', 'numpy']" if verb != "list" else "[]"
+    assert done.stderr.splitlines()[-1] == f"AUDIT [] {arrow}"

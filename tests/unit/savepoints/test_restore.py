@@ -1,0 +1,146 @@
+"""A new checkpoint is made whole or not at all, and never over another."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from catalogs import QUERY, Hands, catalog, file_query, target
+
+from golden import NAMES, golden, golden_on_disk
+from holdfast import savepoints
+from holdfast.checkpoints.verifying import verify
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.memory import MemoryStorage
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fork_has_an_id_of_its_own_and_the_same_state(name: str) -> None:
+    hands, into = Hands(), catalog()
+    taken = hands.take(golden(name), into).manifest
+    same, other, third = target("same"), target("other"), target("third")
+    hands.restore(into, taken.savepoint_id, same)
+    for each in (other, third):
+        made = hands.fork(into, taken.savepoint_id, each)
+        assert json.loads(each.read("metadata")) == {"id": made.query_id}
+        assert uuid.UUID(made.query_id).version == 4
+    ids = [json.loads(each.read("metadata"))["id"] for each in (same, other, third)]
+    assert ids[0] == taken.query_id
+    assert len(set(ids)) == 3
+    assert {path for path in same.files if path not in other.files} <= {".metadata.crc"}
+    for each in (same, other):
+        found = verify(each)
+        assert (found.problems, found.batch_id) == ((), taken.batch_id)
+
+
+def test_paths_of_schemas_lead_into_the_new_checkpoint(tmp_path: Path) -> None:
+    name = next(name for name in NAMES if "state-format2" in name)
+    source = golden_on_disk(name, tmp_path / "ck")
+    taken = savepoints.take(source, tmp_path / "catalog")
+    savepoints.restore(taken.uri, tmp_path / "new place")
+    files = list((tmp_path / "new place/state/0/_metadata/v2").iterdir())
+    assert files
+    for file in files:
+        text = json.loads(file.read_text().split("\n")[1])
+        paths = [path for store in text["stateStoreInfo"] for path in store["stateSchemaFilePaths"]]
+        assert paths
+        for path in paths:
+            assert path.startswith(f"file:{tmp_path}/new place/state/0/_stateSchema/")
+            assert Path(path.removeprefix("file:")).is_file()
+
+
+def test_it_tells_where_it_came_from_and_is_taken_again() -> None:
+    hands, into, new = Hands(), catalog(), target()
+    taken = hands.take(MemoryStorage(file_query(3)), into, label="first").manifest
+    hands.restore(into, taken.savepoint_id, new)
+    origin = json.loads(new.read("_holdfast/origin.json"))
+    assert origin["savepoint"] == f"memory://catalog/savepoints/{taken.savepoint_id}"
+    assert (origin["operation"], origin["label"], origin["batch"]) == ("restore", "first", 2)
+    again = hands.take(new, into).manifest
+    last = target("last")
+    hands.restore(into, again.savepoint_id, last)
+    assert json.loads(last.read("_holdfast/origin.json"))["from_checkpoint"] == "memory://new"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [{"metadata": b"{}"}, {"notes.txt": b"mine"}, {"offsets/0": b"v1"}, {"_holdfast/origin.json": b"{}"}],
+)
+def test_a_target_that_exists_is_refused(there: dict[str, bytes]) -> None:
+    hands, into = Hands(), catalog()
+    taken = hands.take(MemoryStorage(file_query(3)), into).manifest
+    new = MemoryStorage(there, uri="memory://new")
+    with pytest.raises(Conflict, match="the target exists"):
+        hands.restore(into, taken.savepoint_id, new)
+    assert new.files == there
+
+
+def test_a_finished_restore_is_not_done_again_unless_it_is_the_same_and_untouched() -> None:
+    hands, into, new = Hands(), catalog(), target()
+    checkpoint = MemoryStorage(file_query(3))
+    one, other = (hands.take(checkpoint, into, batch).manifest for batch in (1, 2))
+    hands.restore(into, one.savepoint_id, new)
+    before = new.files
+    hands.restore(into, one.savepoint_id, new)
+    assert new.files == before
+    with pytest.raises(Conflict, match="the target exists"):
+        hands.restore(into, other.savepoint_id, new)
+    with pytest.raises(Conflict, match="the target exists"):
+        hands.fork(into, one.savepoint_id, new)
+    new.write("offsets/2", b"v1\n{}\n-")
+    with pytest.raises(Conflict, match="the target exists"):
+        hands.restore(into, one.savepoint_id, new)
+
+
+def test_a_damaged_savepoint_is_refused_before_anything_is_touched() -> None:
+    hands, into, new = Hands(), catalog(), target()
+    taken = hands.take(MemoryStorage(file_query(3)), into).manifest
+    path = next(path for path in into.files if path.startswith("objects/"))
+    into.write(path, into.read(path) + b"!", replace=True)
+    for make in (hands.restore, hands.fork):
+        with pytest.raises(Corrupt, match="nothing was done") as error:
+            make(into, taken.savepoint_id, new)
+        assert path in (error.value.where or "")
+    assert new.files == {}
+
+
+def test_there_is_no_such_savepoint() -> None:
+    with pytest.raises(NotFound, match="no such savepoint"):
+        Hands().restore(catalog(), "20260305T080000.000Z-1f0c33aa-b41-9d2e", target())
+
+
+def test_a_target_in_the_catalog() -> None:
+    hands, into = Hands(), catalog()
+    taken = hands.take(MemoryStorage(file_query(3)), into).manifest
+    with pytest.raises(Invalid, match="inside one another"):
+        hands.restore(into, taken.savepoint_id, MemoryStorage(uri="memory://catalog/objects"))
+
+
+def test_claim_deletes_the_savepoint_and_leaves_the_checkpoint(tmp_path: Path) -> None:
+    name = next(name for name in NAMES if "aggregate-format2" in name)
+    source = golden_on_disk(name, tmp_path / "ck")
+    kept = savepoints.take(source, tmp_path / "catalog")
+    taken = savepoints.take(source, tmp_path / "catalog")
+    made = savepoints.restore(taken.uri, tmp_path / "new", claim=True)
+    assert made.linked_bytes > 0
+    assert [each.uri for each in savepoints.list(tmp_path / "catalog")] == [kept.uri]
+    assert verify(LocalStorage(tmp_path / "new")).ok
+    savepoints.delete(kept.uri)
+    assert [path for path in (tmp_path / "catalog").rglob("*") if path.is_file()] == []
+    assert verify(LocalStorage(tmp_path / "new")).ok
+    assert verify(LocalStorage(source)).ok
+
+
+def test_what_is_no_address_of_a_savepoint(tmp_path: Path) -> None:
+    for given in (tmp_path, tmp_path / "savepoints", tmp_path / "savepoints" / "nonsense", ""):
+        with pytest.raises(Invalid):
+            savepoints.show(given)
+
+
+def test_a_query_id_is_kept() -> None:
+    hands, into, new = Hands(), catalog(), target()
+    taken = hands.take(MemoryStorage(file_query(3)), into).manifest
+    assert hands.restore(into, taken.savepoint_id, new).query_id == QUERY
