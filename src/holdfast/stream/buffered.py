@@ -33,7 +33,8 @@ class BufferedSink:
     is in the checkpoint: a restart, a kill or another number of instances neither loses nor repeats a row.
 
     When a query stops, what waits stays in the checkpoint and is written by the next run. The age is looked
-    at once a second and when events come.
+    at once a second and when events come. Whether there is one is fixed at the first start, as it takes a
+    source of ticks.
 
     Args:
         table: The table; it is made if it is not there.
