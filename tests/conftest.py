@@ -20,13 +20,6 @@ settings.register_profile("holdfast", derandomize=True, deadline=None)
 settings.load_profile("holdfast")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares the session in one worker, where `make test` uses several."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A state home of the test's own."""

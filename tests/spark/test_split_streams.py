@@ -18,7 +18,11 @@ import holdfast as hf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # A join of two streams has two watermarks.
+    pytest.mark.filterwarnings("ignore::holdfast.stream.cautions.WatermarkWarning"),
+]
 
 BASE = datetime(2026, 3, 5, 9, 0, tzinfo=timezone.utc)
 SPAN = 300  # seconds of event time in a file

@@ -9,6 +9,8 @@ from py4j.protocol import Py4JError
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+# The batch that was the newest when a run was looked at last, by the run's id.
+_SEEN: dict[str, int] = {}
 _STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
 
@@ -19,15 +21,17 @@ def stop_between_batches(query: StreamingQuery) -> bool:
     rows twice. Spark's own loop looks at the query's state before each batch, so ending that state lets
     the batch that runs commit and no other begin. There is one more look: a batch that finds the state
     ended when it has been planned interrupts itself, and whatever waits next is broken off. So the state is
-    ended after that, or between triggers.
+    ended after that, or between triggers: where two looks in a row find no trigger and no newer batch, as
+    between two batches that follow each other closely the next may be planned before the state is ended.
     """
     execution = query._jsq.streamingQuery()
     if not execution.queryExecutionThread().isAlive():
+        _SEEN.pop(query.runId, None)
         return True
     if query.isActive:
         if _is_planned(execution):
             _set_state(execution, "TERMINATED")
-        elif not query.status["isTriggerActive"]:
+        elif not query.status["isTriggerActive"] and _is_idle(query, execution):
             _set_state(execution, "TERMINATED")
             if query.status["isTriggerActive"]:
                 # A batch began in between, and it is as little known how far it is.
@@ -37,6 +41,14 @@ def stop_between_batches(query: StreamingQuery) -> bool:
         query.stop()  # wakes one that waits for its trigger; it can begin no batch
         return True
     return False
+
+
+def _is_idle(query: StreamingQuery, execution: Any) -> bool:
+    """Whether no batch has come since the last look."""
+    newest = int(execution.getLatestExecutionContext().batchId())
+    before = _SEEN.get(query.runId)
+    _SEEN[query.runId] = newest
+    return before == newest
 
 
 def _is_planned(execution: Any) -> bool:
