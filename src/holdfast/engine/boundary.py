@@ -39,6 +39,7 @@ def stop_between_batches(query: StreamingQuery) -> bool:
         return False
     if not query.status["isTriggerActive"]:
         query.stop()  # wakes one that waits for its trigger; it can begin no batch
+        _SEEN.pop(query.runId, None)
         return True
     return False
 
