@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,23 +59,6 @@ def keyed(events: DataFrame) -> DataFrame:
     return hf.keyed(events, by="customer").process(
         Visits(), output="customer string, visits long", name="visits"
     )
-
-
-@pytest.fixture
-def settings(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
-    before: dict[str, str | None] = {}
-
-    def use(given: dict[str, str]) -> None:
-        for key, value in given.items():
-            before.setdefault(key, spark.conf.get(key, None))
-            spark.conf.set(key, value)
-
-    yield use
-    for key, value in before.items():
-        if value is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, value)
 
 
 @pytest.mark.parametrize(

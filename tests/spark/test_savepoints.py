@@ -36,23 +36,6 @@ PLAIN_SETTINGS = {
 }
 
 
-@pytest.fixture
-def settings(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
-    before: dict[str, str | None] = {}
-
-    def use(given: dict[str, str]) -> None:
-        for key, value in given.items():
-            before.setdefault(key, spark.conf.get(key, None))
-            spark.conf.set(key, value)
-
-    yield use
-    for key, value in before.items():
-        if value is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, value)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two plain queries at work, in a process of their own; their checkpoints are in this folder."""

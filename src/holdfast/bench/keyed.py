@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -14,7 +11,8 @@ from holdfast.bench.keyed_data import Files, Shape, write
 from holdfast.bench.keyed_figures import figures_of
 from holdfast.bench.keyed_process import Measured, Task, measured_from
 from holdfast.bench.keyed_workloads import Entry, Part, Sizes, Workload, workloads
-from holdfast.errors import Failed, Invalid
+from holdfast.bench.measure import measured_apart
+from holdfast.errors import Invalid
 
 
 def keyed(
@@ -81,17 +79,4 @@ def _run(entry: Entry, files: Files, folder: Path, snapshots: bool) -> Measured:
             snapshots,
             place,
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.bench.keyed_process"],
-            input=json.dumps(asdict(task)),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise Failed(
-            "a side of the measurement failed",
-            where=entry.label,
-            found="\n".join(done.stderr.strip().splitlines()[-30:]),
-        )
-    return measured_from(json.loads(done.stdout.splitlines()[-1]))
+        return measured_from(measured_apart("holdfast.bench.keyed_process", asdict(task), entry.label))

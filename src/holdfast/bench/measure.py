@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +15,7 @@ from typing import Any
 
 from holdfast.engine.session import available_cores
 from holdfast.engine.versions import installed
+from holdfast.errors import Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +117,26 @@ def load() -> float:
 def machine_fields(found: Machine) -> dict[str, Any]:
     """Plain values for JSON."""
     return asdict(found)
+
+
+def measured_apart(module: str, task: Mapping[str, Any], where: str) -> Any:
+    """Measure in a process of its own: a module that takes a task as JSON and prints its figures last.
+
+    Args:
+        module: What is run, as `python -m` has it.
+        task: Goes to its standard input.
+        where: What is measured, for the error.
+
+    Raises:
+        Failed: It did not come to its end.
+    """
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", module], input=json.dumps(task), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Failed(
+            "a side of the measurement failed",
+            where=where,
+            found="\n".join(done.stderr.strip().splitlines()[-30:]),
+        )
+    return json.loads(done.stdout.splitlines()[-1])

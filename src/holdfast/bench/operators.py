@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.measure import Bench, Series
+from holdfast.bench.measure import Bench, Series, measured_apart
 from holdfast.bench.operator_queries import NAMES
-from holdfast.errors import Failed, Invalid
+from holdfast.errors import Invalid
 
 SIDES = ("holdfast", "by hand")
 # Their plans are equal, so what is left is the noise; `control` says how much of it there is.
@@ -67,20 +66,9 @@ def operators(
 
 def _taken(task: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
     """Measure in a process of its own: the seconds of each counted batch."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.bench.operators"],
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        check=False,
+    found: dict[str, dict[str, list[float]]] = measured_apart(
+        "holdfast.bench.operators", task, ", ".join(task["names"])
     )
-    if done.returncode:
-        raise Failed(
-            "an operator's query failed",
-            where=", ".join(task["names"]),
-            found="\n".join(done.stderr.strip().splitlines()[-30:]),
-        )
-    found: dict[str, dict[str, list[float]]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.bench.measure import measured_apart
 from holdfast.bench.skew_data import Events, write
 from holdfast.bench.skew_process import Measured, Task, measured_from
 from holdfast.bench.skew_sides import SIDES
-from holdfast.errors import Failed, Invalid
+from holdfast.errors import Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +177,4 @@ def skew(
 def _run(side: str, files: Events, folder: Path, tasks: int) -> Measured:
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as place:
         task = Task(side, str(files.events), str(files.offers), tasks, place)
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.bench.skew_process"],
-            input=json.dumps(asdict(task)),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise Failed(
-            "a side of the measurement failed",
-            where=side,
-            found="\n".join(done.stderr.strip().splitlines()[-30:]),
-        )
-    return measured_from(json.loads(done.stdout.splitlines()[-1]))
+        return measured_from(measured_apart("holdfast.bench.skew_process", asdict(task), side))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.ownership import java_message
@@ -21,7 +23,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
     """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
-    try:
+    with _answering(path, "read"):
         files = _files(spark, path)
         if not files.exists(path):
             return None
@@ -30,10 +32,6 @@ def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
             return bytes(stream.readAllBytes()).decode()
         finally:
             stream.close()
-    except Exception as error:
-        raise Unavailable(
-            "a checkpoint cannot be read", where=str(path.toString()), found=java_message(error)
-        ) from error
 
 
 def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
@@ -45,7 +43,7 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/{name}")
     beside = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FOLDER}/.{name}.new")
-    try:
+    with _answering(path, "written"):
         files = _files(spark, path)
         path, beside = files.makeQualified(path), files.makeQualified(beside)
         stream = files.create(beside, True)
@@ -57,10 +55,6 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> No
         jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), hadoop).rename(
             beside, path, _overwrite(spark)
         )
-    except Exception as error:
-        raise Unavailable(
-            "a checkpoint cannot be written", where=str(path.toString()), found=java_message(error)
-        ) from error
 
 
 def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
@@ -71,12 +65,19 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
     """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
-    try:
+    with _answering(path, "read"):
         files = _files(spark, path)
         return bool(files.exists(path) and len(files.listStatus(path)))
+
+
+@contextmanager
+def _answering(path: Any, what: str) -> Iterator[None]:
+    """Say in our words what the storage said."""
+    try:
+        yield
     except Exception as error:
         raise Unavailable(
-            "a checkpoint cannot be read", where=str(path.toString()), found=java_message(error)
+            f"a checkpoint cannot be {what}", where=str(path.toString()), found=java_message(error)
         ) from error
 
 

@@ -134,6 +134,29 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
     return listed
 
 
+def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str, at_rest: str) -> list[str]:
+    """Check what an operator in event time needs of a stream, and give its key columns.
+
+    Args:
+        df: The stream.
+        by: The key columns.
+        time: The column with the event time.
+        where: The operator, for errors.
+        at_rest: What to use in its place for rows at rest.
+
+    Raises:
+        Invalid: A column is missing or of a wrong type, the time is a key, or the frame is not a stream.
+    """
+    keys = names_of(by, where=where)
+    require_columns(df, keys, where=where)
+    require_time(df, time, where=where)
+    if time in keys:
+        raise Invalid("the time cannot be a key", where=where, found=time)
+    if not df.isStreaming:
+        raise Invalid("the frame is not a stream", where=where, hint=f"over rows at rest, use {at_rest}")
+    return keys
+
+
 def interval(ms: int) -> str:
     """Milliseconds as Spark's interval text, in the largest unit that is whole: 90000 is "90 seconds"."""
     for factor, unit in _UNITS:

@@ -115,7 +115,7 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
         Invalid: A key has too few or too many values or one of another type, is there twice, or there
             are too many.
     """
-    keys = tuple(_key(df, by, each, where) for each in hot)
+    keys = tuple(checked_key(df, by, each, where) for each in hot)
     if len(keys) > MOST_HOT:
         raise Invalid(
             "too many keys to split",
@@ -137,7 +137,12 @@ def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Co
     return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
 
 
-def _key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
+def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
+    """A hot key as a value for each column of the key.
+
+    Raises:
+        Invalid: It has too few or too many values, or one of another type than its column.
+    """
     values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(by):
         raise Invalid(

@@ -14,6 +14,7 @@ from holdfast.engine.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.broadcast import BroadcastStream
 from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
+from holdfast.stream.hot_keys import checked_key
 from holdfast.stream.operators import Defined, checked_name, define
 from holdfast.stream.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
 
@@ -38,7 +39,7 @@ MEMORY = "256m"
 
 
 @dataclass(frozen=True, slots=True)
-class HotKeys:
+class Hot:
     """Which keys have their events taken together before the shuffle.
 
     Attributes:
@@ -51,26 +52,12 @@ class HotKeys:
 
     def described(self, stream: Input) -> Split:
         """The same as the workers know it: by the keys' hashes, which Spark works out."""
-        from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
-        from holdfast.worker.declared.values import check_value  # noqa: PLC0415 - as above
-        from holdfast.worker.running.parts import Split  # noqa: PLC0415 - as above
+        from holdfast.worker.running.parts import Split  # noqa: PLC0415 - importing holdfast must stay cheap
 
         if self.keys is None:
             return Split(None, self.share)
-        rows = [key if isinstance(key, tuple) else (key,) for key in self.keys]
+        rows = [checked_key(stream.frame, stream.by, key, f"{_WHERE}.split_hot") for key in self.keys]
         schema = stream.frame.select(*(quoted(name) for name in stream.by)).schema
-        types = [field.type for field in schema_of(schema)]
-        for row in rows:
-            if len(row) != len(types):
-                raise Invalid(
-                    "a hot key has a value for each key column",
-                    where=f"{_WHERE}.split_hot",
-                    found=repr(row),
-                    expected=", ".join(stream.by),
-                )
-            for value, kind in zip(row, types, strict=True):
-                if value is not None:
-                    check_value(value, kind, f"{_WHERE}.split_hot")
         frame = stream.frame.sparkSession.createDataFrame(rows, schema)
         hashed = frame.select(hash_of(frame, stream.by).alias("h")).collect()
         return Split(frozenset(row["h"] for row in hashed), self.share)
@@ -83,7 +70,7 @@ class KeyedStream:
     inputs: tuple[Input, ...]
     key_groups: int
     broadcast: BroadcastStream | None = None
-    split: HotKeys | None = None
+    split: Hot | None = None
     placement: Callable[..., int] | None = None
     instances: int | None = None
 
@@ -161,7 +148,7 @@ class KeyedStream:
                 where=f"{_WHERE}.split_hot: share",
                 found=repr(share),
             )
-        return replace(self, split=HotKeys(None if hot is None else tuple(hot), share))
+        return replace(self, split=Hot(None if hot is None else tuple(hot), share))
 
     def process(
         self,

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.check import one_of
 from holdfast.config.units import Duration, parse_duration
-from holdfast.errors import Invalid
-from holdfast.stream.event_time import (
-    names_of,
-    quoted,
-    require_columns,
-    require_time,
-    require_watermark,
-    with_watermark,
-)
+from holdfast.stream.event_time import quoted, require_watermark, stream_keys, with_watermark
 from holdfast.stream.keyed import KEY_GROUPS, keyed
 
 if TYPE_CHECKING:
@@ -80,17 +72,7 @@ def running(
     from holdfast.stream.overs import Over, early_over, final_over  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
 
-    keys = names_of(by, where=_WHERE)
-    require_columns(df, keys, where=_WHERE)
-    require_time(df, time, where=_WHERE)
-    if time in keys:
-        raise Invalid("the time cannot be a key", where=_WHERE, found=time)
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream",
-            where=_WHERE,
-            hint="over rows at rest, use pyspark.sql.Window with rangeBetween",
-        )
+    keys = stream_keys(df, by, time, where=_WHERE, at_rest="pyspark.sql.Window with rangeBetween")
     final = one_of(emit, f"{_WHERE}: emit", EMITS) == "final"
     size_us = parse_duration(size, f"{_WHERE}: size") * 1_000
     marked = with_watermark(df, time, watermark, where=_WHERE)

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.config.units import Duration, parse_duration
-from holdfast.errors import Invalid
-from holdfast.stream.event_time import (
-    names_of,
-    quoted,
-    require_columns,
-    require_time,
-    require_watermark,
-    with_watermark,
-)
+from holdfast.stream.event_time import quoted, require_watermark, stream_keys, with_watermark
 from holdfast.stream.keyed import KEY_GROUPS, keyed
 
 if TYPE_CHECKING:
@@ -84,17 +76,7 @@ def sessions(
     from holdfast.stream.tracker import Tracked, result_names, tracker  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import schema_of  # noqa: PLC0415 - as above
 
-    keys = names_of(by, where=_WHERE)
-    require_columns(df, keys, where=_WHERE)
-    require_time(df, time, where=_WHERE)
-    if time in keys:
-        raise Invalid("the time cannot be a key", where=_WHERE, found=time)
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream",
-            where=_WHERE,
-            hint='over rows at rest, use holdfast.windowed(df, time=…, gap="30 minutes")',
-        )
+    keys = stream_keys(df, by, time, where=_WHERE, at_rest='holdfast.windowed(df, time=…, gap="30 minutes")')
     marked = with_watermark(df, time, watermark, where=_WHERE)
     require_watermark(marked, time, where=_WHERE, why=_WHY)
     schema = schema_of(df.schema)

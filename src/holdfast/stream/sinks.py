@@ -119,7 +119,7 @@ class Sink:
         if query_name is not None:
             writer = writer.queryName(query_name)
         self.fault.error = None
-        frame = self.frame if self.frame is not None else frame_of(writer)
+        frame = self._frame(writer)
         for caution in () if frame is None else cautions(frame):
             warnings.warn(caution, stacklevel=2)
         with _checked(frame, checkpoint):
@@ -159,8 +159,7 @@ class Sink:
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
-        frame = self.frame if self.frame is not None else frame_of(writer)
-        with _checked(frame, checkpoint):
+        with _checked(self._frame(writer), checkpoint):
             query = writer.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
@@ -170,6 +169,9 @@ class Sink:
         writer.format(former)
         text = failure_text(query)
         return begun.is_set() and (text is None or _ONE_BATCH in text)
+
+    def _frame(self, writer: DataStreamWriter) -> DataFrame | None:
+        return self.frame if self.frame is not None else frame_of(writer)
 
     def _prepared(self, checkpoint: str) -> DataStreamWriter:
         writer = self.writer().option("checkpointLocation", checkpoint)

@@ -159,13 +159,13 @@ def splitter_of(
         on_error="fail",
         before=True,
     )
-    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, stream.keys)
+    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys)
 
 
 def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:
     """A stream that is not of the user's: of the parts of hot keys, or of instances to be touched."""
     if options.instances is not None:
-        return (Stream(INSTANCES, keys, stream.keys, counts=None),)
+        return (Stream(INSTANCES, keys, stream.keys),)
     if options.split is None:
         return ()
     check_split(definition, event_time=options.event_time, late=options.late, on_error=options.on_error)

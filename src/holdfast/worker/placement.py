@@ -53,11 +53,11 @@ class Placement:
             return h
         first, position = distinct(h, keys)
         groups = self._groups(keys.take(pa.array(first)))[position]
+        if self.key_groups == 1:
+            return h
         bounds = [range_of(group, self.key_groups)[0] for group in range(self.key_groups)]
         lows = np.array(bounds, np.uint64)
         widths = np.array([b - a for a, b in zip(bounds, [*bounds[1:], 1 << 64], strict=True)], object)
-        if self.key_groups == 1:
-            return h
         moved: Hashes = lows[groups] + h % widths.astype(np.uint64)[groups]
         return moved
 

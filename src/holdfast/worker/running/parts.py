@@ -179,7 +179,6 @@ class Splitter:
         states: Its states.
         schema: The events' columns.
         keys: The key columns among them.
-        key_names: The names under which the processor knows them.
     """
 
     def __init__(
@@ -189,16 +188,12 @@ class Splitter:
         states: tuple[State, ...],
         schema: pa.Schema,
         keys: tuple[str, ...],
-        key_names: tuple[str, ...],
     ) -> None:
         self._split = split
         self._make = make
         self._states = states
         self._keys = keys
-        self._key_names = key_names
-        key_fields = [schema.field(name) for name in keys]
-        renamed = [field.with_name(name) for field, name in zip(key_fields, key_names, strict=True)]
-        self.schema = parts_schema(states, pa.schema(renamed))
+        self.schema = parts_schema(states, pa.schema([schema.field(name) for name in keys]))
         self._runner: Runner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -217,7 +212,7 @@ class Splitter:
             return None
         mine = events.filter(pa.array(mask)).combine_chunks()
         hashes = h[mask]
-        keys = mine.select(list(self._keys)).rename_columns(list(self._key_names))
+        keys = mine.select(list(self._keys))
         first, position = distinct(hashes, keys)
         keys = keys.take(pa.array(first))
         if self._runner is None:

@@ -212,16 +212,17 @@ class RowRunner:
     ) -> None:
         """Run the keys that are not done yet: what is due, the events, what has become due meanwhile."""
         ctx, rows, feeds = self._ctx, self._rows, self._feeds
+        settler, ends = self._settler, self._on_end is not None
         for key in range(len(marks), len(states)):
             state = states[key]
             ctx._enter(first + key)
-            if self._settler is not None:
-                self._settler.enter(state, ctx)
+            if settler is not None:
+                settler.enter(state, ctx)
             if due is not None and due[key]:
                 self._fire(state)
             for feed in feeds:
                 feed.run(key, state, ctx)
-            if self._on_end is not None:
+            if ends:
                 self._finish(key, state)
             if ctx._due:
                 self._fire(state)
