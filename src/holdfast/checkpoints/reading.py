@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.stores import StoreFolder, partition_count
+from holdfast.checkpoints.stores import StoreFolder, is_gathered, partition_count
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.formats.compression import codec_name
@@ -141,6 +141,7 @@ def _operator(
         operator_id=folder.operator_id,
         name="" if metadata is None else metadata.name,
         partitions=count,
+        gathered=metadata is not None and is_gathered(storage, metadata),
         store_names=names,
         format_version=1 if ids is None else 2,
         variables=() if metadata is None else _variables(metadata),

@@ -103,7 +103,7 @@ class StateCheck:
         )
         if metadata is not None:
             self._schemas(metadata, folder)
-            self._partitions_agree(metadata, folder.metadata_path or "", count)
+            self._partitions_agree(metadata, folder.metadata_path or "", count, newest)
         if not self._ids_agree(folder.operator_id, count, len(names), newest):
             return
         provider = ROCKSDB_PROVIDER if offsets is None else offsets.confs.get(PROVIDER, MEMORY_PROVIDER)
@@ -121,8 +121,9 @@ class StateCheck:
                 else:
                     self._beyond(store, newest, count)
 
-    def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int) -> None:
-        for batch_id in self._logs.offered[-2:]:
+    def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
+        # What was planned before may have been for another number, which the batch has changed.
+        for batch_id in (each for each in self._logs.offered if each >= newest):
             offsets = readable(partial(self._logs.offsets, batch_id))
             fixed = None if offsets is None else offsets.partitions
             for store in metadata.stores:

@@ -63,7 +63,7 @@ def partition_count(
     """
     if metadata is None or not metadata.stores:
         return len(folders)
-    if is_global(storage, metadata):
+    if is_gathered(storage, metadata):
         return 1
     noted = metadata.stores[0].partitions
     if fixed is None or fixed == noted or fixed > len(folders):
@@ -78,7 +78,7 @@ def partition_count(
     return fixed
 
 
-def is_global(storage: Storage, metadata: OperatorMetadata) -> bool:
+def is_gathered(storage: Storage, metadata: OperatorMetadata) -> bool:
     """Whether an operator goes by no key, as an aggregate over everything does: one task has all its state.
 
     Spark's own repartitioning moves the state of such an operator away from where that task looks for it.

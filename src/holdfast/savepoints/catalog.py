@@ -116,6 +116,15 @@ def split_address(savepoint: str) -> tuple[str, str]:
     return catalog, savepoint_id
 
 
+def is_address(text: str) -> bool:
+    """Whether an address is that of a savepoint, by its looks."""
+    try:
+        split_address(text)
+    except Invalid:
+        return False
+    return True
+
+
 def ids(catalog: Storage) -> list[str]:
     """The ids in a catalog, oldest first; one that is being taken or removed may have no manifest."""
     return sorted(name for name in catalog.list(SAVEPOINTS).names if _ID.fullmatch(name))
