@@ -117,7 +117,7 @@ def test_transform_with_state(
     tmp_path: Path,
 ) -> None:
     """Values, lists, maps, with and without a time to live, and timers."""
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
     class Everything(StatefulProcessor):
