@@ -1,8 +1,8 @@
 """Savepoints of any Structured Streaming query: consistent copies that prove themselves.
 
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
-taken, `restore` and `fork` make checkpoints of it, `rescale` one with other partitions, `delete` and `gc`
-remove what nobody needs.
+taken, `diff` puts two states beside each other key by key, `restore` and `fork` make checkpoints of it,
+`rescale` one with other partitions, `delete` and `gc` remove what nobody needs.
 """
 
 from holdfast.savepoints.catalog import Listed
@@ -11,6 +11,7 @@ from holdfast.savepoints.proof import Proof
 from holdfast.savepoints.public import (
     delete,
     diff,
+    diff_files,
     fork,
     gc,
     list,  # noqa: A004 - as people say
@@ -34,6 +35,7 @@ __all__ = [
     "Taken",
     "delete",
     "diff",
+    "diff_files",
     "fork",
     "gc",
     "list",
