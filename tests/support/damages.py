@@ -1,4 +1,4 @@
-"""What can happen to files: seeded damage to one, and exchanges, stale copies and edits among those of a checkpoint."""
+"""What can happen to files: seeded damage to one; exchanges, stale copies and edits among many."""
 
 from __future__ import annotations
 
@@ -132,8 +132,7 @@ def _whole_paths(files: Files, newest: int) -> list[str]:
 def _beside(path: str) -> Iterator[str]:
     yield path
     spark = layout.SparkChecksum(path).render()
-    for each in (layout.HadoopChecksum(path).render(), spark, layout.HadoopChecksum(spark).render()):
-        yield each
+    yield from (layout.HadoopChecksum(path).render(), spark, layout.HadoopChecksum(spark).render())
 
 
 def _over(files: Files, source: StoreFile, target: StoreFile) -> Files:

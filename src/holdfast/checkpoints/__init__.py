@@ -71,9 +71,9 @@ def verify(
 ) -> Verification:
     """Look for damage in every file, and in how the files fit together. Reads all of them.
 
-    A damaged checkpoint is no error here: the problems are in what is returned. Where a state home has a record of
-    the checkpoint's good batches, made by `holdfast run` or `holdfast watch`, each file is compared with it too;
-    where there is none, a remark says so.
+    A damaged checkpoint is no error here: the problems are in what is returned. Where a state home has a
+    record of the checkpoint's good batches, made by `holdfast run` or `holdfast watch`, each file is
+    compared with it too; where there is none, a remark says so.
 
     Args:
         address: The checkpoint.

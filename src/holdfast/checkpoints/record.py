@@ -1,13 +1,13 @@
 """The record of good batches: what a checkpoint's files were when their batches were committed.
 
-It lies in a state home and not in the checkpoint: what puts an old copy over a checkpoint would put the old record
-there with it, and copies would carry one that is not theirs. Each line is JSON and a checksum of it:
+It lies in a state home and not in the checkpoint: what puts an old copy over a checkpoint would put the old
+record there with it, and copies would carry one that is not theirs. Each line is JSON and a checksum of it:
 
 ```
 {"format":1,"checkpoint":URI,"query_id":ID,"origin":SHA-256 of _holdfast/origin.json}   whose record it is
 {"batch":41,"files":{"state/0/0/42.delta":[512,"9f86…"]}}                              what was noted
 {"from":40}                                                                            40 and later ran again
-{"behind":39}                                                                          the commit log went back
+{"behind":39}                                                                          the log went back
 {"sealed":41}                                                                          the query had ended
 ```
 
@@ -64,7 +64,8 @@ class Record:
         batch_id: The newest batch that was noted.
         files: What was noted, by path.
         behind: The newest committed batch, when the commit log was seen to have gone back.
-        sealed: Whether the query had ended when the record was last written, so that no file is missing in it.
+        sealed: Whether the query had ended when the record was last written, so that no file is missing in
+            it.
     """
 
     identity: Identity
@@ -223,11 +224,11 @@ class RecordFile:
                 else:
                     record.take(entry)
                     self._known += len(entry.get("files", ()))
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError) as error:  # noqa: PERF203 - ends the loop
                 raise Corrupt(
                     "the record of good batches is damaged",
                     where=f"{self.path}, line {number}",
-                    hint="if the checkpoint is known to be good, begin a new one with `holdfast watch --anew`",
+                    hint="if the checkpoint is good, begin a new record with `holdfast watch --anew`",
                 ) from error
         self._good_bytes = len(whole)
         return record
@@ -273,6 +274,11 @@ class RecordFile:
         except OSError as error:
             raise _unwritable(self.path, error) from error
         self._good_bytes, self._known = len(data), len(record.files)
+
+    def delete(self) -> None:
+        """Take the file away."""
+        self.path.unlink(missing_ok=True)
+        self._good_bytes = self._known = 0
 
 
 # So many entries that are past do not make it worth writing the file anew.

@@ -12,8 +12,8 @@ from holdfast.checkpoints.verification import Problem, Remark
 from holdfast.layout import StoreFile
 
 UNLIKE = (
-    "put the file back from a savepoint or another copy, and do not start the query before; what was changed on "
-    "purpose is taken for good by `holdfast watch --anew`"
+    "put the file back from a savepoint or another copy, and do not start the query before; "
+    "what was changed on purpose is taken for good by `holdfast watch --anew`"
 )
 # The checkpoint as a whole.
 WHOLE = "."
@@ -26,14 +26,15 @@ def check_record(record: Record, tree: Tree, logs: Logs) -> Iterator[Problem | R
         return
     if newest is None or newest < recorded:
         file = layout.LogFile(layout.Log.COMMITS, recorded).render()
-        what = f"batch {recorded} was committed, and the commit log ends at {'nothing' if newest is None else newest}"
+        end = "is empty" if newest is None else f"ends at {newest}"
+        what = f"batch {recorded} was committed, and the commit log {end}"
         hint = (
-            "put back what was lost from a savepoint or another copy, or the query does batches again that its "
-            "sink has had; if that is meant, `holdfast watch --anew` takes the checkpoint as it is"
+            "put back what was lost from a savepoint or another copy, or the query does batches again "
+            "that its sink has had; if that is meant, `holdfast watch --anew` takes the checkpoint as it is"
         )
         yield Problem(file, what, hint)
     elif newest > recorded:
-        what = f"the record of good batches ends at batch {recorded}; what came after it is compared with nothing"
+        what = f"the record of good batches ends at batch {recorded}; what came later is not in it"
         yield Remark(WHOLE, what)
     unknown = [
         path

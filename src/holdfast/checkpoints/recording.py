@@ -29,8 +29,8 @@ class Noting:
         batches: How many batches the record has come further.
         files: Files that were noted.
         size_bytes: Their bytes.
-        behind: Whether the commit log ends before a batch that was noted. Nothing is noted then, until the query
-            commits again.
+        behind: Whether the commit log ends before a batch that was noted. Nothing is noted then, until the
+            query commits again.
     """
 
     batch_id: int | None
@@ -53,9 +53,10 @@ class Noting:
 class Recorder:
     """Keeps the record of one checkpoint.
 
-    A file is noted once, when the batch that it belongs to is committed, and that stands. Spark never writes into
-    such a file again. What it does write a second time are the files of a batch that runs again: of one that was
-    never committed, which is not noted before, or of one whose commit was taken away, which is noted anew.
+    A file is noted once, when the batch that it belongs to is committed, and that stands. Spark never writes
+    into such a file again. What it does write a second time are the files of a batch that runs again: of one
+    that was never committed, which is not noted before, or of one whose commit was taken away, which is
+    noted anew.
 
     Args:
         storage: The checkpoint.
@@ -93,8 +94,13 @@ class Recorder:
         self._file.rewrite(self._record)
         return False
 
+    def discard(self) -> None:
+        """Take a record away of which nothing is to be kept."""
+        self._file.delete()
+        self._record = None
+
     def ran_from(self, batch_id: int) -> None:
-        """A new run of the query has begun with this batch: what was noted of it and of later ones is past."""
+        """A run of the query has begun with this batch: what was noted of it and of later ones is past."""
         record = self._record
         if record is not None and record.batch_id is not None and batch_id <= record.batch_id:
             self._file.append(record, [{"from": batch_id}])
@@ -185,8 +191,8 @@ class _Due:
     def _may_change(self, place: Place) -> bool:
         """Whether Spark may have written it again, though its name is the same.
 
-        A start may bring a schema or an operator's metadata up to date; both are small. A batch that was planned
-        and not committed may be planned anew, after its plan was deleted by hand.
+        A start may bring a schema or an operator's metadata up to date; both are small. A batch that was
+        planned and not committed may be planned anew, after its plan was deleted by hand.
         """
         if isinstance(place, layout.LogFile):
             return self.record.batch_id is None or place.batch_id > self.record.batch_id

@@ -51,8 +51,8 @@ class Verification:
         restorable: The committed batches whose files are all there and whole, ascending.
         files: The files that were read.
         size_bytes: Their bytes.
-        recorded_batch: The newest batch in the record of good batches that files were compared with; None without
-            a record.
+        recorded_batch: The newest batch in the record of good batches that files were compared with; None
+            without a record.
         compared: How many files were compared with it.
     """
 

@@ -45,8 +45,8 @@ def verify(
     so whatever looks wrong is looked at a second time, with everything listed anew: a problem is what both
     looks have seen. Files of a batch that is not committed do not count; the batch will run again.
 
-    Without a record it cannot see what leaves every file and every checksum whole: under state-checkpoint format 1,
-    two files exchanged with their checksums, or an old file put back over a new one.
+    Without a record it cannot see what leaves every file and every checksum whole: under state-checkpoint
+    format 1, two files exchanged with their checksums, or an old file put back over a new one.
 
     Cost: every file is read once, and changes of state are unpacked.
 
@@ -57,8 +57,8 @@ def verify(
             others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file. A million
             changes take two seconds.
-        record: What the files were when their batches were committed; read before this is called, so that what it
-            knows has been there.
+        record: What the files were when their batches were committed; read before this is called, so that
+            what it knows has been there.
 
     Raises:
         NotFound: There is no checkpoint.

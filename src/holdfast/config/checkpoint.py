@@ -65,12 +65,12 @@ class Checkpoint:
         incremental: Whether RocksDB uploads a batch's changes and not a snapshot each time.
         compression: The codec of state files: "lz4", "lzf", "snappy" or "zstd".
         local_recovery: Whether executors keep their state loaded between batches.
-        savepoints: A directory of savepoints, a path or URI, into which the supervisor takes one of each query every
-            `savepoint_every`. None, the default, for none.
+        savepoints: A directory of savepoints, a path or URI, into which the supervisor takes one of each
+            query every `savepoint_every`. None, the default, for none.
         savepoint_every: The time from one savepoint to the next.
         savepoints_retained: How many of those stay; savepoints that somebody else took are not counted.
-        record: Whether the supervisor notes what the files are when their batch is committed, so that `holdfast
-            checkpoint verify` finds swapped and stale ones too. It reads each new file once.
+        record: Whether the supervisor notes what the files are when their batch is committed, so that
+            `holdfast checkpoint verify` finds swapped and stale ones too. It reads each new file once.
 
     Raises:
         Invalid: A value that does not fit, with what is allowed.

@@ -206,24 +206,24 @@ def _savepoints(checkpoint: Checkpoint) -> tuple[Knob, ...]:
             shown(checkpoint.savepoints),
             outcome,
             "" if every is None else f"a savepoint of each query in {checkpoint.savepoints}",
-            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast status` and "
-            "tried again; the job is not touched.",
+            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
+            "status` and tried again; the job is not touched.",
         ),
         Knob(
             "savepoint_every",
             time,
             outcome,
             "" if every is None else f"a savepoint every {time}",
-            "Counted from the newest one that is there, over restarts. Where no batch was committed since, there "
-            "is nothing to take.",
+            "Counted from the newest one that is there, over restarts. Where no batch was committed "
+            "since, there is nothing to take.",
         ),
         Knob(
             "savepoints_retained",
             str(checkpoint.savepoints_retained),
             outcome,
             "" if every is None else f"the newest {checkpoint.savepoints_retained} of each query stay",
-            "Older ones that the supervisor took are deleted after each take; those that somebody took by hand "
-            "are neither counted nor deleted.",
+            "Older ones that the supervisor took are deleted after each take; those that somebody took by "
+            "hand are neither counted nor deleted.",
         ),
     )
 
@@ -234,8 +234,8 @@ def _record(checkpoint: Checkpoint) -> Knob:
         shown(checkpoint.record),
         Outcome.SUPERVISOR,
         "each new file's hash is kept in the state home" if checkpoint.record else "no record",
-        "The supervisor reads each new file of a committed batch once, in the background. `holdfast checkpoint "
-        "verify` compares with it, and finds what checksums cannot tell.",
+        "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
+        "checkpoint verify` compares with it, and finds what checksums cannot tell.",
     )
 
 

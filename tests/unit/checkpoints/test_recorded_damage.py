@@ -1,4 +1,4 @@
-"""With a record of good batches verify finds what leaves every file readable; without damage it is silent. Seeded."""
+"""With a record of good batches verify finds what leaves every file readable. Seeded."""
 
 from __future__ import annotations
 
