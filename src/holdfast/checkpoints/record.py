@@ -275,10 +275,14 @@ class RecordFile:
             raise _unwritable(self.path, error) from error
         self._good_bytes, self._known = len(data), len(record.files)
 
+    def forget(self) -> None:
+        """Have the next line begin the file anew."""
+        self._good_bytes = self._known = 0
+
     def delete(self) -> None:
         """Take the file away."""
         self.path.unlink(missing_ok=True)
-        self._good_bytes = self._known = 0
+        self.forget()
 
 
 # So many entries that are past do not make it worth writing the file anew.

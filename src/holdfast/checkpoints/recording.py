@@ -91,7 +91,10 @@ class Recorder:
             self._record = before
             return before.batch_id is not None
         self._record = Record(identity)
-        self._file.rewrite(self._record)
+        if anew:
+            self._file.rewrite(self._record)
+        else:
+            self._file.forget()
         return False
 
     def discard(self) -> None:
@@ -101,6 +104,8 @@ class Recorder:
 
     def ran_from(self, batch_id: int) -> None:
         """A run of the query has begun with this batch: what was noted of it and of later ones is past."""
+        if self._record is None:
+            self.begin()
         record = self._record
         if record is not None and record.batch_id is not None and batch_id <= record.batch_id:
             self._file.append(record, [{"from": batch_id}])

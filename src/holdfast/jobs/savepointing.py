@@ -107,7 +107,9 @@ class Savepointing:
             newest = newest_ms(
                 catalog, read_query_id(query.checkpoint, Logs(query.checkpoint)), query.checkpoint.uri
             )
-            query.due_ms = (self._clock() if newest is None else newest) + self._settings.every_ms
+            now = self._clock()
+            # A clock that went back must not put it off for longer than usual.
+            query.due_ms = min(now, now if newest is None else newest) + self._settings.every_ms
         if self._clock() < query.due_ms:
             return
         began = time.monotonic()

@@ -189,8 +189,8 @@ def test_a_torn_last_line_is_passed_over_and_written_over(file: RecordFile) -> N
     look(MEMORY, file)
     longer = file.path.read_bytes()
     assert longer.startswith(whole)
-    for cut in range(len(whole), len(longer)):
-        file.path.write_bytes(longer[:cut])
+    for end in range(len(whole), len(longer)):
+        file.path.write_bytes(longer[:end])
         record = RecordFile(file.path).read()
         assert record is not None
         assert record.batch_id == 10
@@ -219,11 +219,11 @@ def test_a_damaged_record_is_not_relied_on(tmp_path: Path) -> None:
 
 
 def test_it_grows_no_larger_than_what_is_kept(file: RecordFile) -> None:
-    every = {path: data for path, data in file_query(900).items() if not path.startswith("sources/")}
+    every = {path: data for path, data in file_query(1500).items() if not path.startswith("sources/")}
     storage = MemoryStorage({"metadata": every["metadata"]}, URI)
     recorder = Recorder(storage, file)
     sizes = []
-    for batch in range(900):
+    for batch in range(1500):
         for log in ("offsets", "commits"):
             storage.write(f"{log}/{batch}", every[f"{log}/{batch}"])
             storage.delete(f"{log}/{batch - 3}")
@@ -231,10 +231,10 @@ def test_it_grows_no_larger_than_what_is_kept(file: RecordFile) -> None:
         sizes.append(file.path.stat().st_size)
         if batch % 37 == 0:
             recorder = Recorder(storage, RecordFile(file.path))
-    assert max(sizes[450:]) <= 1.1 * max(sizes[:450])
+    assert max(sizes[750:]) <= 1.1 * max(sizes[:750])
     record = file.read()
     assert record is not None
-    assert record.batch_id == 899
+    assert record.batch_id == 1499
     assert verify(storage, record=record).compared == 7
 
 
