@@ -1,8 +1,9 @@
 """A driver without Spark: it speaks the supervisor's protocol and does what a script file says.
 
-The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of steps
-for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`, `fail LINE`, `refuse`,
-`finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang` (for ever), `busy`.
+The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
+steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
+`fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang`
+(for ever), `busy`.
 """
 
 from __future__ import annotations
