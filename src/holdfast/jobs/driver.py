@@ -195,7 +195,7 @@ class Driver:
             # All at once: a driver that dies before this leaves it to the next one to finish.
             restored = [{"query": query, **each.as_dict()} for query, each in made]
             self._channel.send("restored", queries=restored)
-        given = {**job.spark_conf(), **self._spec.conf}
+        given = {**job.conf, **self._spec.conf}
         started: list[QueryStarted] = []
         for sink in sinks:
             name = sink.name or job.name

@@ -66,7 +66,7 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
     Args:
         place: The query's checkpoint; one that does not exist yet may have any.
         spark: The session. Its setting is changed for the start alone.
-        given: Settings that the person who wrote the job has made.
+        given: Spark's settings that a person has written down, in the job or for this run.
 
     Raises:
         Invalid: One of these asks for another format.
@@ -85,7 +85,7 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
             where=place,
             found=f"{FORMAT_KEY}={given[FORMAT_KEY]}",
             expected=f"{found}, in which its state was written",
-            hint="without the setting each query gets the format of its checkpoint; hf.Memory() sets it too",
+            hint="leave the setting out, and each query gets the format of its checkpoint",
         )
     spark.conf.set(FORMAT_KEY, str(found))
     try:
