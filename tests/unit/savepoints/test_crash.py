@@ -19,8 +19,8 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.testing.storage import FaultyStorage, Killed
 
 HOUR_MS = 3_600_000
-# With paths that are led into the copy, and files that are shared: each step of it in one of the four ways, and
-# each step of the one without state in all of them.
+# With paths that are led into the copy, and files that are shared: each step of it in one of the four ways,
+# and each step of the one without state in all of them.
 STATE = golden_files(next(name for name in NAMES if "state-format2" in name))
 CHECKPOINTS = {"no state": (file_query(4), 1), "state": (STATE, 4)}
 FAULTS = [(True, False), (True, True), (False, False), (False, True)]
