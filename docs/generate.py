@@ -20,6 +20,7 @@ VERBS = (
     "status",
     "stop",
     "cancel",
+    "watch",
     "restore",
     "fork",
     "rescale",

@@ -46,6 +46,20 @@ def read(storage: Storage) -> Checkpoint:
         raise _with_address(error, storage) from error
 
 
+def state_format(storage: Storage) -> int | None:
+    """The state-checkpoint format of the newest committed batch; None without one, or without state.
+
+    Raises:
+        Corrupt: The commit is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    commit = None if logs.newest is None else logs.commit(logs.newest)
+    if commit is None or not storage.list(layout.STATE).names:
+        return None
+    return 1 if commit.state_ids is None else 2
+
+
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
     """An operator's stores, in the order that the commit log keeps.
 

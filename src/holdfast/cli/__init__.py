@@ -25,6 +25,7 @@ from holdfast.cli import (
     skew,
     status,
     stop,
+    watch,
 )
 from holdfast.cli import list as list_
 from holdfast.errors import HoldfastError, Internal
@@ -90,6 +91,7 @@ app.command("status", short_help="Show one job in full.")(status.status)
 app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
 app.command("skew", short_help="Show which keys and partitions have too much.")(skew.skew)
+app.command("watch", short_help="Record the good batches of a query that runs elsewhere.")(watch.watch)
 app.add_typer(
     checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
 )

@@ -18,16 +18,16 @@ from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.manifest import SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.query import QueryMetadata
 from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
-from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
+from holdfast.savepoints.copying import WORKERS, Tell, each
 from holdfast.savepoints.planning import check_apart
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import Chance, never_changes
 from holdfast.savepoints.turns import Clock
 from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
-# What a restored checkpoint tells of where it came from.
-ORIGIN: Final = f"{layout.OWN}/origin.json"
+ORIGIN: Final = layout.ORIGIN
 
 
 class Operation(str, Enum):
