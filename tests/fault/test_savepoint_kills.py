@@ -1,4 +1,4 @@
-"""Processes that take, restore and delete savepoints, killed at seeded moments: old or new, never between."""
+"""Processes that take, restore, rescale and delete savepoints, killed at seeded moments: old or new."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from command import PROGRAM
 
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
+from holdfast.checkpoints.contents import contents
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.sandbox import sandbox
 
 pytestmark = pytest.mark.fault
 
@@ -118,5 +121,27 @@ def test_deletes(place: Place) -> None:
         if older.uri in place.whole():
             savepoints.delete(older.uri)
         assert place.whole() == [newest.uri], number
+    assert hit
+    assert place.untouched()
+
+
+def test_rescales(place: Place) -> None:
+    """Of the memory provider's state, which starts no JVM that would have to be killed too."""
+    rng = random.Random(9)
+    hit = 0
+    before = contents(LocalStorage(place.checkpoint))
+    for number in range(KILLS):
+        target = place.folder / f"made-{number}" / "new"
+        words = ("rescale", "./ck", "--partitions", "3", "--to", str(target))
+        # What is made is seen in the target's folder, first in the sandbox and then in the target.
+        hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
+        if not (target / "metadata").exists():
+            savepoints.rescale(place.checkpoint, target, partitions=3)
+        assert checkpoints.verify(target).ok
+        assert contents(LocalStorage(target)) == before
+        assert [operator.partitions for operator in checkpoints.read(target).operators] == [3]
+        with sandbox(target.parent, "look", "mine"):  # what was left is cleared up by whoever comes next
+            pass
+        assert [each.name for each in target.parent.iterdir()] == ["new"]
     assert hit
     assert place.untouched()
