@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from holdfast.cli import (
     bench,
     cancel,
+    check,
     checkpoint,
     demo,
     doctor,
@@ -97,6 +98,7 @@ app.add_typer(
 )
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
+app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -171,7 +171,7 @@ class Driver:
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
-        sinks = _sinks(job(spark))
+        sinks = sinks_of(job(spark))
         base = job.checkpoint.uri(Path.cwd())
         started: list[QueryStarted] = []
         for sink in sinks:
@@ -310,7 +310,12 @@ def definition_fields(job: Job) -> dict[str, Any]:
     }
 
 
-def _sinks(built: Any) -> list[Sink]:
+def sinks_of(built: Any) -> list[Sink]:
+    """What a job's function has returned, as sinks; starts nothing.
+
+    Raises:
+        Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
+    """
     from holdfast.stream.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]
