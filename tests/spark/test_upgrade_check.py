@@ -23,6 +23,8 @@ from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, 
 from holdfast.engine.watch import failure_text
 from holdfast.engine.workers import ship_by_value
 from holdfast.model import Effect, Verdict
+from holdfast.stream.operators import defined_in
+from holdfast.stream.upgrades import note_verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -322,6 +324,9 @@ def test_sources_in_another_order_and_one_less(spark: SparkSession, tmp_path: Pa
 
 def visits(spark: SparkSession, folder: Path, drop: list[str] | None = None, **states: Any) -> hf.Sink:
     def on_event(self: Any, event: Any, state: Any, ctx: Any) -> dict[str, Any]:
+        state.same, state.wider, state.former = 1, 2, "three"
+        if event.customer == "ann":
+            state.gone.append("four")
         return {"customer": event.customer}
 
     processor: hf.Keyed = type("Visits", (hf.Keyed,), {**states, "on_event": on_event})()
@@ -350,19 +355,20 @@ def test_the_states_of_a_keyed_operator_are_found_by_name(spark: SparkSession, t
         "fresh": hf.map("string", "int"),
     }
     found = hf.check(visits(spark, tmp_path, drop=["gone"], **kept), against=tmp_path / "checkpoint")
-    assert {(each.operator, each.state): each.verdict for each in found.states} == {
-        ("visits", "same"): Verdict.MAP,
-        ("visits", "wider"): Verdict.MIGRATE,
-        ("visits", "former"): Verdict.MIGRATE,
-        ("visits", "gone"): Verdict.DROP,
-        ("visits", "fresh"): Verdict.NEW,
+    assert {(each.operator, each.state): (each.verdict, each.keys) for each in found.states} == {
+        ("visits", "same"): (Verdict.MAP, 2),
+        ("visits", "wider"): (Verdict.MIGRATE, 2),
+        ("visits", "former"): (Verdict.MIGRATE, 2),
+        ("visits", "gone"): (Verdict.DROP, 1),
+        ("visits", "fresh"): (Verdict.NEW, None),
     }
     assert found.exit_code == 1
 
     refused = visits(spark, tmp_path, **{**kept, "same": hf.value("int")})
-    lost = hf.check(refused, against=tmp_path / "checkpoint")
-    bad = {each.state: each.spark_error for each in lost.states if each.verdict is Verdict.INCOMPATIBLE}
-    assert bad == {"same": "holdfast.Invalid", "gone": "holdfast.Invalid"}
+    assert refused.frame is not None
+    note = json.loads((tmp_path / "checkpoint" / "_holdfast" / "operator-visits.json").read_text())
+    lost = note_verdicts(defined_in(refused.frame)[0], note)
+    assert {each.state for each in lost if each.verdict is Verdict.INCOMPATIBLE} == {"same", "gone"}
     with pytest.raises(hf.Invalid):
         refused.start(checkpoint=place, trigger=hf.available_now())
 

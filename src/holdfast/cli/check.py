@@ -45,6 +45,9 @@ def check(
     conf: Conf = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs. [local[2]]")] = None,
     home: options.Home = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Count the keys of large state too, which reads all of it.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Say what of a savepoint new code would keep; nothing is started on its sources and sinks.
@@ -64,6 +67,7 @@ def check(
             conf=pairs("--conf", conf),
             master=master,
             home=options.settings(home).ensure_home().resolve(),
+            deep=deep,
         )
     if json:
         output.emit_json(report.as_dict())

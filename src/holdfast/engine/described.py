@@ -23,20 +23,25 @@ RELATIONS: Final = (RELATION, RELATION_V2)
 _MOST_FIELDS: Final = 100_000
 _LINE = re.compile(r"((?:[: ] {2})*)(?:\+- |:- )(.*)", re.DOTALL)
 _STREAMS: Final = "~"
+# Spark marks nodes that lack an input or a type, as many do once their columns have lost their names.
+_MARKS: Final = "~!'"
 _STATEFUL = re.compile(
     r"Aggregate|Deduplicate\w*|Distinct|TransformWithState\w*|FlatMapGroups\w*WithState|"
     r"ApplyInPandasWithState\w*|GlobalLimit"
 )
-# Names of what is in the plan, and not what the plan does; the plan without names of columns lacks them.
-_TRANSPARENT: Final = ("SubqueryAlias", "View")
+# What does nothing to rows; the plan without names of columns lacks some of them.
+_TRANSPARENT: Final = ("SubqueryAlias", "View", "CollectMetrics")
 
-# What differs from process to process: an object's hash, a watermark's id, the place of a definition.
+# What differs from process to process: an object's hash, a watermark's id.
 _PASSING = re.compile(r"@[0-9a-f]{4,}|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b,? ?|-T\d+ms\b")
-_DEFINITION = re.compile(r"max\(\d+\) AS definition")
 _NUMBER = re.compile(r"#\d+L?")
 
 _SECRET = re.compile(r"secret|password|passwd|token|access.?key|jaas|credential", re.IGNORECASE)
+# The same inside of a value: a login in an address, a word in a connection string.
 _LOGIN = re.compile(r"//[^/@\s]+@")
+_WORD = re.compile(
+    r"((?:secret|password|passwd|pwd|token|access.?key|credential|sig)\w*\s*=\s*)[^&;,\s]+", re.IGNORECASE
+)
 REDACTED: Final = "(left out)"
 
 
@@ -62,9 +67,9 @@ def steps_of(frame: DataFrame) -> tuple[PlanStep, ...]:
     """What a frame does, the last step first."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     named = [line for line in _lines(plan) if line[2] not in _TRANSPARENT]
-    bare = _lines(plan.canonicalized())
+    bare = [line for line in _lines(plan.canonicalized()) if line[2] not in _TRANSPARENT]
     if [line[2] for line in named] != [line[2] for line in bare]:
-        bare = named
+        bare = [(depth, streaming, kind, _NUMBER.sub("", text)) for depth, streaming, kind, text in named]
     streams = _streaming_inputs(named)
     return tuple(
         PlanStep(
@@ -99,7 +104,7 @@ def name_of(relation: Any) -> str | None:
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
     """Options without what must not be written down, by name."""
     return {
-        key: REDACTED if _SECRET.search(key) else _LOGIN.sub("//", value)
+        key: REDACTED if _SECRET.search(key) else _WORD.sub(rf"\1{REDACTED}", _LOGIN.sub("//", value))
         for key, value in sorted(options.items())
     }
 
@@ -146,7 +151,7 @@ def _lines(plan: Any) -> list[tuple[int, bool, str, str]]:
             continue
         depth, node = (0, line) if match is None else (len(match[1]) // 3 + 1, match[2])
         streaming = node.startswith((_STREAMS, RELATION))
-        kind, _, text = node.removeprefix(_STREAMS).partition(" ")
+        kind, _, text = node.lstrip(_MARKS).partition(" ")
         found.append((depth, streaming, kind, text))
     return found
 
@@ -175,4 +180,4 @@ def _parents(lines: list[tuple[int, bool, str, str]]) -> Iterator[tuple[int, int
 
 
 def _steady(text: str) -> str:
-    return _DEFINITION.sub("definition", _PASSING.sub("", text)).strip()
+    return _PASSING.sub("", text).strip()

@@ -12,7 +12,8 @@ from holdfast.formats.plan_note import Plan
 from holdfast.layout import OWN, OwnFile
 from holdfast.model import StateVerdict, Verdict
 from holdfast.savepoints.sandbox import Saved
-from holdfast.savepoints.upgrade import HOLDFAST, Sizes
+from holdfast.savepoints.sizes import Size, Sizes
+from holdfast.savepoints.upgrade import HOLDFAST
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class _Own:
         """What a keyed operator has noted."""
         return self.notes.get(f"{_PREFIX}{operator}{_SUFFIX}")
 
+    def size_of(self, number: int, state: str) -> Size | None:
+        """How much there is of a state of the savepoint."""
+        return self.sizes.of(number, state) if number in self.before else None
+
 
 def with_own(
     verdicts: Sequence[StateVerdict],
@@ -50,6 +55,7 @@ def with_own(
     new: Sequence[OperatorShape],
     operators: Sequence[Definition],
     saved: Saved,
+    sizes: Sizes,
     before: Plan | None,
 ) -> tuple[StateVerdict, ...]:
     """The same verdicts, but for Holdfast's operators by their names and the names of their states.
@@ -60,6 +66,7 @@ def with_own(
         new: Those of the new code.
         operators: The new code's operators of Holdfast, in the order of its plan.
         saved: The savepoint.
+        sizes: How much state it has.
         before: The plan that made its state, if that is known.
     """
     from holdfast.stream.operators import Defined  # noqa: PLC0415 - needs Spark
@@ -72,7 +79,7 @@ def with_own(
         notes,
         _names(old, notes, before),
         dict(zip(own_new, keyed, strict=False)),
-        saved.sizes,
+        sizes,
     )
     labels = {each.label: each.operator_id for each in (*old, *new) if _is_own(each)}
     found: list[StateVerdict] = []
@@ -96,8 +103,6 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
     from holdfast.stream.upgrades import note_verdicts, noted_states  # noqa: PLC0415 - needs Spark
 
     was, now = own.before.get(number), own.now.get(number)
-    size = own.sizes.operators.get(number) if number in own.before else None
-    size_bytes = None if size is None else size.size_bytes
     if number not in own.before or now is None:
         # It is there on one side only, and what Spark says of that holds for each of its states.
         note = own.note_of(was) if was is not None else None
@@ -108,7 +113,7 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         else:
             states = [(was or general.operator, general.state)]
         for operator, state in states:
-            yield replace(general, operator=operator, state=state, size_bytes=size_bytes)
+            yield _sized(replace(general, operator=operator, state=state), own.size_of(number, state))
         return
     name = _name(now)
     mine = own.note_of(name)
@@ -118,14 +123,21 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
             " state; put them back in the order that they had"
         )
         for state in noted_states(mine):
-            yield StateVerdict(name, state, Verdict.INCOMPATIBLE, why, None, size_bytes, HOLDFAST)
+            verdict = StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
+            yield _sized(verdict, own.size_of(number, state))
         return
     note = own.note_of(was) if mine is None and was is not None else mine
     called = "" if was in (None, name) else f"the operator was called {was}"
     for each in note_verdicts(now, note):
         why = "; ".join(part for part in (called, each.why) if part)
-        there = each.verdict is not Verdict.NEW
-        yield replace(each, why=why, size_bytes=size_bytes if there else None)
+        size = None if each.verdict is Verdict.NEW else own.size_of(number, each.state)
+        yield _sized(replace(each, why=why), size)
+
+
+def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
+    if size is None:
+        return replace(verdict, keys=None, size_bytes=None)
+    return replace(verdict, keys=size.keys, size_bytes=size.size_bytes)
 
 
 def _name(operator: Definition) -> str:

@@ -28,6 +28,7 @@ from holdfast.jobs.own_state import with_own
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.savepoints.plan_changes import compare_plans, format_change, moved_sources, pinned_changes
 from holdfast.savepoints.sandbox import Saved, lay_out, lay_out_first, open_saved
+from holdfast.savepoints.sizes import Sizes, measured
 from holdfast.savepoints.upgrade import compare_states, states_of, verdict_on, with_trial
 from holdfast.storage.local import LocalStorage
 
@@ -77,6 +78,7 @@ def check(
     conf: Mapping[str, str] | None = None,
     master: str | None = None,
     home: str | Path | None = None,
+    deep: bool = False,
     spark: SparkSession | None = None,
 ) -> UpgradeReport:
     """Say what of a savepoint or checkpoint new code would keep, without starting it.
@@ -84,7 +86,8 @@ def check(
     The job's function is called, so that its plan is there; a source may look up a schema by that, and no row
     is read. Queries that the code starts itself are refused. What Python functions do inside is not compared.
 
-    Costs a Spark session on this machine, and some seconds, whatever the size of the state.
+    Costs a Spark session on this machine, and some seconds, whatever the size of the state; the keys of
+    large state are counted only with `deep`.
 
     Args:
         target: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
@@ -96,6 +99,7 @@ def check(
         conf: Spark settings of the session.
         master: Where Spark runs; here, whatever the job says.
         home: The state home.
+        deep: Count the keys of large state too, which reads all of it.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
 
     Raises:
@@ -104,6 +108,7 @@ def check(
         Corrupt: The savepoint is damaged.
     """
     saved = open_saved(os.fspath(against), query)
+    sizes = measured(saved.storage, saved.found, saved.manifest, deep=deep)
     job = _job(target, overrides)
     given = {**({} if job is None else job.spark_conf()), **(conf or {})}
     with _session(target, job, given, master, home, spark) as session:
@@ -112,7 +117,7 @@ def check(
         made = _rehearsed(code, saved)
         settings = given if job is not None else _settings(session, saved)
         state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
-        return _report(target, code, saved, made, before, source, settings, state_format)
+        return _report(target, code, saved, sizes, made, before, source, settings, state_format)
 
 
 def _job(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
@@ -268,13 +273,14 @@ def _report(
     target: Target,
     code: _Code,
     saved: Saved,
+    sizes: Sizes,
     made: _Rehearsed,
     before: Plan | None,
     source: str | None,
     settings: Mapping[str, str],
     state_format: int,
 ) -> UpgradeReport:
-    states, failures = _states(code, saved, made, before)
+    states, failures = _states(code, saved, sizes, made, before)
     changes = [*made.changes, *failures]
     if before is not None and code.plan is not None:
         changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
@@ -294,9 +300,9 @@ def _report(
 
 
 def _states(
-    code: _Code, saved: Saved, made: _Rehearsed, before: Plan | None
+    code: _Code, saved: Saved, sizes: Sizes, made: _Rehearsed, before: Plan | None
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
-    old, sizes, trial = shapes(saved.storage, saved.batch_id), saved.sizes, made.trial
+    old, trial = shapes(saved.storage, saved.batch_id), made.trial
     if made.shapes is None:
         # Spark has not said what the new code keeps; what there is stands or falls with the plan.
         verdict, why = (
@@ -308,7 +314,7 @@ def _states(
             for each, state in listed
         ), ()
     found = compare_states(old, made.shapes, sizes)
-    mixed = with_own(found, old, made.shapes, code.operators, saved, before)
+    mixed = with_own(found, old, made.shapes, code.operators, saved, sizes, before)
     return with_trial(mixed, trial.accepted, trial.spark_error, trial.message)
 
 

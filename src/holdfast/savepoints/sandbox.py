@@ -27,7 +27,6 @@ from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaF
 from holdfast.savepoints.catalog import load, savepoint_uri, split_address
 from holdfast.savepoints.copying import hash_of
 from holdfast.savepoints.restoring import hadoop_address
-from holdfast.savepoints.upgrade import Size, Sizes
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage, full
@@ -77,21 +76,6 @@ class Saved:
     def state_format(self) -> int | None:
         """The state-checkpoint format of its state; None without state."""
         return max((each.format_version for each in self.found.operators), default=None)
-
-    @property
-    def sizes(self) -> Sizes:
-        """How much each operator and store has."""
-        states: dict[tuple[int, str], Size] = {}
-        operators: dict[int, Size] = {}
-        for operator in self.found.operators:
-            for name in operator.store_names:
-                stores = [store for store in operator.stores if store.id.name == name]
-                counts = [each.base_keys if each.base_version == each.version else None for each in stores]
-                keys = None if None in counts else sum(each for each in counts if each is not None)
-                states[operator.operator_id, name] = Size(keys, sum(each.size_bytes for each in stores))
-            # The rows of all stores and families together are not those of one state.
-            operators[operator.operator_id] = Size(None, operator.size_bytes)
-        return Sizes(operators, states)
 
     def last_files(self, source: str) -> tuple[str, ...]:
         """The files that its batch has read from a file source; empty for other sources."""

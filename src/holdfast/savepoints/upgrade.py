@@ -7,13 +7,13 @@ known by their number alone, their keys and values by type and place and not by 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.checkpoints.shapes import OperatorShape, StoreShape
 from holdfast.formats.state_schema import ColumnFamily
 from holdfast.model import Effect, PlanChange, StateVerdict, Verdict
+from holdfast.savepoints.sizes import Sizes
 
 OTHER_OPERATOR: Final = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
 NO_DIRECTORY: Final = "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
@@ -23,31 +23,6 @@ OTHER_VALUE: Final = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
 HOLDFAST: Final = "holdfast.Invalid"
 _TTL: Final = "ttlEnabled"
 _KIND: Final = "stateVariableType"
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much an operator or a state has: rows where they are counted, and bytes."""
-
-    keys: int | None
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The sizes of what is saved.
-
-    Attributes:
-        operators: By the operator's number.
-        states: By number and state, where that is known more exactly.
-    """
-
-    operators: Mapping[int, Size]
-    states: Mapping[tuple[int, str], Size]
-
-    def of(self, operator_id: int, state: str) -> Size | None:
-        """The size of a state: its own, else that of its operator."""
-        return self.states.get((operator_id, state)) or self.operators.get(operator_id)
 
 
 def compare_states(

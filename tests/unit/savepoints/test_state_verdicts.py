@@ -10,14 +10,13 @@ import pytest
 from holdfast.checkpoints.shapes import OperatorShape, StoreShape
 from holdfast.formats.state_schema import ColumnFamily
 from holdfast.model import Effect, StateVerdict, Try, UpgradeReport, Verdict
+from holdfast.savepoints.sizes import Size, Sizes
 from holdfast.savepoints.upgrade import (
     HOLDFAST,
     NO_DIRECTORY,
     OTHER_KEY,
     OTHER_OPERATOR,
     OTHER_VALUE,
-    Size,
-    Sizes,
     compare_states,
     fits,
     text_of,
