@@ -20,6 +20,7 @@ import holdfast as hf
 from holdfast import savepoints
 from holdfast.cli import app
 from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine import rehearsal
 from holdfast.engine.watch import failure_text
 from holdfast.engine.workers import ship_by_value
 from holdfast.model import Effect, Verdict
@@ -489,3 +490,37 @@ def test_the_verb_says_it_with_its_exit_code(
     assert "verdict" not in refused
     assert not (tmp_path / "c").exists()
     assert not [query.name for query in spark.streams.active]
+
+
+def test_a_stream_that_cannot_be_put_aside_is_judged_by_its_plan(
+    spark: SparkSession, saved: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, savepoint = saved
+    monkeypatch.setattr(rehearsal, "RELATIONS", ())
+    same = hf.check(writer_of(totals(spark, folder)), against=savepoint)
+    assert [each.verdict for each in same.states] == [Verdict.MAP]
+    assert not same.trial.ran
+    assert same.not_compared == (f"what Spark says of the next batch: {same.trial.message}",)
+    other = hf.check(writer_of(key_added(spark, folder)), against=savepoint)
+    assert [each.verdict for each in other.states] == [Verdict.INCOMPATIBLE]
+
+
+def test_one_of_several_queries_of_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    arrive(tmp_path, 0)
+
+    @hf.job(name="two", checkpoint=str(tmp_path / "checkpoints"), conf={FORMAT_KEY: "2"})
+    def two(spark: SparkSession) -> list[hf.Sink]:
+        return [
+            hf.sink(totals(spark, tmp_path), name="totals", mode="update").console(),
+            hf.sink(orders(spark, tmp_path).select("customer"), name="names").console(),
+        ]
+
+    place = (tmp_path / "checkpoints" / "totals").as_uri()
+    query = hf.adopt(writer_of(totals(spark, tmp_path))).start(checkpoint=place)
+    query.awaitTermination()
+    found = hf.check(two, against=tmp_path / "checkpoints", query="totals", spark=spark)
+    assert (found.query, found.verdict) == ("totals", "kept")
+    with pytest.raises(hf.Invalid, match="several queries"):
+        hf.check(two, against=tmp_path / "checkpoints" / "totals", spark=spark)
+    with pytest.raises(hf.NotFound, match="no such query"):
+        hf.check(two, against=tmp_path / "checkpoints" / "totals", query="nobody", spark=spark)
