@@ -24,6 +24,7 @@ VERBS = (
     "restore",
     "fork",
     "rescale",
+    "check",
     "skew",
     "doctor",
     "bench",

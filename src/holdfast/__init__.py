@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from holdfast.jobs.definition import Job, job
+    from holdfast.jobs.upgrade import check
+    from holdfast.model import UpgradeReport
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
     from holdfast.stream.cautions import WatermarkWarning
@@ -96,6 +98,8 @@ _HOMES = {
         "Unsupported",
     ),
     "holdfast.jobs.definition": ("Job", "job"),
+    "holdfast.jobs.upgrade": ("check",),
+    "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
     "holdfast.stream.buffered": ("BufferedSink",),
@@ -156,12 +160,14 @@ __all__ = [
     "Ttl",
     "Unavailable",
     "Unsupported",
+    "UpgradeReport",
     "WatermarkWarning",
     "add",
     "adopt",
     "aggregating",
     "available_now",
     "broadcast",
+    "check",
     "checkpoints",
     "configure",
     "days",

@@ -207,3 +207,165 @@ class QueryStarted:
     run_id: str
     checkpoint: str
     promise: str
+
+
+class Verdict(str, Enum):
+    """What becomes of a state under new code."""
+
+    MAP = "MAP"
+    MIGRATE = "MIGRATE"
+    DROP = "DROP"
+    NEW = "NEW"
+    INCOMPATIBLE = "INCOMPATIBLE"
+
+
+class Effect(str, Enum):
+    """What a change of a query does to what its state stands for.
+
+    `NONE`: nothing. `IGNORED`: the checkpoint has fixed it, and the code's word is not heard. `OUTPUT`: the
+    state stays right, what is written is another thing. `MEANING`: the state was built from something else
+    than it will be from now on. `FAILS`: the query does not start.
+    """
+
+    NONE = "none"
+    IGNORED = "ignored"
+    OUTPUT = "output"
+    MEANING = "meaning"
+    FAILS = "fails"
+
+
+@dataclass(frozen=True, slots=True)
+class StateVerdict:
+    """One state of one operator.
+
+    Attributes:
+        operator: Spark's number and name of it, such as `0 dedupe`, or the name that Holdfast's has.
+        state: The state's name; `default` where an operator has one that nobody named.
+        verdict: What becomes of it.
+        why: In a sentence.
+        keys: The rows that it has, where they are counted.
+        size_bytes: The bytes of its operator's files; None for one that is new.
+        spark_error: The condition of the error that a start would give.
+    """
+
+    operator: str
+    state: str
+    verdict: Verdict
+    why: str = ""
+    keys: int | None = None
+    size_bytes: int | None = None
+    spark_error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator": self.operator,
+            "state": self.state,
+            "verdict": self.verdict.value,
+            "keys": self.keys,
+            "bytes": self.size_bytes,
+            "why": self.why,
+            "spark_error": self.spark_error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """What is one way in the old code and another in the new.
+
+    Attributes:
+        what: `filter`, `watermark`, `source`, `sink`, `setting`, …
+        before: In the old code; None where it was not there.
+        after: In the new code; None where it is gone.
+        effect: What that does.
+        why: In a sentence.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+    effect: Effect
+    why: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "what": self.what,
+            "before": self.before,
+            "after": self.after,
+            "effect": self.effect.value,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What Spark said when it planned the next batch on a copy without sources and sinks.
+
+    Attributes:
+        ran: Whether the plan could be tried at all.
+        accepted: Whether Spark planned the batch.
+        spark_error: The condition of its error.
+        message: Its error, or why nothing could be tried.
+    """
+
+    ran: bool
+    accepted: bool
+    spark_error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeReport:
+    """What new code would keep of a savepoint or checkpoint.
+
+    Attributes:
+        target: The new code.
+        against: The savepoint or checkpoint.
+        query: The sink's name, if it has one.
+        batch_id: The batch that it holds.
+        states: A verdict for each state.
+        changes: What else is different.
+        trial: What Spark said of the next batch.
+        compared_with: Where the old plan came from: `note`, `old code`, or None where there is none.
+        not_compared: What could not be looked at, and why.
+    """
+
+    target: str
+    against: str
+    query: str | None
+    batch_id: int
+    states: tuple[StateVerdict, ...]
+    changes: tuple[PlanChange, ...]
+    trial: Try
+    compared_with: str | None
+    not_compared: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`kept`, `loses` (state, or what it stands for), or `fails`."""
+        verdicts = {each.verdict for each in self.states}
+        effects = {each.effect for each in self.changes}
+        if Verdict.INCOMPATIBLE in verdicts or Effect.FAILS in effects:
+            return "fails"
+        return "loses" if Verdict.DROP in verdicts or Effect.MEANING in effects else "kept"
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all is kept, 1 where something would be lost, 2 where the query would not start."""
+        return {"kept": 0, "loses": 1, "fails": 2}[self.verdict]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "verdict": self.verdict,
+            "target": self.target,
+            "against": self.against,
+            "query": self.query,
+            "batch": self.batch_id,
+            "states": [each.as_dict() for each in self.states],
+            "changes": [each.as_dict() for each in self.changes],
+            "try": asdict(self.trial),
+            "compared_with": self.compared_with,
+            "not_compared": list(self.not_compared),
+        }

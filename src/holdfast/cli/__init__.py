@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from holdfast.cli import (
     bench,
     cancel,
+    check,
     checkpoint,
     demo,
     doctor,
@@ -103,6 +104,7 @@ app.command("fork", short_help="Make a new checkpoint of a savepoint for another
 app.command("rescale", short_help="Make a new checkpoint with its state in other partitions.")(
     rescale.rescale
 )
+app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -53,7 +53,7 @@ def run(
     """
     savepoints = _savepoints(savepoint)
     if dry_run:
-        _explain(target, _pairs("--set", set_), savepoints, json)
+        _explain(target, pairs("--set", set_), savepoints, json)
         return
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
@@ -65,8 +65,8 @@ def run(
     spec = DriverSpec(
         target=target,
         home=str(place),
-        overrides=_pairs("--set", set_),
-        conf=_pairs("--conf", conf),
+        overrides=pairs("--set", set_),
+        conf=pairs("--conf", conf),
         master=master,
         savepoints=savepoints,
     )
@@ -154,11 +154,16 @@ def _emit_event(event: Event) -> None:
     output.emit_json({"event": event.kind, "text": event.text, **event.facts})
 
 
-def _pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
+    """The settings that a repeated option names.
+
+    Raises:
+        Invalid: One is not KEY=VALUE.
+    """
+    found: dict[str, str] = {}
     for each in given or []:
         key, equals, value = each.partition("=")
         if not key or not equals:
             raise Invalid("this is not a setting", where=f"{flag} {each}", expected="KEY=VALUE")
-        pairs[key.strip()] = value.strip()
-    return pairs
+        found[key.strip()] = value.strip()
+    return found

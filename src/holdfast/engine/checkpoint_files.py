@@ -70,6 +70,20 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
+def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
+    """The highest number among the files of a folder, such as the newest committed batch.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
+    with _answering(path, "read"):
+        files = _files(spark, path)
+        names = [each.getPath().getName() for each in files.listStatus(path)] if files.exists(path) else []
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+
+
 @contextmanager
 def _answering(path: Any, what: str) -> Iterator[None]:
     """Say in our words what the storage said."""

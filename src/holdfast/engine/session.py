@@ -58,6 +58,13 @@ def session(
     return configure(builder, extras=extras, home=home).getOrCreate()
 
 
+def running_session() -> SparkSession | None:
+    """The session that this process has already, if it has one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+
+    return SparkSession.getActiveSession()
+
+
 def configure(
     builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:

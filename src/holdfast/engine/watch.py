@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.trigger import available_now, every
 from holdfast.engine.skew_metric import skew_in
+from holdfast.formats.plan_note import PlanSink
 from holdfast.model import BatchProgress, OperatorProgress
 
 if TYPE_CHECKING:
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 # What the metric of a keyed operator is called, before the operator's name.
 KEYED_METRIC = "holdfast."
+# Options of a writer that say where to, of Spark's own formats and the well-known ones.
+_TARGETS = ("path", "topic", "dbtable", "table")
 
 Heard = Callable[[str, Mapping[str, Any]], None]
 
@@ -121,6 +126,30 @@ def written_format(writer: DataStreamWriter) -> str | None:
         return str(writer._jwrite.source())
     except (AttributeError, Py4JError):
         return None
+
+
+def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
+    """Where a writer writes to, and its trigger if it has one, as far as Spark's internals tell."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    from holdfast.engine.described import plain_map  # noqa: PLC0415 - only for writers made elsewhere
+
+    try:
+        inner: Any = writer._jwrite
+        options = plain_map(inner.extraOptions())
+        target = next((options[key] for key in _TARGETS if key in options), None)
+        sink = PlanSink(str(inner.source()), str(inner.outputMode().toString()).lower(), target)
+        return sink, _trigger(str(inner.trigger().toString()))
+    except (AttributeError, TypeError, Py4JError):
+        return None
+
+
+def _trigger(text: str) -> str | None:
+    """Spark's text of a trigger as a job's own would be put."""
+    interval = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", text)
+    if interval is not None:
+        return str(every(int(interval[1]))) if int(interval[1]) else None
+    return str(available_now()) if text.startswith("AvailableNowTrigger") else text
 
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:

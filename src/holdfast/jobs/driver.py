@@ -187,7 +187,7 @@ class Driver:
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
-        sinks = _sinks(job(spark))
+        sinks = sinks_of(job(spark))
         base = job.checkpoint.uri(Path.cwd())
         places = {sink.name or job.name: base if len(sinks) == 1 else f"{base}/{sink.name}" for sink in sinks}
         if self._orders.restore:
@@ -343,7 +343,12 @@ def _savepoints(checkpoint: Checkpoint) -> dict[str, Any] | None:
     return {"catalog": catalog, "every_ms": every_ms, "retained": checkpoint.savepoints_retained}
 
 
-def _sinks(built: Any) -> list[Sink]:
+def sinks_of(built: Any) -> list[Sink]:
+    """What a job's function has returned, as sinks; starts nothing.
+
+    Raises:
+        Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
+    """
     from holdfast.stream.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]

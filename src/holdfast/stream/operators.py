@@ -114,6 +114,16 @@ def define(operator: Definition) -> int:
     return len(_DEFINED) - 1
 
 
+def defined_in(frame: DataFrame) -> list[Definition]:
+    """The operators of ours in a frame's plan, the last step first."""
+    return [_DEFINED[number] for number in definitions_in(frame)]
+
+
+def keyed_names(frame: DataFrame) -> tuple[str, ...]:
+    """The names of a frame's keyed operators, in the order in which Spark numbers operators."""
+    return tuple(each.layout.operator for each in defined_in(frame) if isinstance(each, Defined))
+
+
 def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition, Mapping[str, Any] | None]]:
     """Refuse a query whose operators would not find or could not read their state, and note what they are.
 
@@ -126,7 +136,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition,
         Invalid: State would be lost or misread; the error says which and why.
         Unavailable: The checkpoint's storage does not answer.
     """
-    operators = [_DEFINED[number] for number in definitions_in(frame)]
+    operators = defined_in(frame)
     names = [operator.note_name for operator in operators]
     found: list[tuple[Definition, Mapping[str, Any] | None]] = []
     for operator in operators:

@@ -19,12 +19,14 @@ from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.engine.boundary import stop_between_batches
-from holdfast.engine.watch import failure_text, frame_of, written_format
+from holdfast.engine.watch import failure_text, frame_of, written_format, written_sink
 from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.formats.plan_note import Plan, PlanSink
 from holdfast.stream.cautions import cautions
 from holdfast.stream.ledger import Ledger, Transaction
 from holdfast.stream.ledger import ledger as ledger_at
 from holdfast.stream.operator_state import checked_operators
+from holdfast.stream.plan_notes import note_plan, plan_of
 from holdfast.stream.promises import (
     BATCH,
     BY_FORMAT,
@@ -76,6 +78,7 @@ class Sink:
         kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
         promise: What is promised.
         mode: Spark's output mode; None leaves Spark's own default.
+        target: The path or table that is written to, where there is one.
     """
 
     frame: DataFrame | None
@@ -85,6 +88,7 @@ class Sink:
     mode: Mode | None = None
     writer: Callable[[], DataStreamWriter] = field(kw_only=True, repr=False, compare=False)
     to_table: str | None = field(default=None, kw_only=True, repr=False)
+    target: str | None = field(default=None, kw_only=True, repr=False)
     fault: Fault = field(default_factory=Fault, kw_only=True, repr=False, compare=False)
 
     @property
@@ -123,6 +127,8 @@ class Sink:
         for caution in () if frame is None else cautions(frame):
             warnings.warn(caution, stacklevel=2)
         with _checked(frame, checkpoint):
+            if frame is not None:
+                note_plan(frame, checkpoint, self.plan(trigger))
             try:
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
             except Exception as error:
@@ -134,6 +140,21 @@ class Sink:
                     f"the session has no data source for {self.kind!r}",
                     hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
                 ) from error
+
+    def plan(self, trigger: Trigger | None = None) -> Plan | None:
+        """What the query's code says, in words that another process can compare; starts and claims nothing.
+
+        None for a writer that hides its frame, or where Spark's internals do not tell.
+        """
+        writer = self.writer() if self.frame is None else None
+        frame = self.frame if writer is None else frame_of(writer)
+        if frame is None:
+            return None
+        sink, default = PlanSink(self.kind, self.mode or "append", self.target), None
+        written = None if writer is None else written_sink(writer)
+        if written is not None:
+            sink, default = written
+        return plan_of(frame, sink, default if trigger is None else str(trigger))
 
     def finish_batch(self, checkpoint: str) -> bool:
         """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
@@ -209,7 +230,7 @@ class SinkBuilder:
             made = self.frame.writeStream.format(format).options(**options).option("path", str(path))
             return made.partitionBy(*partition_by) if partition_by else made
 
-        return replace(sink, writer=writer)
+        return replace(sink, writer=writer, target=str(path))
 
     def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
         """Write to a Delta table: append, or the whole result each time in complete mode.
@@ -230,7 +251,7 @@ class SinkBuilder:
             made = made.option("path", target) if is_path else made
             return made.partitionBy(*partition_by) if partition_by else made
 
-        return replace(sink, writer=writer, to_table=None if is_path else target)
+        return replace(sink, writer=writer, to_table=None if is_path else target, target=target)
 
     def console(self, rows: int = 20, *, truncate: bool = True) -> Sink:
         """Print the first rows of each batch."""
@@ -247,7 +268,7 @@ class SinkBuilder:
         """Keep all rows in the driver, as a temporary table of the session. The table names the query."""
         sink = self._sink("memory", MEMORY, MODES, table)
         frame = self.frame
-        return replace(sink, writer=lambda: frame.writeStream.format("memory").queryName(table))
+        return replace(sink, writer=lambda: frame.writeStream.format("memory").queryName(table), target=table)
 
     def foreach_batch(self, fn: BatchFunction, ledger: Ledger | str | Path | None = None) -> Sink:
         """Call a function with each batch: `fn(batch, batch_id)`, or `fn(batch, batch_id, tx)`.
@@ -318,7 +339,8 @@ class SinkBuilder:
         def write(batch: DataFrame, batch_id: int, transaction: Transaction) -> None:  # noqa: ARG001
             target.write(batch, transaction)
 
-        return self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
+        made = self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
+        return replace(made, target=table)
 
     def _ledgered(
         self,

@@ -70,6 +70,14 @@ class Form:
         return tuple(name for name in self.tables[ROWS].names if name.startswith(prefixes) or name == TIMERS)
 
 
+def stored_types(form: Form, name: str) -> tuple[pa.DataType, pa.DataType | None]:
+    """The type of a state's values as they are stored, and of a map's keys."""
+    if form.states[name]["kind"] in (Kind.LIST.value, Kind.MAP.value, Kind.BROADCAST.value):
+        table = form.tables[name]
+        return table.field("v").type, table.field("k").type if "k" in table.names else None
+    return form.tables[ROWS].field(f"{VALUE_PREFIX}{name}").type, None
+
+
 def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> Form:
     """The form of a processor's state for keys of these columns."""
     rows = [*_IDENTITY, pa.field("dead", pa.bool_())]

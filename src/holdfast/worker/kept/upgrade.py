@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
 from holdfast.worker.declared.evolution import Change, change_of
-from holdfast.worker.declared.states import Kind, State, Ttl
+from holdfast.worker.declared.states import State, Ttl
 from holdfast.worker.declared.types import type_text
 from holdfast.worker.interface import (
     DUE_EVENT,
@@ -28,7 +28,7 @@ from holdfast.worker.interface import (
     Moment,
 )
 from holdfast.worker.kept.cleaning import expired
-from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form
+from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, stored_types
 from holdfast.worker.kept.runs import numbers
 
 _DROP_TIMERS = "timers"
@@ -134,12 +134,7 @@ class Upgrade:
 
     def _source(self, form: Form, state: State, name: str) -> _Source:
         declared = form.states[name]
-        if declared["kind"] in (Kind.LIST.value, Kind.MAP.value, Kind.BROADCAST.value):
-            table = form.tables[name]
-            stored = table.field("v").type
-            key = table.field("k").type if "k" in table.names else None
-        else:
-            stored, key = form.tables[ROWS].field(f"{VALUE_PREFIX}{name}").type, None
+        stored, key = stored_types(form, name)
         return _Source(state, name, change_of(state, declared["kind"], stored, key), _ttl(declared))
 
     def _rows(self, sources: dict[str, _Source], batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:

@@ -1,0 +1,127 @@
+"""`holdfast check`: what new code would keep of a savepoint."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.run import Conf, Pairs, pairs
+
+if TYPE_CHECKING:
+    from holdfast.model import UpgradeReport
+
+_VERDICTS = {
+    "kept": "all state is kept",
+    "loses": "state would be lost, or stand for something else",
+    "fails": "the query would not start",
+}
+
+
+def check(
+    target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
+    against: Annotated[
+        str,
+        typer.Option("--against", metavar="SP", help="A savepoint, or a checkpoint at its newest batch."),
+    ],
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="NAME", help="Which sink, where the job has several.")
+    ] = None,
+    old: Annotated[
+        str | None,
+        typer.Option(
+            "--old",
+            metavar="FILE.py[:JOB]",
+            help="The code that made the state, where the savepoint has no note of its plan.",
+        ),
+    ] = None,
+    set_: Pairs = None,
+    conf: Conf = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs. [local[2]]")] = None,
+    home: options.Home = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Count the keys of large state too, which reads all of it.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Say what of a savepoint new code would keep; nothing is started on its sources and sinks.
+
+    Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
+    start. Spark plans the code on this machine, which takes some seconds.
+    """
+    from holdfast.jobs.upgrade import check as checked  # noqa: PLC0415 - not needed for --help
+
+    with _quietly():
+        report = checked(
+            target,
+            against=against,
+            query=query,
+            old=old,
+            overrides=pairs("--set", set_),
+            conf=pairs("--conf", conf),
+            master=master,
+            home=options.settings(home).ensure_home().resolve(),
+            deep=deep,
+        )
+    if json:
+        output.emit_json(report.as_dict())
+    else:
+        _show(report)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep the words of Spark and of the code away from the answer.
+
+    The JVM writes to this process's standard error, and a job file may print.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        before = [os.dup(number) for number in (1, 2)]
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, real in zip((1, 2), before, strict=True):
+                os.dup2(real, number)
+                os.close(real)
+
+
+def _show(report: UpgradeReport) -> None:
+    output.table(
+        ["OPERATOR", "STATE", "VERDICT", "KEYS", "BYTES", "ERROR"],
+        [
+            (each.operator, each.state, each.verdict.value, each.keys, each.size_bytes, each.spark_error)
+            for each in report.states
+        ],
+    )
+    for state in report.states:
+        if state.why:
+            output.line(f"{state.operator} {state.state}: {state.why}")
+    for change in report.changes:
+        output.line()
+        output.line(f"{change.what}: {change.effect.value}")
+        output.line(f"  {_words(change.before)} -> {_words(change.after)}")
+        output.line(f"  {change.why}")
+    for missing in report.not_compared:
+        output.line()
+        output.line(f"not compared: {missing}")
+    output.line()
+    tried = "" if report.trial.ran else "; not tried"
+    output.line(f"{report.verdict}: {_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")
+
+
+def _words(text: str | None) -> str:
+    return "nothing" if text is None else text

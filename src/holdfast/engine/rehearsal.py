@@ -1,0 +1,202 @@
+"""Let Spark plan a batch of a query, with nothing read and nothing written.
+
+Each source is replaced by an empty directory of files with the same columns, and the sink by a function that
+ends the query as soon as it is called. By then Spark has planned the batch: it has compared the query's
+operators and their schemas with the checkpoint, and refused what it would refuse in earnest. No task has run,
+so no state is read, and the checkpoint needs no state files at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engine.described import RELATIONS
+from holdfast.engine.watch import failure_text
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLANNED: Final = "the batch was planned, and that was all that was wanted"
+# What Spark says when a task looks for state that is not there on purpose: planning is behind it by then.
+_NO_STATE: Final = ("CANNOT_LOAD_STATE_STORE", "STATE_STORE_", "TASK_FAILED")
+_RAN: Final = "Job aborted due to stage failure"
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+# Conditions that only wrap what is wrong.
+_WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
+_ASSERTION = re.compile(r"assertion failed: .*")
+_STREAMING_LOGGER: Final = "org.apache.spark.sql.execution.streaming"
+_PROXY_LOGGER: Final = "py4j.clientserver"
+# Sorting a result needs its rows to choose the ranges, and changes nothing of the state.
+_SORT: Final = "Sort"
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What Spark made of a batch.
+
+    Attributes:
+        accepted: Whether it was planned.
+        error: The condition of Spark's error, or the text of one that has none.
+        message: The line of the error that says what is wrong.
+    """
+
+    accepted: bool
+    error: str | None = None
+    message: str | None = None
+
+
+def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
+    """The same query over empty sources.
+
+    Args:
+        frame: A streaming frame.
+        empty: A directory with nothing in it.
+
+    Returns:
+        The frame, and how many sources Spark sees in it.
+
+    Raises:
+        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - as above
+
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    files: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
+    try:
+        emptied = _Emptied(jvm, files.queryExecution().analyzed())
+        plan = emptied.of(frame._jdf.queryExecution().analyzed())
+        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    except (Py4JError, TypeError) as error:
+        raise Unsupported(
+            "the sources of this plan cannot be put aside",
+            where=f"Spark {spark.version}",
+            found=str(error).splitlines()[0],
+        ) from error
+    return Frame(made, spark), len(emptied.replaced)
+
+
+class _Emptied:
+    """Replaces the sources of one plan."""
+
+    def __init__(self, jvm: Any, nothing: Any) -> None:
+        self.replaced: list[tuple[Any, Any]] = []
+        self._jvm = jvm
+        self._nothing = nothing
+
+    def of(self, node: Any) -> Any:
+        kind = str(node.nodeName())
+        children: Any = node.children()
+        if kind in RELATIONS:
+            return self._source(node)
+        if children.size() == 0:
+            if node.isStreaming():
+                raise Unsupported("a stream of this kind cannot be put aside", found=kind)
+            return node
+        parts = [self.of(children.apply(at)) for at in range(children.size())]
+        if kind == _SORT and node.isStreaming():
+            return parts[0]
+        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts))
+
+    def _source(self, relation: Any) -> Any:
+        for known, made in self.replaced:
+            if known.equals(relation):
+                return made
+        nothing = self._nothing
+        made = nothing.copy(
+            nothing.dataSource(), nothing.sourceName(), relation.output(), relation.sourceIdentifyingName()
+        )
+        self.replaced.append((relation, made))
+        return made
+
+
+def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
+    """Let Spark plan the batch that a checkpoint has in its offset log and not in its commit log.
+
+    Costs a second or two and no Spark job. A processor of transformWithState is asked what states it has,
+    as at every start: its `init` is called, in a process of its own.
+
+    Args:
+        frame: What `without_sources` gave.
+        checkpoint: A local directory that belongs to the caller; Spark writes into it.
+        mode: The output mode.
+    """
+    planned = Event()
+
+    def end(_batch: DataFrame, _batch_id: int) -> None:
+        planned.set()
+        raise RuntimeError(_PLANNED)
+
+    writer = frame.writeStream.outputMode(mode).foreachBatch(end)
+    with _in_silence(frame.sparkSession):
+        try:
+            query = (
+                writer.option("checkpointLocation", checkpoint.as_uri()).trigger(availableNow=True).start()
+            )
+        except Exception as error:
+            return _refused(str(error))
+        with _ended(query):
+            text = failure_text(query)
+    if planned.is_set():
+        return Rehearsal(accepted=True)
+    if text is None:
+        return Rehearsal(accepted=False, message="Spark ended the query without planning a batch")
+    if _RAN in text and any(each in text for each in _NO_STATE):
+        return Rehearsal(accepted=True)
+    return _refused(text)
+
+
+@contextmanager
+def _ended(query: Any) -> Iterator[None]:
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs Spark
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        pass
+    finally:
+        query.stop()
+    yield
+
+
+def _refused(text: str) -> Rehearsal:
+    conditions = [each for each in _CONDITION.findall(text) if each not in _WRAPPERS]
+    assertion = _ASSERTION.search(text)
+    if conditions:
+        line = next(line for line in text.splitlines() if f"[{conditions[0]}]" in line)
+        message = line[line.index(f"[{conditions[0]}]") + len(conditions[0]) + 2 :].strip()
+        return Rehearsal(accepted=False, error=conditions[0], message=message)
+    if assertion is not None:
+        return Rehearsal(accepted=False, error=assertion[0], message=assertion[0])
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")] or text.splitlines()[:1]
+    last = causes[-1].removeprefix("Caused by: ") if causes else ""
+    return Rehearsal(accepted=False, error=last.partition(":")[0], message=last)
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or _PLANNED not in str(record.exc_info[1])
+
+
+@contextmanager
+def _in_silence(spark: SparkSession) -> Iterator[None]:
+    """Without the stack traces that Spark and Py4J log for each query that fails, as all of these do."""
+    python = logging.getLogger(_PROXY_LOGGER)
+    jvm: Any = spark._jvm
+    log4j: Any = jvm.org.apache.logging.log4j
+    before = log4j.LogManager.getLogger(_STREAMING_LOGGER).getLevel()
+    log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, log4j.Level.OFF)
+    python.addFilter(_not_ours)
+    try:
+        yield
+    finally:
+        python.removeFilter(_not_ours)
+        log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, before)

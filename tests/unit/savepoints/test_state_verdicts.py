@@ -1,0 +1,198 @@
+"""A verdict for each state, by hand-made operators."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoints.shapes import OperatorShape, StoreShape
+from holdfast.formats.state_schema import ColumnFamily
+from holdfast.model import Effect, StateVerdict, Try, UpgradeReport, Verdict
+from holdfast.savepoints.sizes import Size, Sizes
+from holdfast.savepoints.upgrade import (
+    HOLDFAST,
+    NO_DIRECTORY,
+    OTHER_KEY,
+    OTHER_OPERATOR,
+    OTHER_VALUE,
+    compare_states,
+    fits,
+    text_of,
+    with_trial,
+)
+
+SIZES = Sizes({0: Size(None, 900)}, {(0, "default"): Size(7, 300)})
+
+
+def struct(*fields: str) -> dict[str, Any]:
+    """`"name type"`, with a `!` behind what cannot be null."""
+    named = (field.rstrip("!").split(" ") for field in fields)
+    nullable = [not field.endswith("!") for field in fields]
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": type_, "nullable": null, "metadata": {}}
+            for (name, type_), null in zip(named, nullable, strict=True)
+        ],
+    }
+
+
+def family(name: str, key: Any, value: Any) -> ColumnFamily:
+    return ColumnFamily(name, json.dumps(key), json.dumps(value))
+
+
+def operator(kind: str, key: Any, value: Any, number: int = 0) -> OperatorShape:
+    store = StoreShape("default", (family("default", key, value),))
+    return OperatorShape(number, kind, (store,), {}, {})
+
+
+def variables(*families: ColumnFamily, number: int = 0, **kinds: str) -> OperatorShape:
+    store = StoreShape("default", families)
+    noted = {each.name: {"stateName": each.name, "stateVariableType": "Value"} for each in families}
+    for name, kind in kinds.items():
+        noted[name]["stateVariableType"] = kind
+    return OperatorShape(number, "tws", (store,), noted, {})
+
+
+def short(found: tuple[StateVerdict, ...]) -> list[tuple[str, str, str, str | None]]:
+    return [(each.operator, each.state, each.verdict.value, each.spark_error) for each in found]
+
+
+KEY, VALUE = struct("who string"), struct("who string", "n long!")
+COUNTS = operator("stateStoreSave", KEY, VALUE)
+
+
+@pytest.mark.parametrize(
+    ("new", "verdict", "error"),
+    [
+        (COUNTS, "MAP", None),
+        (operator("stateStoreSave", KEY, struct("who string", "visits long!")), "MAP", None),
+        (operator("stateStoreSave", struct("who string", "shop string"), VALUE), "INCOMPATIBLE", OTHER_KEY),
+        (operator("stateStoreSave", KEY, struct("who string", "n double")), "INCOMPATIBLE", OTHER_VALUE),
+        (operator("stateStoreSave", KEY, struct("who string", "n long")), "INCOMPATIBLE", OTHER_VALUE),
+        (operator("dedupe", KEY, VALUE), "INCOMPATIBLE", OTHER_OPERATOR),
+    ],
+    ids=["same", "renamed", "key", "value", "null", "operator"],
+)
+def test_one_operator(new: OperatorShape, verdict: str, error: str | None) -> None:
+    found = compare_states([COUNTS], [new], SIZES)
+    assert short(found) == [("0 stateStoreSave", "default", verdict, error)]
+    assert (found[0].keys, found[0].size_bytes) == (7, 300)
+
+
+def test_a_renamed_field_is_told() -> None:
+    renamed = operator("stateStoreSave", KEY, struct("who string", "visits long!"))
+    assert compare_states([COUNTS], [renamed], SIZES)[0].why == "n is called visits now"
+
+
+def test_operators_that_came_and_went() -> None:
+    assert short(compare_states([COUNTS], [], SIZES)) == [
+        ("0 stateStoreSave", "default", "INCOMPATIBLE", OTHER_OPERATOR)
+    ]
+    more = operator("dedupe", KEY, VALUE, number=1)
+    assert short(compare_states([COUNTS], [COUNTS, more], SIZES)) == [
+        ("0 stateStoreSave", "default", "MAP", None),
+        ("1 dedupe", "default", "INCOMPATIBLE", NO_DIRECTORY),
+    ]
+
+
+def test_variables_are_found_by_name() -> None:
+    def one(name: str, type_: str = "long") -> ColumnFamily:
+        return family(name, KEY, struct(f"v {type_}"))
+
+    old = variables(one("a"), one("b"), one("c"), one("d"))
+    new = variables(one("e"), one("d"), one("a"), one("c", "string"), d="Map")
+    found = compare_states([old], [new], SIZES)
+    assert short(found) == [
+        ("0 tws", "a", "MAP", None),
+        ("0 tws", "b", "DROP", None),
+        ("0 tws", "c", "INCOMPATIBLE", OTHER_VALUE),
+        ("0 tws", "d", "INCOMPATIBLE", OTHER_VALUE),
+        ("0 tws", "e", "NEW", None),
+    ]
+    # What is known of the whole operator alone is said of each of its states.
+    assert [each.size_bytes for each in found] == [900, 900, 900, 900, None]
+
+
+@pytest.mark.parametrize(
+    ("new", "stored", "expected"),
+    [
+        ("long", "long", True),
+        ("long", "integer", False),
+        ("long", struct("a long"), False),
+        (struct("a long"), struct("b long"), True),
+        (struct("a long!"), struct("a long"), True),
+        (struct("a long"), struct("a long!"), False),
+        (struct("a long", "b long"), struct("a long"), False),
+        (
+            {"type": "array", "elementType": "long", "containsNull": False},
+            {"type": "array", "elementType": "long", "containsNull": True},
+            True,
+        ),
+        (
+            {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+            {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": False},
+            False,
+        ),
+    ],
+)
+def test_a_type_stands_where_another_was(new: Any, stored: Any, expected: bool) -> None:
+    assert fits(new, stored) is expected
+
+
+def test_types_for_people() -> None:
+    inner = {"type": "map", "keyType": "string", "valueType": struct("a long"), "valueContainsNull": True}
+    array = {"type": "array", "elementType": inner, "containsNull": True}
+    given = struct("a long")
+    given["fields"].append({"name": "b", "type": array, "nullable": True, "metadata": {}})
+    assert text_of(given) == "a long, b array<map<string, struct<a long>>>"
+
+
+def verdict(state: str, verdict: Verdict, error: str | None = None) -> StateVerdict:
+    return StateVerdict("0 tws", state, verdict, "why", 1, 2, error)
+
+
+def test_what_spark_accepts_is_kept() -> None:
+    foreseen = [
+        verdict("a", Verdict.MAP),
+        verdict("b", Verdict.INCOMPATIBLE, OTHER_VALUE),
+        verdict("c", Verdict.INCOMPATIBLE, HOLDFAST),
+    ]
+    states, changes = with_trial(foreseen, accepted=True, error=None, message=None)
+    assert [(each.verdict, each.spark_error) for each in states] == [
+        (Verdict.MAP, None),
+        (Verdict.MIGRATE, None),
+        (Verdict.INCOMPATIBLE, HOLDFAST),
+    ]
+    assert changes == ()
+
+
+def test_what_spark_refuses_is_refused_with_its_error() -> None:
+    foreseen = [verdict("a", Verdict.MAP), verdict("b", Verdict.INCOMPATIBLE, OTHER_VALUE)]
+    same, changes = with_trial(foreseen, accepted=False, error=OTHER_VALUE, message="no")
+    assert (list(same), changes) == (foreseen, ())
+    other, changes = with_trial(foreseen, accepted=False, error=OTHER_KEY, message="no")
+    assert [each.spark_error for each in other] == [None, OTHER_KEY]
+    assert changes == ()
+    unforeseen, changes = with_trial(foreseen[:1], accepted=False, error="NEW_IN_SPARK", message="no")
+    assert list(unforeseen) == foreseen[:1]
+    assert [(each.what, each.after, each.effect) for each in changes] == [
+        ("start", "NEW_IN_SPARK", Effect.FAILS)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([Verdict.MAP, Verdict.MIGRATE, Verdict.NEW], ("kept", 0)),
+        ([Verdict.MAP, Verdict.DROP], ("loses", 1)),
+        ([Verdict.DROP, Verdict.INCOMPATIBLE], ("fails", 2)),
+    ],
+)
+def test_the_verdict_on_all_is_the_worst(found: list[Verdict], expected: tuple[str, int]) -> None:
+    states = tuple(verdict(str(at), each) for at, each in enumerate(found))
+    report = UpgradeReport("job.py", "sp", None, 3, states, (), Try(ran=True, accepted=True), None)
+    assert (report.verdict, report.exit_code) == expected
+    assert json.loads(json.dumps(report.as_dict()))["states"][0]["bytes"] == 2

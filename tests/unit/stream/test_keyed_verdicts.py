@@ -1,0 +1,136 @@
+"""What becomes of the states of a keyed operator, by the note in its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.model import Verdict
+from holdfast.stream.operators import Defined
+from holdfast.stream.plan_notes import check_places
+from holdfast.stream.upgrades import note_verdicts, noted_states
+from holdfast.worker.declared.states import Kind, State, Ttl
+from holdfast.worker.kept.form import form_of
+from holdfast.worker.kept.partition import Layout
+
+KEYS = pa.schema([("who", pa.string())])
+INT, LONG = pa.int32(), pa.int64()
+
+
+def value(name: str, type_: pa.DataType = LONG, **more: Any) -> State:
+    return State(Kind.VALUE, type_, name, **more)
+
+
+def operator(
+    *states: State,
+    drop: tuple[str, ...] = (),
+    key_groups: int = 4,
+    keys: pa.Schema = KEYS,
+    timers: bool = False,
+) -> Defined:
+    form = form_of(states, keys, timers=timers)
+    return Defined(Layout("visits", key_groups, form, tuple(keys.names)), states, drop)
+
+
+def note_of(defined: Defined) -> dict[str, Any]:
+    """The note as the next start reads it from its file."""
+    noted: dict[str, Any] = json.loads(json.dumps(defined.noted(None)))
+    return noted
+
+
+def verdicts(old: Defined, new: Defined) -> dict[str, Verdict]:
+    found = note_verdicts(new, note_of(old))
+    assert {each.operator for each in found} == {"visits"}
+    return {each.state: each.verdict for each in found}
+
+
+def test_without_a_note_all_is_new() -> None:
+    assert {each.verdict for each in note_verdicts(operator(value("a"), value("b")), None)} == {Verdict.NEW}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (value("a"), value("a"), {"a": Verdict.MAP}),
+        (value("a", INT), value("a", LONG), {"a": Verdict.MIGRATE}),
+        (value("a", LONG), value("a", INT), {"a": Verdict.INCOMPATIBLE}),
+        (value("a"), value("b", was="a"), {"a": Verdict.MIGRATE}),
+        (value("a"), value("b"), {"b": Verdict.NEW, "a": Verdict.INCOMPATIBLE}),
+        (value("a"), value("a", ttl=Ttl(1000)), {"a": Verdict.MIGRATE}),
+        (value("a", ttl=Ttl(1000)), value("a", ttl=Ttl(1000, clock="event")), {"a": Verdict.MIGRATE}),
+        (value("a"), State(Kind.LIST, LONG, "a"), {"a": Verdict.INCOMPATIBLE}),
+        (
+            value("a", pa.struct([("x", LONG), ("y", LONG)])),
+            value("a", pa.struct([("x", LONG)])),
+            {"a": Verdict.MIGRATE, "a.y": Verdict.DROP},
+        ),
+        (
+            State(Kind.MAP, LONG, "a", key_type=pa.string()),
+            State(Kind.MAP, LONG, "a", key_type=LONG),
+            {"a": Verdict.INCOMPATIBLE},
+        ),
+    ],
+)
+def test_one_state(old: State, new: State, expected: dict[str, Verdict]) -> None:
+    assert verdicts(operator(old), operator(new)) == expected
+
+
+def test_what_is_dropped_on_purpose_is_told() -> None:
+    assert verdicts(operator(value("a"), value("b")), operator(value("a"), drop=("b",))) == {
+        "a": Verdict.MAP,
+        "b": Verdict.DROP,
+    }
+
+
+def test_timers_need_a_handler_or_a_word() -> None:
+    timed = operator(value("a"), timers=True)
+    assert verdicts(timed, timed) == {"a": Verdict.MAP, "timers": Verdict.MAP}
+    assert verdicts(timed, operator(value("a")))["timers"] is Verdict.INCOMPATIBLE
+    assert verdicts(timed, operator(value("a"), drop=("timers",)))["timers"] is Verdict.DROP
+    assert verdicts(operator(value("a")), timed) == {"a": Verdict.MAP}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [operator(value("a"), key_groups=8), operator(value("a"), keys=pa.schema([("who", LONG)]))],
+    ids=["key groups", "key"],
+)
+def test_what_no_state_survives(other: Defined) -> None:
+    (found,) = note_verdicts(other, note_of(operator(value("a"))))
+    assert (found.verdict, found.spark_error) == (Verdict.INCOMPATIBLE, "holdfast.Invalid")
+    with pytest.raises(Invalid) as refused:
+        other.noted(note_of(operator(value("a"))))
+    assert refused.value.fact in found.why
+
+
+def test_an_older_form_that_cannot_be_read_is_no_way_out() -> None:
+    """Blobs in it may be there still, though the newest form fits."""
+    first, second = operator(value("a", LONG)), operator(value("a", LONG), value("b"))
+    note = dict(second.noted(note_of(first)) or {})
+    third = operator(value("b"), drop=("a",))
+    assert {each.state: each.verdict for each in note_verdicts(third, note)} == {
+        "b": Verdict.MAP,
+        "a": Verdict.DROP,
+    }
+    assert noted_states(note) == ("a", "b")
+    narrow = {**note, "forms": {**note["forms"], **_as_current(note_of(operator(value("b", pa.string()))))}}
+    found = note_verdicts(third, narrow)
+    assert {each.verdict for each in found} == {Verdict.INCOMPATIBLE}
+
+
+def _as_current(note: dict[str, Any]) -> dict[str, Any]:
+    forms: dict[str, Any] = note["forms"]
+    return forms
+
+
+def test_keyed_operators_keep_their_places() -> None:
+    check_places(("a", "b"), ("a", "b", "c"), "checkpoint")
+    check_places(("a", "b"), ("x", "b"), "checkpoint")
+    with pytest.raises(Invalid, match="changed places"):
+        check_places(("a", "b"), ("b", "a"), "checkpoint")
+    with pytest.raises(Invalid, match="changed places"):
+        check_places(("a",), ("b", "a"), "checkpoint")
