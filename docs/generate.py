@@ -23,6 +23,7 @@ VERBS = (
     "watch",
     "restore",
     "fork",
+    "rescale",
     "skew",
     "doctor",
     "bench",

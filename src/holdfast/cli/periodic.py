@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take_periodically(
-    checkpoint: str, catalog: str, *, every: str, keep: int | None, label: str | None, json: bool
+    checkpoint: str, catalog: str, *, every: str, keep: int | None, label: str | None, deep: bool, json: bool
 ) -> None:
     """Take savepoints until Ctrl-C or SIGTERM; one under way is finished.
 
@@ -41,6 +41,7 @@ def take_periodically(
                     clock=options.now_ms,
                     chance=os.urandom,
                     label=label or LABEL,
+                    deep=deep,
                 )
                 _show(found, json)
             except HoldfastError as error:

@@ -25,6 +25,8 @@ SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 CODEC: Final = "spark.sql.streaming.stateStore.compression.codec"
 ROW_CHECKSUM: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+ENCODING: Final = "spark.sql.streaming.stateStore.encodingFormat"
+MERGE_OPERATOR: Final = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion"
 NO_OFFSET: Final = "-"
 _WHAT = "the offset log"
 

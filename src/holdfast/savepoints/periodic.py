@@ -57,6 +57,7 @@ def take_and_retain(
     clock: Clock,
     chance: Chance,
     label: str = LABEL,
+    deep: bool = False,
     tell: Tell | None = None,
 ) -> PeriodicTake:
     """Take a savepoint, unless the newest of its kind is of the same batch; delete those that are too many.
@@ -71,6 +72,7 @@ def take_and_retain(
         clock: The time in epoch milliseconds.
         chance: So many random bytes.
         label: The label.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -83,7 +85,7 @@ def take_and_retain(
     before = list(_of_a_kind(catalog, plan.query_id, plan.checkpoint, label))
     if before and before[-1].batch_id == plan.batch_id:
         return PeriodicTake(plan.batch_id, None)
-    taken = take(checkpoint, catalog, plan, clock=clock, chance=chance, label=label, tell=tell)
+    taken = take(checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, tell=tell)
     removed: list[str] = []
     left = None
     for each in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NoReturn
 
 from holdfast import layout
 from holdfast.errors import NotFound, Unsupported
 from holdfast.formats.manifest import SavedFile
 from holdfast.savepoints.catalog import object_path
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Names, Storage, full
 
 
@@ -55,6 +57,11 @@ class SavepointView:
         """See `Storage`."""
         file = self._files.get(path)
         return None if file is None else file.size_bytes
+
+    def file_of(self, path: str) -> Path | None:
+        """Where a file is on this machine; None if the catalog is not on it."""
+        file = self._files.get(path)
+        return None if file is None else file_of(self._catalog, object_path(file.sha256))
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
         """Refused."""

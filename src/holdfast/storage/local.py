@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.storage.port import Storage, full
@@ -131,6 +131,10 @@ class LocalStorage:
         except OSError as error:
             raise self._error(error, path) from error
 
+    def file_of(self, path: str) -> Path:
+        """Where a file is on this machine."""
+        return Path(self._at(path))
+
     def _flush_file(self, file: BinaryIO) -> None:
         file.flush()
         os.fsync(file.fileno())
@@ -157,6 +161,19 @@ class LocalStorage:
         if isinstance(error, FileExistsError):
             return Conflict("the file exists", where=where)
         return Unavailable("the storage does not do what it was asked", where=where, found=error.strerror)
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A storage that knows where a file is on this machine."""
+
+    def file_of(self, path: str) -> Path | None:
+        """The file, or None if it is not on this machine."""
+
+
+def file_of(storage: Storage, path: str) -> Path | None:
+    """Where a storage has a file on this machine; None if its bytes have to be read from it."""
+    return storage.file_of(path) if isinstance(storage, Located) else None
 
 
 def _size(path: str) -> int | None:

@@ -1,0 +1,305 @@
+"""What Spark's providers put around rows of state: marks, checksums, lengths, and keys in two parts.
+
+The memory provider stores a row as it is. RocksDB's puts a byte before each row, and the number of its column
+family before a key; several values of one key, as lists have, stand behind each other with their lengths, and
+where RocksDB has merged them, what it puts between. With checksums of rows, one is put before each value, and
+before the key of a delete.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from holdfast.errors import Unsupported
+from holdfast.formats.spark_types import Atom, Struct
+from holdfast.formats.text import damaged, json_object, whole_number
+from holdfast.formats.unsafe_row import RowCodec
+
+FAMILY_BYTES: Final = 2
+CHECKSUM_BYTES: Final = 4
+_WHAT = "a row of state"
+_INT: Final = struct.Struct("<i")
+_ENCODER = "an encoder of keys"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueForm:
+    """How the values of a store are put into bytes.
+
+    Attributes:
+        rocksdb: By RocksDB's provider, else by that of memory.
+        checksums: Whether each has a checksum before it.
+        delimiter: What RocksDB puts between values that it merges.
+        avro: Whether rows are Avro's and not UnsafeRow.
+    """
+
+    rocksdb: bool
+    checksums: bool = False
+    delimiter: bytes = b""
+    avro: bool = False
+
+    def deleted(self, key: bytes) -> bytes:
+        """The key in the record of a delete."""
+        return key[CHECKSUM_BYTES:] if self.checksums else key
+
+    def bare(self) -> Callable[[bytes], bytes]:
+        """What makes the same bytes of the same rows, whatever is around them: for hashes.
+
+        Of a single value that is the row itself; of a list each row with its length before it. What is made
+        raises `ValueError`, `IndexError` or `struct.error` for bytes that cannot be a value.
+        """
+        if not self.rocksdb:
+            return _behind_checksum if self.checksums else _as_it_is
+        if self.avro:
+            return (lambda value: b"".join(self._parts(value))) if self.checksums else _as_it_is
+        joined = self._joined
+        if self.checksums:
+
+            def checked(value: bytes) -> bytes:
+                return value[9:] if value[8] == 0 and _only(value) else joined(value)
+
+            return checked
+        return lambda value: value[1:] if value[0] == 0 else joined(value)
+
+    def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
+        """The rows of a value, and whether it is a list's.
+
+        Raises:
+            Corrupt: The bytes cannot be a value.
+        """
+        try:
+            if not self.rocksdb or self.avro:
+                return (self.bare()(value),), False
+            if self.checksums:
+                single = value[8] == 0 and _only(value)
+                return ((value[9:],), False) if single else (tuple(self._checked(value)), True)
+            return ((value[1:],), False) if value[0] == 0 else (tuple(self._plain(value)), True)
+        except (struct.error, ValueError, IndexError) as error:
+            raise damaged(_WHAT, where, f"a value of {len(value)} bytes: {error}") from error
+
+    def _joined(self, value: bytes) -> bytes:
+        rows = self._checked(value) if self.checksums else self._plain(value)
+        return b"".join([part for row in rows for part in (_INT.pack(len(row)), row)])
+
+    def _checked(self, value: bytes) -> list[bytes]:
+        return [row for part in self._parts(value) for row in self._plain(part)]
+
+    def _parts(self, value: bytes) -> list[bytes]:
+        """What the checksums of a value are of."""
+        parts, at = [], 0
+        while at < len(value):
+            part = _part(value, at + CHECKSUM_BYTES)
+            parts.append(part)
+            at = self._behind(value, at + CHECKSUM_BYTES + 4 + len(part))
+        return parts
+
+    def _plain(self, value: bytes) -> list[bytes]:
+        rows, at = [], 0
+        while at < len(value):
+            part = _part(value, at)
+            if part[0] != 0:
+                raise ValueError(f"a row of version {part[0]}")
+            rows.append(part[1:])
+            at = self._behind(value, at + 4 + len(part))
+        return rows
+
+    def _behind(self, value: bytes, at: int) -> int:
+        """Where the next value begins."""
+        if at == len(value) or not self.delimiter:
+            return at
+        if value[at : at + len(self.delimiter)] != self.delimiter:
+            raise ValueError(f"no delimiter at {at}")
+        return at + len(self.delimiter)
+
+
+def _as_it_is(value: bytes) -> bytes:
+    return value
+
+
+def _behind_checksum(value: bytes) -> bytes:
+    if len(value) < CHECKSUM_BYTES:
+        raise ValueError("no checksum before it")
+    return value[CHECKSUM_BYTES:]
+
+
+def _only(value: bytes) -> bool:
+    """Whether a value with a checksum is a single one: its length is that of all that follows."""
+    return int.from_bytes(value[4:8], "little") == len(value) - 8
+
+
+def _part(value: bytes, at: int) -> bytes:
+    (size,) = _INT.unpack_from(value, at)
+    if size < 1 or at + 4 + size > len(value):
+        raise ValueError(f"a value of {size} bytes at {at}")
+    return value[at + 4 : at + 4 + size]
+
+
+class KeyKind(str, Enum):
+    """How a key is put into bytes, by Spark's name for what does it."""
+
+    ROW = "NoPrefixKeyStateEncoderSpec"
+    PREFIX = "PrefixKeyScanStateEncoderSpec"
+    RANGE = "RangeKeyScanStateEncoderSpec"
+    TIME_FIRST = "TimestampAsPrefixKeyStateEncoderSpec"
+    TIME_LAST = "TimestampAsPostfixKeyStateEncoderSpec"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """How the keys of a family are put into bytes.
+
+    Attributes:
+        kind: In one part, or in two of which the first can be searched for.
+        first: The places in the schema of the fields in the first part; empty where there is one.
+    """
+
+    kind: KeyKind = KeyKind.ROW
+    first: tuple[int, ...] = ()
+
+
+def parse_encoder(text: str, where: str) -> KeyForm:
+    """Read the encoder that a schema of version 3 names; no text is the plain one.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: It is not known here.
+    """
+    if not text.strip():
+        return KeyForm()
+    fields = json_object(text, _ENCODER, where)
+    name = fields.get("keyStateEncoderType")
+    if name not in {each.value for each in KeyKind}:
+        raise Unsupported("this encoder of keys is not known", where=where, found=str(name))
+    kind = KeyKind(name)
+    if kind is KeyKind.PREFIX:
+        return KeyForm(kind, tuple(range(whole_number(fields, "numColsPrefixKey", _ENCODER, where))))
+    if kind is KeyKind.RANGE:
+        ordinals = fields.get("orderingOrdinals")
+        if not isinstance(ordinals, list) or not all(isinstance(each, int) for each in ordinals):
+            raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "places of fields")
+        return KeyForm(kind, tuple(ordinals))
+    return KeyForm(kind)
+
+
+class KeyCodec:
+    """Reads the keys of one family as RocksDB's provider stores them, without the family's number.
+
+    Args:
+        form: How they are put into bytes.
+        type_: Their type.
+        where: The family, for messages.
+    """
+
+    def __init__(self, form: KeyForm, type_: Struct, where: str) -> None:
+        self.form = form
+        self.type = type_
+        self._where = where
+        self._whole = RowCodec(type_)
+        first = form.first
+        if form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
+            first = (len(type_.types) - 1,)
+        self._first = _picked(type_, first)
+        self._rest = _picked(type_, [each for each in range(len(type_.types)) if each not in first])
+        self._first_codec = RowCodec(self._first)
+        self._rest_codec = RowCodec(self._rest)
+        ranges = Struct(self._first.names, tuple(Atom("binary") for _ in self._first.types))
+        self._range_codec = RowCodec(ranges)
+
+    def row(self, key: bytes) -> bytes:
+        """The key as one UnsafeRow, as the memory provider would store it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return _unmarked(key, self._where)
+        return self._whole.encode(self.values(key))
+
+    def values(self, key: bytes) -> dict[str, Any]:
+        """The key's values, by the names of its fields.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return self._whole.decode(_unmarked(key, self._where), self._where)
+        found = {**self._parts(key)}
+        return {name: found[name] for name in self.type.names}
+
+    def _parts(self, key: bytes) -> Mapping[str, Any]:
+        where = self._where
+        if self.form.kind is KeyKind.TIME_FIRST:
+            rest = self._rest_codec.decode(_unmarked(key[8:], where), where)
+            return {self._first.names[0]: _time(key[:8], where), **rest}
+        if self.form.kind is KeyKind.TIME_LAST:
+            rest = self._rest_codec.decode(_unmarked(key[:-8], where), where)
+            return {self._first.names[0]: _time(key[-8:], where), **rest}
+        try:
+            first = _part(key, 0)
+        except (struct.error, ValueError) as error:
+            raise damaged(_WHAT, where, f"a key of {len(key)} bytes: {error}") from error
+        behind = key[4 + len(first) :]
+        first = _unmarked(first, where)
+        if self.form.kind is KeyKind.RANGE:
+            values = self._ordered(self._range_codec.decode(first, where))
+        else:
+            values = self._first_codec.decode(first, where)
+        if self._rest.types:
+            values.update(self._rest_codec.decode(_unmarked(behind, where), where))
+        return values
+
+    def _ordered(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
+        """Values whose bytes are such that their order is that of the values."""
+        found = {}
+        for name, type_ in zip(self._first.names, self._first.types, strict=True):
+            atom = type_.name if isinstance(type_, Atom) else ""
+            packed = _ORDERED.get(atom)
+            data = parts[name]
+            if packed is None or len(data) != 1 + packed.size:
+                raise damaged(_WHAT, self._where, f"{len(data)} bytes for {name}", "one more than its type")
+            found[name] = _unordered(data, atom, packed)
+        return found
+
+
+_ORDERED: Final = {
+    "boolean": struct.Struct(">?"),
+    "byte": struct.Struct(">b"),
+    "short": struct.Struct(">h"),
+    "integer": struct.Struct(">i"),
+    "long": struct.Struct(">q"),
+    "float": struct.Struct(">f"),
+    "double": struct.Struct(">d"),
+}
+_NEGATIVE, _NULL = 0, 2
+
+
+def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
+    mark, body = data[0], data[1:]
+    if mark == _NULL:
+        return None
+    if mark == _NEGATIVE and atom in ("float", "double"):
+        body = bytes(each ^ 0xFF for each in body)
+    return packed.unpack(body)[0]
+
+
+def _time(data: bytes, where: str) -> int:
+    """A timestamp whose sign is turned, so that its bytes are in the order of time."""
+    if len(data) != 8:
+        raise damaged(_WHAT, where, f"{len(data)} bytes of a key", "8 of a timestamp")
+    return int.from_bytes(data, "big") - (1 << 63)
+
+
+def _unmarked(data: bytes, where: str) -> bytes:
+    """A row without the byte before it."""
+    if not data or data[0] != 0:
+        raise damaged(_WHAT, where, f"{data[:1]!r} before a key's row", "a zero byte")
+    return data[1:]
+
+
+def _picked(type_: Struct, places: Any) -> Struct:
+    chosen = list(places)
+    return Struct(tuple(type_.names[each] for each in chosen), tuple(type_.types[each] for each in chosen))
