@@ -53,6 +53,37 @@ def test_lost_and_exchanged_bytes_are_found_and_named(name: str) -> None:
     assert "not there" in problem.what
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_stale_bytes_and_exchanged_directories_are_found_and_named(name: str) -> None:
+    hands, into, checkpoint = Hands(), catalog(), golden(name)
+    newest = hands.take(checkpoint, into).manifest
+    older = hands.take(checkpoint, into, newest.batch_id - 3).manifest
+    before = into.files
+    stale = {file.path: file.sha256 for file in older.files}
+    replaced = [file for file in newest.files if stale.get(file.path, file.sha256) != file.sha256]
+    pairs = [(file.sha256, stale[file.path]) for file in replaced]
+    # Where names are given once, the newest commit is the nearest thing to a file of two ages.
+    logs = {file.path: file.sha256 for file in (*newest.files, *older.files)}
+    pairs.append((logs[f"offsets/{newest.batch_id}"], logs[f"offsets/{older.batch_id}"]))
+    for new, old in pairs:
+        path = f"objects/{new[:2]}/{new}"
+        into.write(path, before[f"objects/{old[:2]}/{old}"], replace=True)
+        assert [problem.file for problem in prove(into, newest.savepoint_id, workers=1).problems] == [path]
+        into.write(path, before[path], replace=True)
+    one, other = random.Random(name).sample(sorted({file.sha256[:2] for file in newest.files}), 2)
+    exchanged = {_moved(path, one, other): data for path, data in before.items()}
+    damaged = prove(MemoryStorage(exchanged, into.uri), newest.savepoint_id, workers=1)
+    lost = {file.sha256 for file in newest.files if file.sha256[:2] in (one, other)}
+    assert {problem.file.rpartition("/")[2] for problem in damaged.problems} == lost
+
+
+def _moved(path: str, one: str, other: str) -> str:
+    for each, place in ((one, other), (other, one)):
+        if path.startswith(f"objects/{each}/"):
+            return f"objects/{place}/{path.rpartition('/')[2]}"
+    return path
+
+
 @pytest.mark.parametrize("fault", DAMAGES)
 def test_a_damaged_manifest_is_found_and_named(fault: str) -> None:
     into, savepoint_id = filled(NAMES[0])
@@ -116,7 +147,8 @@ def test_bytes_that_never_fitted_together_are_found() -> None:
 def test_whole_savepoints_give_no_false_alarm(name: str) -> None:
     hands, into, checkpoint = Hands(), catalog(), golden(name)
     newest = hands.take(checkpoint, into).manifest.batch_id
-    for batch_id in (newest - 3, newest - 1):
+    for batch_id in range(newest - 5, newest):
         hands.take(checkpoint, into, batch_id)
+    assert len(manifests(into)) == 6
     for each in manifests(into):
         assert prove(into, each, workers=1).problems == ()
