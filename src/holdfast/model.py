@@ -182,3 +182,22 @@ class QueryStarted:
     run_id: str
     checkpoint: str
     promise: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBatch:
+    """A batch that a query has run in a sandbox.
+
+    Attributes:
+        batch_id: Its number.
+        input_rows: The rows that it has read.
+        began_s: When it had been planned and its work began, on the monotonic clock.
+        work_ms: From there to its commit.
+        load_ms: What its tasks took together to load state; None where the store does not tell.
+    """
+
+    batch_id: int
+    input_rows: int
+    began_s: float
+    work_ms: int
+    load_ms: int | None

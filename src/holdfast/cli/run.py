@@ -43,7 +43,7 @@ def run(
     The first Ctrl-C stops it after the batch that runs, a second one at once.
     """
     if dry_run:
-        _explain(target, _pairs("--set", set_), json)
+        _explain(target, pairs("--set", set_), json)
         return
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
@@ -55,8 +55,8 @@ def run(
     spec = DriverSpec(
         target=target,
         home=str(place),
-        overrides=_pairs("--set", set_),
-        conf=_pairs("--conf", conf),
+        overrides=pairs("--set", set_),
+        conf=pairs("--conf", conf),
         master=master,
     )
     supervisor = Supervisor(
@@ -111,11 +111,16 @@ def _emit_event(event: Event) -> None:
     output.emit_json({"event": event.kind, "text": event.text, **event.facts})
 
 
-def _pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
+    """Settings from an option that was given several times.
+
+    Raises:
+        Invalid: One of them is not `KEY=VALUE`.
+    """
+    found: dict[str, str] = {}
     for each in given or []:
         key, equals, value = each.partition("=")
         if not key or not equals:
             raise Invalid("this is not a setting", where=f"{flag} {each}", expected="KEY=VALUE")
-        pairs[key.strip()] = value.strip()
-    return pairs
+        found[key.strip()] = value.strip()
+    return found

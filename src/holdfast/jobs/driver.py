@@ -119,7 +119,7 @@ class Driver:
         if self._orders.stop.is_set():
             self._channel.send("stopped")
             return 0
-        _log_to(self._orders.log)
+        log_to(self._orders.log)
         try:
             return self._run(job)
         except Unavailable as error:
@@ -171,7 +171,7 @@ class Driver:
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
-        sinks = _sinks(job(spark))
+        sinks = sinks_of(job(spark))
         base = job.checkpoint.uri(Path.cwd())
         started: list[QueryStarted] = []
         for sink in sinks:
@@ -310,7 +310,12 @@ def definition_fields(job: Job) -> dict[str, Any]:
     }
 
 
-def _sinks(built: Any) -> list[Sink]:
+def sinks_of(built: Any) -> list[Sink]:
+    """The sinks that a job's function has returned.
+
+    Raises:
+        Invalid: It returned something else, or several that cannot be told apart.
+    """
     from holdfast.stream.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]
@@ -337,7 +342,7 @@ def _sinks(built: Any) -> list[Sink]:
     return sinks
 
 
-def _log_to(path: str | None) -> None:
+def log_to(path: str | None) -> None:
     """Send standard error, and the JVM's with it, to a file."""
     if path is not None:
         sys.stderr.flush()

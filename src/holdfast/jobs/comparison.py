@@ -1,0 +1,296 @@
+"""Run the original code and the new code from one savepoint over the same input, and say what differs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.check import whole
+from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.formats.manifest import Manifest
+from holdfast.jobs.channel import Message
+from holdfast.jobs.outputs import Outputs, compare_outputs
+from holdfast.jobs.sandbox import sandbox
+from holdfast.jobs.states import States, compare_states
+from holdfast.jobs.trial import TrialOutcome, TrialSpec, run_trial
+from holdfast.savepoints.catalog import split_address
+from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore, restore
+from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
+
+MOST_BATCHES: Final = 20
+SAMPLES: Final = 5
+
+Tell = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The verdict on two runs over the same input.
+
+    Attributes:
+        savepoint: Where both began.
+        original: The original code.
+        new: The new code.
+        batches: The batches that both have run.
+        input_rows: The rows that they have read.
+        outputs: What they have put out.
+        states: What they have kept.
+        fork: The checkpoint that was made for the new code, where one was asked for.
+    """
+
+    savepoint: str
+    original: str
+    new: str
+    batches: tuple[int, ...]
+    input_rows: int
+    outputs: Outputs
+    states: States
+    fork: Restored | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether outputs and final state are the same."""
+        return self.outputs.equal and self.states.equal
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        out = self.outputs
+        return {
+            "equal": self.equal,
+            "savepoint": self.savepoint,
+            "original": self.original,
+            "new": self.new,
+            "batches": list(self.batches),
+            "input_rows": self.input_rows,
+            "outputs": {
+                "equal": out.equal,
+                "same_rows": out.same_rows,
+                "original_rows": out.total("original_rows"),
+                "new_rows": out.total("new_rows"),
+                "missing": out.total("missing"),
+                "extra": out.total("extra"),
+                "original_columns": list(out.original_columns),
+                "new_columns": list(out.new_columns),
+                "batches": [asdict(each) for each in out.batches],
+                "missing_samples": [_sample(asdict(each)) for each in out.missing],
+                "extra_samples": [_sample(asdict(each)) for each in out.extra],
+            },
+            "state": self.states.as_dict(),
+            "fork": None if self.fork is None else self.fork.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How both sides are run.
+
+    Attributes:
+        home: The state home, in which the sandbox is.
+        batches: So many batches at most.
+        samples: How many rows to show of each difference.
+        query: Which of a job's queries, where that cannot be told from the savepoint.
+        overrides: Settings and parameters of both jobs.
+        conf: Spark settings of both.
+    """
+
+    home: Path
+    batches: int = MOST_BATCHES
+    samples: int = SAMPLES
+    query: str | None = None
+    overrides: Mapping[str, str] | None = None
+    conf: Mapping[str, str] | None = None
+
+
+def compare(
+    savepoint: str,
+    *,
+    original: str,
+    new: str,
+    settings: Settings,
+    checkpoint: str | None = None,
+    tell: Tell | None = None,
+) -> Compared:
+    """Run both from a savepoint and compare what they put out and what they keep.
+
+    The original takes the input behind the savepoint as it comes; the new code is then given the same batches
+    with the same offsets and the same time, one by one. Neither writes to its sink. Each side is a process of
+    its own with a Spark of its own, and all of it happens in a sandbox below the state home.
+
+    Cost: two starts of Spark, and one of a query for each batch of the new code, which loads its state anew.
+
+    Args:
+        savepoint: The savepoint's address.
+        original: The code that the savepoint belongs to: `FILE.py` or `FILE.py:JOB`.
+        new: The other code.
+        settings: How they are run.
+        checkpoint: Where to make a fork for the new code once both have run, whatever the verdict.
+        tell: Called with steps done, steps in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint, job file or job.
+        Corrupt: The savepoint is damaged.
+        Conflict: Something is at `checkpoint`.
+        Unavailable: There is no input behind the savepoint.
+        Unsupported: A source cannot be read beside the query that reads it.
+        Failed: One of the two failed; the error says which.
+    """
+    whole(settings.batches, "batches", least=1)
+    whole(settings.samples, "samples", least=0)
+    say = tell or (lambda _done, _total, _note: None)
+    address, savepoint_id = split_address(savepoint)
+    catalog = open_storage(address, "savepoint")
+    wanted = None
+    if checkpoint is not None:
+        target = open_storage(checkpoint)
+        wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK, chance=os.urandom)
+    with sandbox(settings.home, "compare") as place:
+        say(0, 0, "forking")
+        plan = plan_restore(
+            catalog, savepoint_id, _side(place, "original"), Operation.FORK, chance=os.urandom
+        )
+        run = _Runs(place, settings, plan)
+        one = run.original(original, say)
+        other = run.repeated("new", new, len(one.batches), say)
+        if one.watermarks > 1:
+            # A restart changes what such a query takes for late, so both are restarted before each batch.
+            run.repeated("again", original, len(one.batches), say)
+        first = "again" if one.watermarks > 1 else "original"
+        batches = tuple(each.batch_id for each in other.batches)
+        outputs = compare_outputs(
+            LocalStorage(place / f"{first}-output"),
+            LocalStorage(place / "new-output"),
+            batches,
+            settings.samples,
+        )
+        states = compare_states(_side(place, first), _side(place, "new"), batches[-1])
+    fork = None
+    if wanted is not None and checkpoint is not None:
+        fork = restore(catalog, open_storage(checkpoint), wanted, clock=_now_ms)
+    return Compared(
+        savepoint=plan.savepoint,
+        original=original,
+        new=new,
+        batches=batches,
+        input_rows=sum(each.input_rows for each in one.batches),
+        outputs=outputs,
+        states=states,
+        fork=fork,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs of one comparison, each on a fork of its own."""
+
+    place: Path
+    settings: Settings
+    plan: RestorePlan
+
+    def original(self, target: str, say: Tell) -> TrialOutcome:
+        """Take the input as it comes."""
+        outcome = self._run("original", target, say, self.settings.batches, None)
+        if not outcome.batches:
+            raise Unavailable(
+                "there is no input behind the savepoint, so there is nothing to compare",
+                where=self.plan.savepoint,
+                found=f"batch {self.plan.manifest.batch_id} is the newest that there is input for",
+                hint="wait for input, or take a savepoint of an older batch: `holdfast savepoint take --batch`",
+            )
+        return outcome
+
+    def repeated(self, name: str, target: str, batches: int, say: Tell) -> TrialOutcome:
+        """Run the batches that the original has run."""
+        return self._run(name, target, say, batches, "original")
+
+    def _run(self, name: str, target: str, say: Tell, most: int, repeat: str | None) -> TrialOutcome:
+        total = self.settings.batches if repeat is None else most
+        say(0, total, f"{name}: forking")
+        plan = replace(self.plan, checkpoint=_side(self.place, name).uri)
+        catalog = open_storage(split_address(plan.savepoint)[0], "savepoint")
+        restore(catalog, _side(self.place, name), plan, clock=_now_ms)
+        done = 0
+
+        def hear(message: Message) -> None:
+            nonlocal done
+            done += message["kind"] == "batch"
+            say(done, total, f"{name}: {_STEPS.get(message['kind'], 'running')}")
+
+        spec = TrialSpec(
+            target=target,
+            home=str(self.settings.home),
+            checkpoint=str(self.place / name),
+            origin=plan.manifest.checkpoint,
+            log=str(self.place / f"{name}.log"),
+            most=most,
+            query=self.settings.query,
+            output=str(self.place / f"{name}-output"),
+            repeat=None if repeat is None else str(self.place / repeat),
+            overrides=dict(self.settings.overrides or {}),
+            conf={**trial_conf(plan.manifest, self.place / "spark", most), **(self.settings.conf or {})},
+        )
+        say(0, total, f"{name}: starting")
+        try:
+            return run_trial(spec, hear)
+        except HoldfastError as error:
+            raise _of_side(error, name) from error
+
+
+_STEPS: Final = {"defined": "starting Spark", "session": "running", "batch": "running"}
+
+
+def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
+    """What Spark needs to run a query on a savepoint's state, in a sandbox.
+
+    Args:
+        manifest: The savepoint.
+        local: Where Spark and its stores keep what is of no use afterwards.
+        batches: How many batches are run at most; all of them are kept.
+    """
+    formats = [each["format_version"] for each in manifest.fields.get("operators") or ()]
+    provider = manifest.fields.get("provider")
+    return {
+        **({FORMAT_KEY: str(max(formats))} if formats else {}),
+        **({PROVIDER_KEY: str(provider)} if provider else {}),
+        RETAIN_KEY: str(max(100, batches + 2)),
+        "spark.sql.streaming.numRecentProgressUpdates": str(batches + 10),
+        # The lists of files are needed once more, however old they get meanwhile.
+        "spark.sql.streaming.fileSource.log.deletion": "false",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.local.dir": str(local),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _side(place: Path, name: str) -> LocalStorage:
+    return LocalStorage(place / name)
+
+
+def _of_side(error: HoldfastError, name: str) -> HoldfastError:
+    side = "new" if name == "new" else "original"
+    return type(error)(f"the {side} code: {error.fact}", **error.facts())
+
+
+def _sample(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "row": {name: plain(value) for name, value in fields["row"].items()}}
+
+
+def plain(value: Any) -> Any:
+    """A value of a row as JSON has it; what JSON does not know is its text."""
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
