@@ -1,9 +1,9 @@
 """What a checkpoint needs so that its next batch reads exactly what a batch of another checkpoint read.
 
 Spark runs a batch again that is in the offset log and not in the commit log, with the offsets that stand
-there. So two checkpoints of one savepoint read the same input in the same batches, if the second is given each
-batch before it is started. It holds for sources that can give the same range twice: files by the list that the
-source keeps of them, Kafka, Delta and the rate sources by their offsets.
+there. So two checkpoints of one savepoint read the same input in the same batches, if the second is given
+each batch before it is started. It holds for sources that can give the same range twice: files by the list
+that the source keeps of them, Kafka, Delta and the rate sources by their offsets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs
 from holdfast.errors import NotFound
-from holdfast.formats.offset_log import OffsetLog, log_offset
+from holdfast.formats.offset_log import OffsetLog
 from holdfast.layout import Log, LogFile, SourceLogFile
 from holdfast.storage.port import Storage, full
 
@@ -36,7 +36,7 @@ def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple
         Corrupt: A log cannot be read.
     """
     planned = _planned(original, Logs(original), batch_id)
-    files = [(path, original.read(path)) for path in _sources(original, other, planned)]
+    files = [(path, original.read(path)) for path in _sources(original, other)]
     return (*files, _next(other, Logs(other), planned, batch_id, planned.timestamp_ms))
 
 
@@ -73,19 +73,17 @@ def _next(
     return LogFile(Log.OFFSETS, batch_id).render(), replace(planned, fields=fields).render()
 
 
-def _sources(original: Storage, other: Storage, planned: OffsetLog) -> Iterator[str]:
-    """What sources have noted for themselves up to a batch, as far as the other does not have it."""
-    ends = {name: log_offset(offset) for name, offset in planned.offsets.items()}
+def _sources(original: Storage, other: Storage) -> Iterator[str]:
+    """What sources have noted for themselves, as far as the other does not have it.
+
+    What they have noted of later batches does no harm: a batch that is run again reads what its offsets name.
+    """
     for source in original.list(layout.SOURCES).names:
         folder = f"{layout.SOURCES}/{source}"
         present = frozenset(other.list(folder).names)
-        end = ends.get(source)
-        for name in sorted(original.list(folder).names):
-            place = layout.parse(f"{folder}/{name}")
-            if not isinstance(place, SourceLogFile) or name in present:
-                continue
-            if end is None or place.entry <= end:
-                yield place.render()
+        for name in sorted(frozenset(original.list(folder).names) - present):
+            if isinstance(layout.parse(f"{folder}/{name}"), SourceLogFile):
+                yield f"{folder}/{name}"
 
 
 def _missing(checkpoint: Storage, file: LogFile) -> NotFound:

@@ -35,10 +35,10 @@ def drill(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Restore a savepoint in a sandbox, run its job to the first committed batch, and say how long it took.
+    """Restore a savepoint in a sandbox, run its job to the first batch, and say how long it took.
 
-    The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the directory
-    of savepoints, and shown beside the ones before it.
+    The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
+    directory of savepoints, and shown beside the ones before it.
     """
     from holdfast.config.units import parse_duration  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.drill import drill as measure  # noqa: PLC0415 - as above

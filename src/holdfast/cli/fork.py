@@ -56,9 +56,9 @@ def fork(
 ) -> None:
     """Make a new checkpoint of a savepoint for another query: the same state, a new query id.
 
-    With --compare the original code and the new code first run from the savepoint over the same input, without
-    their sinks: exit 0 if outputs and final state are equal, 1 if they differ. A CHECKPOINT that is named is
-    made either way.
+    With --compare the original code and the new code first run from the savepoint over the same input,
+    without their sinks: exit 0 if outputs and final state are equal, 1 if they differ. A CHECKPOINT that is
+    named is made either way.
     """
     if compare is None:
         _fork(savepoint, checkpoint, dry_run, json)

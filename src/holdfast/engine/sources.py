@@ -28,7 +28,7 @@ class SourceRead:
 
 
 def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
-    """The streaming sources of a frame, in the order of its plan; tables that are looked up are not among them."""
+    """The streaming sources of a frame, in the order of its plan, without tables that are looked up."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
     found = (_source(frame, leaves.apply(number)) for number in range(leaves.size()))

@@ -200,7 +200,7 @@ class _Runs:
                 "there is no input behind the savepoint, so there is nothing to compare",
                 where=self.plan.savepoint,
                 found=f"batch {self.plan.manifest.batch_id} is the newest that there is input for",
-                hint="wait for input, or take a savepoint of an older batch: `holdfast savepoint take --batch`",
+                hint="wait for input, or take an older batch with `holdfast savepoint take --batch`",
             )
         return outcome
 
