@@ -41,7 +41,9 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.jobs.comparison import compare
     from holdfast.jobs.definition import Job, job
+    from holdfast.jobs.drill import drill
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
     from holdfast.stream.cautions import WatermarkWarning
@@ -95,7 +97,9 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
+    "holdfast.jobs.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
+    "holdfast.jobs.drill": ("drill",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
     "holdfast.stream.buffered": ("BufferedSink",),
@@ -163,9 +167,11 @@ __all__ = [
     "available_now",
     "broadcast",
     "checkpoints",
+    "compare",
     "configure",
     "days",
     "dedupe",
+    "drill",
     "enrich",
     "every",
     "explain",

@@ -86,4 +86,30 @@ def _render(shown: Shown) -> None:
             ("took", output.duration(shown.elapsed_ms)),
         ]
     )
+    output.line()
+    _render_saved(shown)
+    output.line()
     output.line(f"exact: {'yes' if shown.exact else 'no'}")
+
+
+def _render_saved(shown: Shown) -> None:
+    """The savepoints, and what a key-by-key look at them tells."""
+    saved = shown.saved
+    (first, second), (size, new) = saved.batches, saved.bytes
+    output.fields(
+        [
+            (
+                "savepoints",
+                f"of the query that counts visits, taken at its batches {first} and {second} while it ran;"
+                f" {new:,} of the second's {size:,} bytes were new",
+            ),
+            ("restored", f"elsewhere, {'with every key as it was' if saved.same else 'BUT NOT THE SAME'}"),
+            (
+                "in between",
+                f"{saved.first:,} customers came for the first time and {saved.again:,} came again",
+            ),
+        ]
+    )
+    for each in saved.seen:
+        before = "not seen" if each.before is None else f"{each.before}"
+        output.line(f"  {each.customer} on {each.day}: {before} → {each.after} visits")

@@ -40,19 +40,17 @@ def drill(
     The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
     directory of savepoints, and shown beside the ones before it.
     """
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.drill import drill as measure  # noqa: PLC0415 - as above
+    from holdfast.jobs.drill import drill as measure  # noqa: PLC0415 - not needed for --help
 
-    max_ms = parse_duration(max_, "max")
     with progress("drill", "steps") as tell:
         drilled = measure(
             savepoint,
-            home=options.settings(home).ensure_home().resolve(),
             job=job,
             query=query,
             overrides=pairs("--set", set_),
             conf=pairs("--conf", conf),
-            max_ms=max_ms,
+            longest=max_,
+            home=home,
             tell=tell,
         )
     if json:

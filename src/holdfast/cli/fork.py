@@ -76,20 +76,21 @@ def fork(
             where="--compare --dry-run",
             hint="leave out CHECKPOINT, and no fork is made",
         )
-    from holdfast.jobs.comparison import Settings  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.comparison import compare as run_both  # noqa: PLC0415 - as above
+    from holdfast.jobs.comparison import compare as run_both  # noqa: PLC0415 - not needed for --help
 
-    settings = Settings(
-        home=options.settings(home).ensure_home().resolve(),
-        batches=batches,
-        samples=samples,
-        query=query,
-        overrides=pairs("--set", set_),
-        conf=pairs("--conf", conf),
-    )
     with progress("compare", "batches") as tell:
         compared = run_both(
-            savepoint, original=original, new=compare, settings=settings, checkpoint=checkpoint, tell=tell
+            savepoint,
+            original=original,
+            new=compare,
+            checkpoint=checkpoint,
+            batches=batches,
+            samples=samples,
+            query=query,
+            overrides=pairs("--set", set_),
+            conf=pairs("--conf", conf),
+            home=home,
+            tell=tell,
         )
     show_compared(compared, json)
     if not compared.equal:

@@ -22,9 +22,12 @@ from holdfast.savepoints.catalog import split_address
 from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
 
 MOST_BATCHES: Final = 20
 SAMPLES: Final = 5
+# The folder of the run that takes the input as it comes.
+FIRST: Final = "original"
 
 Tell = Callable[[int, int, str], None]
 
@@ -86,37 +89,21 @@ class Compared:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How both sides are run.
-
-    Attributes:
-        home: The state home, in which the sandbox is.
-        batches: So many batches at most.
-        samples: How many rows to show of each difference.
-        query: Which of a job's queries, where that cannot be told from the savepoint.
-        overrides: Settings and parameters of both jobs.
-        conf: Spark settings of both.
-    """
-
-    home: Path
-    batches: int = MOST_BATCHES
-    samples: int = SAMPLES
-    query: str | None = None
-    overrides: Mapping[str, str] | None = None
-    conf: Mapping[str, str] | None = None
-
-
 def compare(
-    savepoint: str,
+    savepoint: str | os.PathLike[str],
     *,
     original: str,
     new: str,
-    settings: Settings,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    batches: int = MOST_BATCHES,
+    samples: int = SAMPLES,
+    query: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    home: str | Path | None = None,
     tell: Tell | None = None,
 ) -> Compared:
-    """Run both from a savepoint and compare what they put out and what they keep.
+    """Run two versions of a query from a savepoint over the same input, and compare what they put out and keep.
 
     The original takes the input behind the savepoint as it comes; the new code is then given the same batches
     with the same offsets and the same time, one by one. Neither writes to its sink. Each side is a process of
@@ -128,8 +115,13 @@ def compare(
         savepoint: The savepoint's address.
         original: The code that the savepoint belongs to: `FILE.py` or `FILE.py:JOB`.
         new: The other code.
-        settings: How they are run.
         checkpoint: Where to make a fork for the new code once both have run, whatever the verdict.
+        batches: So many batches at most.
+        samples: How many rows and keys of each difference to show.
+        query: Which of a job's queries, where that cannot be told from the savepoint.
+        overrides: Settings and parameters of both jobs, as `--set` takes them.
+        conf: Spark settings that win over those of both jobs.
+        home: The state home.
         tell: Called with steps done, steps in all, and what is being done.
 
     Raises:
@@ -140,61 +132,54 @@ def compare(
         Unsupported: A source cannot be read beside the query that reads it.
         Failed: One of the two failed; the error says which.
     """
-    whole(settings.batches, "batches", least=1)
-    whole(settings.samples, "samples", least=0)
+    whole(batches, "batches", least=1)
+    whole(samples, "samples", least=0)
     say = tell or (lambda _done, _total, _note: None)
-    address, savepoint_id = split_address(savepoint)
+    address, savepoint_id = split_address(os.fspath(savepoint))
     catalog = open_storage(address, "savepoint")
+    target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
-    if checkpoint is not None:
-        target = open_storage(checkpoint)
+    if target is not None:
         wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK, chance=os.urandom)
-    with sandbox(settings.home, "compare") as place:
+    place = state_home(home)
+    with sandbox(place, "compare") as folder:
         say(0, 0, "forking")
-        plan = plan_restore(
-            catalog, savepoint_id, _side(place, "original"), Operation.FORK, chance=os.urandom
-        )
-        run = _Runs(place, settings, plan)
+        plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK, chance=os.urandom)
+        run = _Runs(catalog, place, folder, plan, batches, query, dict(overrides or {}), dict(conf or {}))
         one = run.original(original, say)
         other = run.repeated("new", new, len(one.batches), say)
+        first = FIRST
         if one.watermarks > 1:
             # A restart changes what such a query takes for late, so both are restarted before each batch.
-            run.repeated("again", original, len(one.batches), say)
-        first = "again" if one.watermarks > 1 else "original"
-        batches = tuple(each.batch_id for each in other.batches)
-        outputs = compare_outputs(
-            LocalStorage(place / f"{first}-output"),
-            LocalStorage(place / "new-output"),
-            batches,
-            settings.samples,
-        )
-        states = compare_states(_side(place, first), _side(place, "new"), batches[-1])
+            first = "again"
+            run.repeated(first, original, len(one.batches), say)
+        ran = tuple(each.batch_id for each in other.batches)
+        say(len(ran), len(ran), "comparing")
+        outputs = compare_outputs(_side(folder, f"{first}-output"), _side(folder, "new-output"), ran, samples)
+        states = compare_states(_side(folder, first), _side(folder, "new"), ran[-1], samples)
     fork = None
-    if wanted is not None and checkpoint is not None:
-        fork = restore(catalog, open_storage(checkpoint), wanted, clock=_now_ms)
-    return Compared(
-        savepoint=plan.savepoint,
-        original=original,
-        new=new,
-        batches=batches,
-        input_rows=sum(each.input_rows for each in one.batches),
-        outputs=outputs,
-        states=states,
-        fork=fork,
-    )
+    if wanted is not None and target is not None:
+        fork = restore(catalog, target, wanted, clock=_now_ms)
+    rows = sum(each.input_rows for each in one.batches)
+    return Compared(plan.savepoint, original, new, ran, rows, outputs, states, fork)
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs of one comparison, each on a fork of its own."""
+    """The runs of one comparison, each on a fork of its own in a folder of the sandbox."""
 
-    place: Path
-    settings: Settings
+    catalog: Storage
+    home: Path
+    folder: Path
     plan: RestorePlan
+    most: int
+    query: str | None
+    overrides: Mapping[str, str]
+    conf: Mapping[str, str]
 
     def original(self, target: str, say: Tell) -> TrialOutcome:
         """Take the input as it comes."""
-        outcome = self._run("original", target, say, self.settings.batches, None)
+        outcome = self._run(FIRST, target, say, self.most, None)
         if not outcome.batches:
             raise Unavailable(
                 "there is no input behind the savepoint, so there is nothing to compare",
@@ -206,42 +191,38 @@ class _Runs:
 
     def repeated(self, name: str, target: str, batches: int, say: Tell) -> TrialOutcome:
         """Run the batches that the original has run."""
-        return self._run(name, target, say, batches, "original")
+        return self._run(name, target, say, batches, FIRST)
 
     def _run(self, name: str, target: str, say: Tell, most: int, repeat: str | None) -> TrialOutcome:
-        total = self.settings.batches if repeat is None else most
-        say(0, total, f"{name}: forking")
-        plan = replace(self.plan, checkpoint=_side(self.place, name).uri)
-        catalog = open_storage(split_address(plan.savepoint)[0], "savepoint")
-        restore(catalog, _side(self.place, name), plan, clock=_now_ms)
+        say(0, most, f"{name}: forking")
+        fork = _side(self.folder, name)
+        restore(self.catalog, fork, replace(self.plan, checkpoint=fork.uri), clock=_now_ms)
         done = 0
 
         def hear(message: Message) -> None:
             nonlocal done
             done += message["kind"] == "batch"
-            say(done, total, f"{name}: {_STEPS.get(message['kind'], 'running')}")
+            say(done, most, f"{name}: {'starting Spark' if message['kind'] == 'defined' else 'running'}")
 
         spec = TrialSpec(
             target=target,
-            home=str(self.settings.home),
-            checkpoint=str(self.place / name),
-            origin=plan.manifest.checkpoint,
-            log=str(self.place / f"{name}.log"),
+            home=str(self.home),
+            checkpoint=str(self.folder / name),
+            origin=self.plan.manifest.checkpoint,
+            log=str(self.folder / f"{name}.log"),
             most=most,
-            query=self.settings.query,
-            output=str(self.place / f"{name}-output"),
-            repeat=None if repeat is None else str(self.place / repeat),
-            overrides=dict(self.settings.overrides or {}),
-            conf={**trial_conf(plan.manifest, self.place / "spark", most), **(self.settings.conf or {})},
+            query=self.query,
+            output=str(self.folder / f"{name}-output"),
+            repeat=None if repeat is None else str(self.folder / repeat),
+            overrides=self.overrides,
+            conf={**trial_conf(self.plan.manifest, self.folder / "spark", most), **self.conf},
         )
-        say(0, total, f"{name}: starting")
+        say(0, most, f"{name}: starting")
         try:
             return run_trial(spec, hear)
         except HoldfastError as error:
-            raise _of_side(error, name) from error
-
-
-_STEPS: Final = {"defined": "starting Spark", "session": "running", "batch": "running"}
+            side = "new" if name == "new" else "original"
+            raise type(error)(f"the {side} code: {error.fact}", **error.facts()) from error
 
 
 def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
@@ -270,11 +251,6 @@ def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
 
 def _side(place: Path, name: str) -> LocalStorage:
     return LocalStorage(place / name)
-
-
-def _of_side(error: HoldfastError, name: str) -> HoldfastError:
-    side = "new" if name == "new" else "original"
-    return type(error)(f"the {side} code: {error.fact}", **error.facts())
 
 
 def _sample(fields: dict[str, Any]) -> dict[str, Any]:

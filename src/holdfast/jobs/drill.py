@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.units import format_duration
+from holdfast.config.units import Duration, format_duration, parse_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.comparison import trial_conf
+from holdfast.jobs.home import state_home
 from holdfast.jobs.sandbox import sandbox
 from holdfast.jobs.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.savepoints.catalog import listed, split_address
@@ -87,14 +88,14 @@ class Drilled:
 
 
 def drill(
-    savepoint: str,
+    savepoint: str | os.PathLike[str],
     *,
-    home: Path,
     job: str | None = None,
     query: str | None = None,
     overrides: Mapping[str, str] | None = None,
     conf: Mapping[str, str] | None = None,
-    max_ms: int = LONGEST_MS,
+    longest: Duration = LONGEST_MS,
+    home: str | Path | None = None,
     tell: Tell | None = None,
 ) -> Drilled:
     """Restore a savepoint in a sandbox, run its job there to the first committed batch, and measure it.
@@ -105,23 +106,26 @@ def drill(
 
     Args:
         savepoint: The savepoint's address, or that of a catalog for its newest.
-        home: The state home, in which the sandbox is.
         job: The job: `FILE.py` or `FILE.py:JOB`. Without it only files are proved and copied.
         query: Which of the job's queries, where that cannot be told from the savepoint.
-        overrides: Settings and parameters of the job.
+        overrides: Settings and parameters of the job, as `--set` takes them.
         conf: Spark settings that win over the job's own.
-        max_ms: How long a recovery may take.
+        longest: How long a recovery may take: `"5m"`, or a number of milliseconds.
+        home: The state home, in which the sandbox is.
         tell: Called with steps done, steps in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint, or none in the catalog.
         Corrupt: The savepoint is damaged: there would be no recovery.
+        Invalid: An argument cannot be right.
         Unsupported: A source cannot be read beside the query that reads it.
         Failed: The job failed on it.
     """
-    catalog, savepoint_id = newest(savepoint)
+    max_ms = parse_duration(longest, "longest")
+    catalog, savepoint_id = newest(os.fspath(savepoint))
+    own = state_home(home)
     say = tell or (lambda _done, _total, _note: None)
-    with sandbox(home, "drill") as place:
+    with sandbox(own, "drill") as place:
         target = LocalStorage(place / "checkpoint")
         say(0, 3, "proving")
         began = time.monotonic()
@@ -135,7 +139,7 @@ def drill(
             say(2, 3, "starting the job")
             spec = TrialSpec(
                 target=job,
-                home=str(home),
+                home=str(own),
                 checkpoint=str(place / "checkpoint"),
                 origin=plan.manifest.checkpoint,
                 log=str(place / "log"),

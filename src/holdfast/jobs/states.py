@@ -1,4 +1,4 @@
-"""Compare what two runs have kept: each state's rows, whatever partition they are in."""
+"""Compare what two runs have kept: each state key by key, whatever partition its keys are in."""
 
 from __future__ import annotations
 
@@ -6,100 +6,80 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.states import StateName, operator_states
+from holdfast.savepoints.state_difference import Sample, State, StateDifference
+from holdfast.savepoints.state_difference import compare_states as compare_rows
 from holdfast.storage.port import Storage
 
-Content = dict[StateName, StateContent]
 Schemas = dict[StateName, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class StateVerdict:
-    """One state in both.
+class States:
+    """The verdict on the final state.
 
     Attributes:
-        state: The state.
-        original_rows: Its keys in the original; None where the original has no such state.
-        new_rows: Its keys in the new code's; None likewise.
-        same_schema: Whether keys and values have the same columns.
-        equal: Whether all keys and values are the same.
+        states: Every state that has keys in one of the two, the original first.
+        reshaped: The states whose keys or values have other columns in the new code.
     """
 
-    state: StateName
-    original_rows: int | None
-    new_rows: int | None
-    same_schema: bool
-    equal: bool
+    states: tuple[StateDifference, ...]
+    reshaped: tuple[StateName, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every state has the same columns, keys and values."""
+        return not self.reshaped and all(each.same for each in self.states)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "store": self.state.store,
-            "state": self.state.label,
-            "original_rows": self.original_rows,
-            "new_rows": self.new_rows,
-            "same_schema": self.same_schema,
             "equal": self.equal,
+            "states": [
+                {**each.as_dict(), "same_schema": each.state not in self.reshaped} for each in self.states
+            ],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """The verdict on the final state."""
-
-    states: tuple[StateVerdict, ...]
-
-    @property
-    def equal(self) -> bool:
-        """Whether every state is the same."""
-        return all(each.equal for each in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"equal": self.equal, "states": [each.as_dict() for each in self.states]}
 
     def lines(self) -> Iterator[str]:
         """What a person reads."""
         if self.equal:
-            rows = sum(each.original_rows or 0 for each in self.states if not each.state.internal)
-            yield f"final state equal: {rows:,} keys" if self.states else "neither keeps state"
+            rows = sum(each.first_rows for each in self.states if not each.state.internal)
+            yield f"final state equal: {rows:,} keys"
             return
         yield "final state different:"
+        for name in self.reshaped:
+            yield f"  operator {name.operator_id}, state {name.label}: its keys or values have other columns"
         for each in self.states:
-            if not each.equal:
-                yield f"  operator {each.state.operator_id}, state {each.state.label}: {_difference(each)}"
+            if not each.same and not each.state.internal:
+                yield (
+                    f"  operator {each.state.operator_id}, state {each.state.label}: {each.removed:,} keys only in"
+                    f" the original's, {each.added:,} only in the new code's, {each.changed:,} with another value"
+                )
+                for sample in each.samples:
+                    yield f"    {_shown(sample)}"
 
 
-def compare_states(original: Storage, new: Storage, batch_id: int) -> States:
+def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> States:
     """Compare the state of two checkpoints at a batch that both have committed.
+
+    Cost: all rows of both are read, and once more where some differ.
+
+    Args:
+        original: The checkpoint of the original.
+        new: That of the new code.
+        batch_id: The batch.
+        samples: How many keys of each kind of difference to show, of each state.
 
     Raises:
         Unsupported: The state is of a kind that cannot be read from files.
         Corrupt: A file is damaged.
     """
-    one, other = _contents(original, batch_id), _contents(new, batch_id)
-    schemas, others = _schemas(original, batch_id), _schemas(new, batch_id)
-    found = []
-    for name in sorted({*one, *other}):
-        here, there = one.get(name), other.get(name)
-        same_schema = schemas.get(name) == others.get(name)
-        found.append(
-            StateVerdict(
-                name,
-                None if here is None else here.rows,
-                None if there is None else there.rows,
-                same_schema,
-                here is not None and there is not None and same_schema and here.digest == there.digest,
-            )
-        )
-    return States(tuple(found))
-
-
-def _contents(storage: Storage, batch_id: int) -> Content:
-    return {each.state: each for each in contents(storage, batch_id)}
+    found = compare_rows(
+        State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples
+    )
+    one, other = _schemas(original, batch_id), _schemas(new, batch_id)
+    reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
+    return States(found.states, tuple(reshaped))
 
 
 def _schemas(storage: Storage, batch_id: int) -> Schemas:
@@ -111,11 +91,10 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
     }
 
 
-def _difference(verdict: StateVerdict) -> str:
-    if verdict.original_rows is None:
-        return f"the original has none; {verdict.new_rows:,} keys in the new code's"
-    if verdict.new_rows is None:
-        return f"the new code has none; {verdict.original_rows:,} keys in the original's"
-    if not verdict.same_schema:
-        return "its keys or values have other columns"
-    return f"{verdict.original_rows:,} keys in the original's, {verdict.new_rows:,} in the new code's"
+def _shown(sample: Sample) -> str:
+    values = sample.as_dict()
+    if sample.change == "changed":
+        return f"{values['key']}: {values['first']} in the original, {values['second']} in the new code"
+    here = "original" if sample.change == "removed" else "new code"
+    value = values["first"] if sample.change == "removed" else values["second"]
+    return f"{values['key']}: {value}, only in the {here}"
