@@ -35,10 +35,25 @@ class Hands:
         return self.chance(8).hex()
 
     def take(
-        self, checkpoint: Storage, catalog: Storage, batch_id: int | None = None, label: str | None = None
+        self,
+        checkpoint: Storage,
+        catalog: Storage,
+        batch_id: int | None = None,
+        label: str | None = None,
+        *,
+        deep: bool = False,
     ) -> Taken:
         plan = plan_take(checkpoint, catalog, batch_id)
-        return take(checkpoint, catalog, plan, clock=self.clock, chance=self.chance, label=label, workers=1)
+        return take(
+            checkpoint,
+            catalog,
+            plan,
+            clock=self.clock,
+            chance=self.chance,
+            label=label,
+            deep=deep,
+            workers=1,
+        )
 
     def make(self, catalog: Storage, savepoint_id: str, target: Storage, operation: Operation) -> Restored:
         plan = plan_restore(catalog, savepoint_id, target, operation, chance=self.chance, workers=1)

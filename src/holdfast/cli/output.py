@@ -16,6 +16,12 @@ def emit_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def compact(value: Any, longest: int = 200) -> str:
+    """A value as JSON in one line, its end left out where it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def line(text: str = "") -> None:
     """A line of data."""
     sys.stdout.write(f"{text}\n")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.planning import TakePlan
     from holdfast.savepoints.proof import Proof
     from holdfast.savepoints.removal import Removal
+    from holdfast.savepoints.state_difference import Sample, StatesDifference
     from holdfast.savepoints.taking import Taken
 
 app = typer.Typer(
@@ -42,6 +43,13 @@ def take(
         typer.Option("--batch", min=0, metavar="N", help="A committed batch that is still kept. [newest]"),
     ] = None,
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Read the rows of the state, for exact counts and digests; up to 2 MB are always read.",
+        ),
+    ] = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -57,7 +65,7 @@ def take(
         _show_plan(plan, json)
         return
     with progress("savepoint", "files") as tell:
-        taken = savepoints.take(address, catalog, batch=batch, label=label, tell=tell)
+        taken = savepoints.take(address, catalog, batch=batch, label=label, deep=deep, tell=tell)
     if json:
         output.emit_json(taken.as_dict())
     else:
@@ -120,12 +128,19 @@ def show(
 
 
 @app.command("verify")
-def verify(savepoint: Savepoint, json: options.Json = False) -> None:
+def verify(
+    savepoint: Savepoint,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Read every row of the state too, and compare with what was taken."),
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """Prove that a savepoint is what was taken; exit 0 if it is, 6 if it is damaged."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
 
     with progress("verify", "files") as tell:
-        proof = savepoints.verify(savepoint, tell=tell)
+        proof = savepoints.verify(savepoint, deep=deep, tell=tell)
     if json:
         output.emit_json(proof.as_dict())
     else:
@@ -136,18 +151,45 @@ def verify(savepoint: Savepoint, json: options.Json = False) -> None:
 
 @app.command("diff")
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="A savepoint: DIR/savepoints/ID.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one, of any catalog.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A savepoint, or a checkpoint or job, with @BATCH behind it.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=0, metavar="N", help="How many keys to show of each kind."),
+    ] = 5,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Compare two savepoints by their files alone."),
+    ] = False,
+    home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what differs between two savepoints, by their files; nothing of the state is read."""
+    """Show what differs between two states, key by key."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
 
-    found = savepoints.diff(first, second)
+    if files:
+        by_files = savepoints.diff_files(first, second)
+        if json:
+            output.emit_json(by_files.as_dict())
+        else:
+            _show_difference(by_files)
+        return
+    with progress("diff", "stores") as tell:
+        found = savepoints.diff(_place(first, home), _place(second, home), samples=samples, tell=tell)
     if json:
         output.emit_json(found.as_dict())
     else:
-        _show_difference(found)
+        _show_states(found)
+
+
+def _place(given: str, home: str | None) -> str:
+    """The address of a savepoint or of a checkpoint; a job's name stands for its checkpoint."""
+    place, at, batch = given.rpartition("@")
+    if at and batch.isascii() and batch.isdigit():
+        return f"{checkpoint_of(place, home)}@{batch}"
+    return checkpoint_of(given, home)
 
 
 @app.command("delete")
@@ -271,6 +313,13 @@ def _show_proof(proof: Proof) -> None:
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
     output.line(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
+    if proof.states is not None:
+        rows = sum(each.rows for each in proof.states)
+        output.line(
+            f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared"
+        )
+        if proof.compared < len(proof.states):
+            output.line("the others could only be counted: the savepoint was taken without --deep")
 
 
 def _show_difference(found: Difference) -> None:
@@ -293,6 +342,41 @@ def _show_difference(found: Difference) -> None:
         )
     output.line()
     output.line("the same state files" if found.same_state else "other state files")
+
+
+def _show_states(found: StatesDifference) -> None:
+    output.table(
+        ["OPERATOR", "STATE", "FIRST", "SECOND", "ADDED", "REMOVED", "CHANGED", "BYTES"],
+        [
+            (
+                each.state.operator_id,
+                each.state.label,
+                each.first_rows,
+                each.second_rows,
+                each.added,
+                each.removed,
+                each.changed,
+                each.second_bytes - each.first_bytes,
+            )
+            for each in found.states
+        ],
+    )
+    for each in found.states:
+        if each.samples:
+            output.line()
+            output.line(f"operator {each.state.operator_id}, state {each.state.label}")
+        for sample in each.samples:
+            _show_sample(sample)
+    output.line()
+    output.line("the same state" if found.same else "other state")
+
+
+def _show_sample(sample: Sample) -> None:
+    shown = sample.as_dict()
+    key, first, second = (output.compact(shown[name]) for name in ("key", "first", "second"))
+    sign = {"added": "+", "removed": "-", "changed": "~"}[sample.change]
+    value = {"added": second, "removed": first, "changed": f"{first} -> {second}"}[sample.change]
+    output.line(f"  {sign} {key}  {value}")
 
 
 def _plain(value: object) -> str | None:

@@ -304,9 +304,10 @@ def _plain(type_: DataType, value: Any) -> Any:
 
 def _unscaled(type_: Decimal, value: Any) -> int:
     exact = decimal.Decimal(value).scaleb(type_.scale, _EXACT)
-    if exact != exact.to_integral_value() or abs(exact) >= decimal.Decimal(10) ** type_.precision:
+    unscaled = int(exact)
+    if unscaled != exact or abs(unscaled) >= 10**type_.precision:
         raise ValueError(f"{value} is no decimal({type_.precision},{type_.scale})")
-    return int(exact)
+    return unscaled
 
 
 def _part_bytes(type_: DataType, value: Any) -> bytes:

@@ -1,13 +1,25 @@
 """Savepoints of any Structured Streaming query: consistent copies that prove themselves. No Spark, no JVM.
 
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
-taken, `restore` and `fork` make checkpoints of it, `delete` and `gc` remove what nobody needs.
+taken, `diff` puts two states beside each other key by key, `restore` and `fork` make checkpoints of it,
+`delete` and `gc` remove what nobody needs.
 """
 
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.difference import Difference
 from holdfast.savepoints.proof import Proof
-from holdfast.savepoints.public import delete, diff, fork, gc, list, restore, show, take, verify  # noqa: A004 - as people say
+from holdfast.savepoints.public import (
+    delete,
+    diff,
+    diff_files,
+    fork,
+    gc,
+    list,  # noqa: A004 - as people say
+    restore,
+    show,
+    take,
+    verify,
+)
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored
 from holdfast.savepoints.taking import Taken
@@ -21,6 +33,7 @@ __all__ = [
     "Taken",
     "delete",
     "diff",
+    "diff_files",
     "fork",
     "gc",
     "list",

@@ -116,6 +116,12 @@ def split_address(savepoint: str) -> tuple[str, str]:
     return catalog, savepoint_id
 
 
+def is_savepoint(address: str) -> bool:
+    """Whether an address is written like a savepoint's; nothing is looked at."""
+    parts = address.rstrip("/").removesuffix(f"/{MANIFEST}").split("/")
+    return len(parts) > 1 and parts[-2] == SAVEPOINTS and _ID.fullmatch(parts[-1]) is not None
+
+
 def ids(catalog: Storage) -> list[str]:
     """The ids in a catalog, oldest first; one that is being taken or removed may have no manifest."""
     return sorted(name for name in catalog.list(SAVEPOINTS).names if _ID.fullmatch(name))

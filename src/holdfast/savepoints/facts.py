@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast import layout
+from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.values import Checkpoint, Operator, Store
+from holdfast.checkpoints.values import Checkpoint, Operator, Store, Tell
+from holdfast.errors import Unsupported
 from holdfast.formats.manifest import FORMAT
 from holdfast.formats.state_schema import parse_schema
 from holdfast.layout import OwnFile, SchemaFile
@@ -16,30 +18,40 @@ from holdfast.storage.port import Storage
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META
 
 _OWN_VARIABLES = tuple(sorted((META, FORMS, BASE, LOG)))
+# State files of so many bytes hold some hundred thousand rows, which are read in a fraction of a second.
+SMALL_BYTES: Final = 2 << 20
 _OPERATOR = "operator-"
 _NOTE = ".json"
 
 
-def facts(view: Storage, paths: Sequence[str]) -> dict[str, Any]:
+def facts(
+    view: Storage, paths: Sequence[str], *, deep: bool = False, tell: Tell | None = None
+) -> dict[str, Any]:
     """The fields of a manifest that the saved files tell.
 
-    `rows` of a store is what RocksDB counted, entries of all its column families together; it is None where
-    changes follow the snapshot, since a change may write a key that is there already, and where nothing is
-    counted. `content` is left for a hash of the rows themselves, which takes reading them.
+    With `deep`, and where the state is small, its rows are read: then `rows` of a store is exact, and
+    `content` has the rows and the digest of each of its states. Else `content` is None, and `rows` is what
+    RocksDB has counted; or None where changes follow the snapshot, since a change may write a key that is
+    there already, and where nothing is counted. What Spark keeps for itself, such as counters and timers, is
+    in `content` and not in `rows`.
 
     Args:
         view: The savepoint as a checkpoint.
         paths: Its files.
+        deep: Read the rows however many there are; else only of state up to `SMALL_BYTES`.
+        tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         Corrupt: A file that had to be read is damaged.
         NotFound: A file that had to be read is not there.
+        Unsupported: The rows were asked for, and cannot be read.
     """
     found = read(view)
     own = list(_own_operators(view, paths))
     holdfast = [each for each in found.operators if each.variables == _OWN_VARIABLES]
     # The notes of our own operators do not say which of Spark's they are; a single one needs no telling.
     only = own[0]["name"] if len(own) == len(holdfast) == 1 else None
+    content = _content(view, found, deep=deep, tell=tell)
     return {
         "format": FORMAT,
         "query_id": found.query_id,
@@ -49,7 +61,7 @@ def facts(view: Storage, paths: Sequence[str]) -> dict[str, Any]:
         "provider": found.provider,
         "sources": [{"name": source.name, "offset": source.offset} for source in found.sources],
         "operators": [
-            _operator(view, paths, found, each, only if each in holdfast else None)
+            _operator(view, paths, found, each, only if each in holdfast else None, content)
             for each in found.operators
         ],
         "keyed": own,
@@ -58,7 +70,12 @@ def facts(view: Storage, paths: Sequence[str]) -> dict[str, Any]:
 
 
 def _operator(
-    view: Storage, paths: Sequence[str], found: Checkpoint, operator: Operator, holdfast: str | None
+    view: Storage,
+    paths: Sequence[str],
+    found: Checkpoint,
+    operator: Operator,
+    holdfast: str | None,
+    content: Sequence[StateContent] | None,
 ) -> dict[str, Any]:
     return {
         "operator_id": operator.operator_id,
@@ -71,11 +88,48 @@ def _operator(
         "stores": [
             {
                 "name": name,
-                "rows": _rows([store for store in operator.stores if store.id.name == name]),
-                "content": None,
+                **_counted(operator, name, content),
                 "schema": _schema(view, paths, operator.operator_id, name, found.batch_id or 0),
             }
             for name in operator.store_names
+        ],
+    }
+
+
+def _content(
+    view: Storage, found: Checkpoint, *, deep: bool, tell: Tell | None
+) -> tuple[StateContent, ...] | None:
+    if not deep and found.size_bytes > SMALL_BYTES:
+        return None
+    try:
+        return contents(view, found.batch_id, tell=tell)
+    except Unsupported:
+        if deep:
+            raise
+        return None  # a savepoint of state that nobody here can read is one all the same
+
+
+def _counted(operator: Operator, store: str, content: Sequence[StateContent] | None) -> dict[str, Any]:
+    if content is None:
+        return {
+            "rows": _rows([each for each in operator.stores if each.id.name == store]),
+            "content": None,
+        }
+    states = [
+        each
+        for each in content
+        if (each.state.operator_id, each.state.store) == (operator.operator_id, store)
+    ]
+    return {
+        "rows": sum(each.rows for each in states if not each.state.internal),
+        "content": [
+            {
+                "family": each.state.family,
+                "rows": each.rows,
+                "digest": each.digest,
+                "size_bytes": each.size_bytes,
+            }
+            for each in states
         ],
     }
 

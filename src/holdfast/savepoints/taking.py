@@ -85,6 +85,7 @@ def take(
     clock: Clock,
     chance: Chance,
     label: str | None = None,
+    deep: bool = False,
     workers: int = WORKERS,
     tell: Tell | None = None,
 ) -> Taken:
@@ -96,7 +97,8 @@ def take(
     Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
     checkpoint is.
 
-    Cost: what is new is read twice, once for its hash and once for the proof.
+    Cost: what is new is read twice, once for its hash and once for the proof; and the state's rows, where
+    they are few or asked for.
 
     Args:
         checkpoint: The checkpoint.
@@ -105,12 +107,14 @@ def take(
         clock: The time in epoch milliseconds.
         chance: So many random bytes.
         label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
         workers: How many files to work on at a time.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         Conflict: Savepoints are being removed from the catalog.
         Corrupt: The checkpoint is damaged; there is no savepoint.
+        Unsupported: The rows were asked for, and cannot be read; there is no savepoint.
         NotFound: The batch that was asked for is no longer kept.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
     """
@@ -126,7 +130,7 @@ def take(
             "label": label,
             "created_ms": clock(),
             "checkpoint": checkpoint.uri,
-            **facts(one.view(saved), [file.path for file in saved]),
+            **facts(one.view(saved), [file.path for file in saved], deep=deep, tell=tell),
             "size_bytes": sum(file.size_bytes for file in saved),
             "new_bytes": one.new_bytes(saved),
             "holdfast": __version__,

@@ -11,6 +11,7 @@ from catalogs import QUERY, Hands, catalog, file_query, manifests, target
 from golden import NAMES, golden, golden_files, golden_on_disk, without_checksums
 from holdfast.errors import Corrupt, Invalid, NotFound, Unavailable
 from holdfast.formats.source_log import parse_source
+from holdfast.savepoints import facts
 from holdfast.savepoints.catalog import listed
 from holdfast.savepoints.planning import named_for_life, plan_take
 from holdfast.savepoints.proof import prove
@@ -121,7 +122,8 @@ def test_what_a_manifest_says() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "aggregate" in name])
-def test_what_it_says_of_state(name: str) -> None:
+def test_what_it_says_of_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
     hands, into = Hands(), catalog()
     operators = hands.take(golden(name), into).manifest.fields["operators"]
     assert [(each["operator_id"], each["name"], each["partitions"]) for each in operators] == [

@@ -1,0 +1,40 @@
+"""Values of state as JSON has them, for people and programs to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """A value with nothing in it that JSON does not have.
+
+    Bytes become hexadecimal text after `0x`; dates and timestamps are as in ISO 8601; decimals are text, so
+    that no digit is lost, and so are numbers that are none and infinite ones; intervals are seconds. Keys of
+    a map are text. Lists and structs keep their shape.
+    """
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        # Text that is no UTF-8 cannot be printed as it is.
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(plain(key)): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"0x{bytes(value).hex()}"
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value / timedelta(seconds=1)
+    return str(value) if isinstance(value, Decimal) else repr(value)
