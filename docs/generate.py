@@ -13,7 +13,20 @@ from holdfast.config import DEFAULTS
 from holdfast.errors import BY_KIND
 
 REFERENCE = Path(__file__).parent / "reference"
-VERBS = ("demo", "run", "list", "status", "stop", "cancel", "restore", "fork", "drill", "skew", "doctor", "bench")
+VERBS = (
+    "demo",
+    "run",
+    "list",
+    "status",
+    "stop",
+    "cancel",
+    "restore",
+    "fork",
+    "drill",
+    "skew",
+    "doctor",
+    "bench",
+)
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),

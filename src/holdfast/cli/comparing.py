@@ -79,7 +79,7 @@ def _show_outputs(outputs: Outputs) -> None:
 
 
 def _row(sample: RowSample) -> str:
-    from holdfast.jobs.comparison import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
 
     text = json_text.dumps({name: plain(value) for name, value in sample.row.items()}, ensure_ascii=False)
     times = f", {sample.count:,} times" if sample.count > 1 else ""

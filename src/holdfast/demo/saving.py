@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import savepoints
 from holdfast.errors import Internal
+from holdfast.savepoints.state_difference import KEYED
 
-# The query whose state is saved, and Spark's name for the operator in it that counts.
-QUERY: Final = "visits"
-COUNTING: Final = "stateStoreSave"
-# At these shares of all rows: one before the driver is killed, one after.
+# The query whose state is saved: what is known of each customer.
+QUERY: Final = "regulars"
+# At these shares of its rows, so that there is something between the two.
 MOMENTS: Final = (0.25, 0.75)
 SAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a customer: how often he came, and what he spent."""
+
+    visits: int
+    cents: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """A customer whose state differs between the two savepoints."""
+    """A customer whose state is not the same in both savepoints; None where there is none."""
 
     customer: str
-    day: str
-    before: int | None
-    after: int
+    before: Known | None
+    after: Known | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +41,23 @@ class Saved:
 
     Attributes:
         batches: The batches that they hold.
-        bytes: The bytes of the second, and of these the ones that the first had not stored.
+        size_bytes: The bytes of the second.
+        new_bytes: Of these, the ones that the first had not stored.
         same: Whether the restored checkpoint has the state of the savepoint, key by key.
-        first: Customers who came for the first time between the two.
-        again: Customers who came once more.
+        added: Customers who came for the first time between the two.
+        changed: Customers of whom more is known in the second.
+        removed: Customers of whom nothing is known any more.
         seen: Some of them.
     """
 
     batches: tuple[int, int]
-    bytes: tuple[int, int]
+    size_bytes: int
+    new_bytes: int
     same: bool
-    first: int
-    again: int
+    added: int
+    changed: int
+    removed: int
     seen: tuple[Seen, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 class Savepoints:
@@ -57,16 +65,22 @@ class Savepoints:
 
     Args:
         folder: The folder of the showing.
+        events: How many rows the query reads in all.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, events: int) -> None:
         self._folder = folder
+        self._events = events
+        self._rows = 0
         self._taken: list[savepoints.Taken] = []
 
-    def at(self, share: float) -> None:
-        """Take the next savepoint if its moment has come; the query runs on meanwhile."""
+    def hear(self, query: str, rows: int) -> None:
+        """Take the next savepoint if its moment has come with this batch; the query runs on meanwhile."""
+        if query != QUERY:
+            return
+        self._rows += rows
         number = len(self._taken)
-        if number < len(MOMENTS) and share >= MOMENTS[number]:
+        if number < len(MOMENTS) and self._rows >= MOMENTS[number] * self._events:
             catalog = self._folder / "savepoints"
             self._taken.append(savepoints.take(self._folder / "checkpoint" / QUERY, catalog))
 
@@ -78,25 +92,25 @@ class Savepoints:
         elsewhere = self._folder / "elsewhere" / QUERY
         savepoints.restore(other.uri, elsewhere)
         difference = savepoints.diff(one.uri, other.uri, samples=SAMPLES)
-        (counted,) = (each for each in difference.states if each.state.operator.startswith(COUNTING))
-        seen = sorted(
-            (
-                Seen(
-                    str(sample.key["customer"]),
-                    f"{sample.key['window']['start']:%Y-%m-%d}",
-                    None if sample.first is None else int(sample.first["count"]),
-                    int(sample.second["count"]),
-                )
-                for sample in counted.samples
-                if sample.second is not None
-            ),
-            key=lambda each: (each.before is None, each.customer),
-        )
+        (customers,) = (each for each in difference.states if each.state.family == KEYED)
+        changed = [each for each in customers.samples if each.change == "changed"]
         return Saved(
             batches=(one.manifest.batch_id, other.manifest.batch_id),
-            bytes=(other.manifest.size_bytes, other.manifest.new_bytes),
+            size_bytes=other.manifest.size_bytes,
+            new_bytes=other.manifest.new_bytes,
             same=savepoints.diff(other.uri, elsewhere).same,
-            first=counted.added,
-            again=counted.changed,
-            seen=tuple(seen),
+            added=customers.added,
+            changed=customers.changed,
+            removed=customers.removed,
+            seen=tuple(
+                Seen(str(each.key), _known(each.first), _known(each.second))
+                for each in changed or customers.samples[:SAMPLES]
+            ),
         )
+
+
+def _known(state: Mapping[str, Any] | None) -> Known | None:
+    if state is None:
+        return None
+    days = state.get("days", {}).values()
+    return Known(sum(day["visits"] for day in days), sum(day["cents"] for day in days))

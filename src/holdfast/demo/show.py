@@ -112,7 +112,7 @@ class CoffeeShop:
         self._driver: int | None = None
         self._killed = False
         self._note = "starting Spark"
-        self._savepoints = Savepoints(folder)
+        self._savepoints = Savepoints(folder, 1)
 
     def run(self) -> Shown:
         """Run to the end.
@@ -124,6 +124,7 @@ class CoffeeShop:
         day = coffee_day.CoffeeDay.make(self._seed)
         day.write(self._folder / "day")
         self._total = day.events * READERS
+        self._savepoints = Savepoints(self._folder, day.events)
         self._tell(0, self._total, self._note)
         details = self._supervise()
         streams = read_day(self._folder / "day")
@@ -187,7 +188,7 @@ class CoffeeShop:
             self._note = f"recovered in {event.facts['recovery_ms'] / 1000:.1f} s"
         elif event.kind == "batch":
             self._rows += int(event.facts["input_rows"])
-            self._savepoints.at(self._rows / self._total)
+            self._savepoints.hear(str(event.facts["query"]), int(event.facts["input_rows"]))
             self._kill_at_half()
         self._tell(self._rows, self._total, self._note)
 

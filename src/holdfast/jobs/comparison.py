@@ -13,7 +13,9 @@ from holdfast.config.check import whole
 from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.formats.manifest import Manifest
+from holdfast.formats.plain import plain
 from holdfast.jobs.channel import Message
+from holdfast.jobs.home import state_home
 from holdfast.jobs.outputs import Outputs, compare_outputs
 from holdfast.jobs.sandbox import sandbox
 from holdfast.jobs.states import States, compare_states
@@ -103,7 +105,7 @@ def compare(
     home: str | Path | None = None,
     tell: Tell | None = None,
 ) -> Compared:
-    """Run two versions of a query from a savepoint over the same input, and compare what they put out and keep.
+    """Run two versions of a query from a savepoint over the same input, and compare outputs and state.
 
     The original takes the input behind the savepoint as it comes; the new code is then given the same batches
     with the same offsets and the same time, one by one. Neither writes to its sink. Each side is a process of
@@ -255,17 +257,6 @@ def _side(place: Path, name: str) -> LocalStorage:
 
 def _sample(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "row": {name: plain(value) for name, value in fields["row"].items()}}
-
-
-def plain(value: Any) -> Any:
-    """A value of a row as JSON has it; what JSON does not know is its text."""
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _now_ms() -> int:

@@ -52,8 +52,9 @@ class States:
         for each in self.states:
             if not each.same and not each.state.internal:
                 yield (
-                    f"  operator {each.state.operator_id}, state {each.state.label}: {each.removed:,} keys only in"
-                    f" the original's, {each.added:,} only in the new code's, {each.changed:,} with another value"
+                    f"  operator {each.state.operator_id}, state {each.state.label}:"
+                    f" {each.removed:,} keys only in the original, {each.added:,} only in the new code,"
+                    f" {each.changed:,} with another value"
                 )
                 for sample in each.samples:
                     yield f"    {_shown(sample)}"
@@ -74,9 +75,7 @@ def compare_states(original: Storage, new: Storage, batch_id: int, samples: int)
         Unsupported: The state is of a kind that cannot be read from files.
         Corrupt: A file is damaged.
     """
-    found = compare_rows(
-        State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples
-    )
+    found = compare_rows(State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples)
     one, other = _schemas(original, batch_id), _schemas(new, batch_id)
     reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
     return States(found.states, tuple(reshaped))
