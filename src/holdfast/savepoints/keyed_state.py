@@ -19,6 +19,8 @@ from holdfast.errors import Corrupt
 from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, TIMERS, VALUE_PREFIX
 from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, decode, fingerprint_of, form_from_json
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META
+from holdfast.worker.running.timers import decode as timers_of
+from holdfast.worker.running.timers import timer_of
 
 # Rows of a broadcast stream have this ordinal in place of a key's.
 _SHARED: Final = -1
@@ -136,18 +138,24 @@ def _values(
         elif column.startswith(STAMP_PREFIX) and value is not None:
             found[f"{column.removeprefix(STAMP_PREFIX)}.stamp_ms"] = value
         elif column == TIMERS and value:
-            found[TIMERS] = json.loads(value)
+            timers = sorted((timer_of(key, at) for key, at in timers_of(value).items()), key=repr)
+            found[TIMERS] = [{"name": each.name, "clock": each.clock, "at_ms": each.at_ms} for each in timers]
     for name, by_key in elements.items():
         slots = _in_order(by_key.get(identity, {}))
         if slots and f"{SLOT_PREFIX}{name}" in row:
-            found[name] = (
-                {_plain(each["k"]): each["v"] for each in slots}
-                if "k" in slots[0]
-                else [each["v"] for each in slots]
-            )
+            found[name] = _elements(slots, "v")
             if "t" in slots[0]:
-                found[f"{name}.stamp_ms"] = [each["t"] for each in slots]
-    return found
+                found[f"{name}.stamp_ms"] = _elements(slots, "t")
+    # Always in one order: what is the same must look the same.
+    return {name: found[name] for name in sorted(found)}
+
+
+def _elements(slots: Sequence[Mapping[str, Any]], column: str) -> Any:
+    """A column of a list's elements, or of a map's by their keys."""
+    if "k" not in slots[0]:
+        return [each[column] for each in slots]
+    by_key = {_plain(each["k"]): each[column] for each in slots}
+    return {key: by_key[key] for key in sorted(by_key, key=repr)}
 
 
 def _in_order(slots: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
