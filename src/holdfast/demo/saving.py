@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import savepoints
-from holdfast.errors import Internal
 from holdfast.savepoints.state_difference import KEYED
 
 # The query whose state is saved: what is known of each customer.
@@ -81,13 +80,12 @@ class Savepoints:
         self._rows += rows
         number = len(self._taken)
         if number < len(MOMENTS) and self._rows >= MOMENTS[number] * self._events:
-            catalog = self._folder / "savepoints"
-            self._taken.append(savepoints.take(self._folder / "checkpoint" / QUERY, catalog))
+            self._take()
 
     def saved(self) -> Saved:
         """Restore the newest elsewhere, and say what changed from one to the other."""
-        if len(self._taken) < len(MOMENTS):
-            raise Internal("the day was over before its savepoints were taken")
+        while len(self._taken) < len(MOMENTS):
+            self._take()  # a driver that was killed may not have told of its last batch
         one, other = self._taken
         elsewhere = self._folder / "elsewhere" / QUERY
         savepoints.restore(other.uri, elsewhere)
@@ -107,6 +105,10 @@ class Savepoints:
                 for each in changed or customers.samples[:SAMPLES]
             ),
         )
+
+    def _take(self) -> None:
+        checkpoint = self._folder / "checkpoint" / QUERY
+        self._taken.append(savepoints.take(checkpoint, self._folder / "savepoints"))
 
 
 def _known(state: Mapping[str, Any] | None) -> Known | None:

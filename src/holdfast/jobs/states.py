@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,8 +57,7 @@ class States:
                     f" {each.removed:,} keys only in the original, {each.added:,} only in the new code,"
                     f" {each.changed:,} with another value"
                 )
-                for sample in each.samples:
-                    yield f"    {_shown(sample)}"
+                yield from (f"    {line}" for sample in each.samples for line in _shown(sample))
 
 
 def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> States:
@@ -90,10 +90,13 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
     }
 
 
-def _shown(sample: Sample) -> str:
+def _shown(sample: Sample) -> Iterator[str]:
+    """A key and its value in the original, and in the new code."""
     values = sample.as_dict()
-    if sample.change == "changed":
-        return f"{values['key']}: {values['first']} in the original, {values['second']} in the new code"
-    here = "original" if sample.change == "removed" else "new code"
-    value = values["first"] if sample.change == "removed" else values["second"]
-    return f"{values['key']}: {value}, only in the {here}"
+    for sign, side, missing in (("-", "first", "added"), ("+", "second", "removed")):
+        if sample.change != missing:
+            yield f"{sign} {_text(values['key'])}: {_text(values[side])}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
