@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,11 @@ def deliver(inputs: Path, numbers: range) -> None:
             }
             for each in events(number)
         ]
-        (inputs / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
+        file = inputs / f"{number}.json"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        # Spark takes files by their times, which may be the same for files of one moment.
+        written = START.timestamp() + number
+        os.utime(file, (written, written))
 
 
 def stream(spark: SparkSession, folder: Path) -> DataFrame:
