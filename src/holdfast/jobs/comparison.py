@@ -13,6 +13,7 @@ from holdfast.config.check import whole
 from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.formats.manifest import Manifest
+from holdfast.formats.offset_log import PROVIDER
 from holdfast.formats.plain import plain
 from holdfast.jobs.channel import Message
 from holdfast.jobs.home import state_home
@@ -236,10 +237,11 @@ def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
         batches: How many batches are run at most; all of them are kept.
     """
     formats = [each["format_version"] for each in manifest.fields.get("operators") or ()]
-    provider = manifest.fields.get("provider")
+    # Fixed for the query by its checkpoint, and what the session says of format and backend must go with it.
+    provider = (manifest.fields.get("confs") or {}).get(PROVIDER)
     return {
         **({FORMAT_KEY: str(max(formats))} if formats else {}),
-        **({PROVIDER_KEY: str(provider)} if provider else {}),
+        **({PROVIDER_KEY: str(provider)} if provider and formats else {}),
         RETAIN_KEY: str(max(100, batches + 2)),
         "spark.sql.streaming.numRecentProgressUpdates": str(batches + 10),
         # The lists of files are needed once more, however old they get meanwhile.
