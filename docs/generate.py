@@ -23,6 +23,7 @@ VERBS = (
     "restore",
     "fork",
     "drill",
+    "rescale",
     "skew",
     "doctor",
     "bench",

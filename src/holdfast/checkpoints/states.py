@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
-from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.stores import StoreFolder, partition_count
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, PROVIDER, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
@@ -144,6 +144,7 @@ class OperatorStates:
         metadata: OperatorMetadata | None,
         schemas: Mapping[str, Mapping[str, ColumnFamily]],
         names: tuple[str, ...],
+        partitions: int,
         uri: str,
     ) -> None:
         offsets = logs.offsets(batch_id)
@@ -156,8 +157,7 @@ class OperatorStates:
         self.operator_id = folder.operator_id
         self.name = "" if metadata is None else metadata.name
         self.store_names = names
-        stores = () if metadata is None else metadata.stores
-        self.partitions = stores[0].partitions if stores else len(folder.partitions)
+        self.partitions = partitions
         self.codec = codec_of(offsets)
         self.values = _value_form(offsets, self._folder)
 
@@ -238,6 +238,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
             found=f"batch {wanted}",
             expected=kept,
         )
+    offsets = logs.offsets(wanted)
     found = []
     for folder in operator_folders(storage, wanted):
         metadata = read_operator(storage, folder.metadata_path)
@@ -245,7 +246,9 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         first = storage.list(f"{root}/0").names if metadata is None else ()
         names = store_names(metadata, first)
         schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
-        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, storage.uri))
+        fixed = None if offsets is None else offsets.partitions
+        count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, wanted + 1)
+        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri))
     return found
 
 

@@ -19,6 +19,7 @@ from holdfast.cli import (
     drill,
     fork,
     output,
+    rescale,
     restore,
     run,
     savepoint,
@@ -99,6 +100,9 @@ app.add_typer(
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
+app.command("rescale", short_help="Make a new checkpoint with its state in other partitions.")(
+    rescale.rescale
+)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -16,9 +16,8 @@ from holdfast.formats.manifest import Manifest
 from holdfast.formats.offset_log import PROVIDER
 from holdfast.formats.plain import plain
 from holdfast.jobs.channel import Message
-from holdfast.jobs.home import state_home
+from holdfast.jobs.home import SANDBOXES, state_home
 from holdfast.jobs.outputs import Outputs, compare_outputs
-from holdfast.jobs.sandbox import sandbox
 from holdfast.jobs.states import States, compare_states
 from holdfast.jobs.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.savepoints.catalog import split_address
@@ -26,6 +25,7 @@ from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
 
 MOST_BATCHES: Final = 20
 SAMPLES: Final = 5
@@ -145,7 +145,7 @@ def compare(
     if target is not None:
         wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK, chance=os.urandom)
     place = state_home(home)
-    with sandbox(place, "compare") as folder:
+    with sandbox(place / SANDBOXES, "compare", os.urandom(6).hex()) as folder:
         say(0, 0, "forking")
         plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK, chance=os.urandom)
         run = _Runs(catalog, place, folder, plan, batches, query, dict(overrides or {}), dict(conf or {}))

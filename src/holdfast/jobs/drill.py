@@ -12,8 +12,7 @@ from typing import Any, Final
 from holdfast.config.units import Duration, format_duration, parse_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.comparison import trial_conf
-from holdfast.jobs.home import state_home
-from holdfast.jobs.sandbox import sandbox
+from holdfast.jobs.home import SANDBOXES, state_home
 from holdfast.jobs.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.savepoints.catalog import listed, split_address
 from holdfast.savepoints.drills import Drill, drills, has_grown, note, usual_ms
@@ -21,6 +20,7 @@ from holdfast.savepoints.restoring import Operation, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
 
 LONGEST_MS: Final = 300_000
 
@@ -125,7 +125,7 @@ def drill(
     catalog, savepoint_id = newest(os.fspath(savepoint))
     own = state_home(home)
     say = tell or (lambda _done, _total, _note: None)
-    with sandbox(own, "drill") as place:
+    with sandbox(own / SANDBOXES, "drill", os.urandom(6).hex()) as place:
         target = LocalStorage(place / "checkpoint")
         say(0, 3, "proving")
         began = time.monotonic()

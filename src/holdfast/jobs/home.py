@@ -10,6 +10,8 @@ from pathlib import Path
 from holdfast.config.settings import Settings
 
 LOGS_KEPT = 10
+# Where queries are run beside themselves, below a state home.
+SANDBOXES = "sandboxes"
 
 
 @dataclass(frozen=True, slots=True)

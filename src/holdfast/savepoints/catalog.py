@@ -116,10 +116,13 @@ def split_address(savepoint: str) -> tuple[str, str]:
     return catalog, savepoint_id
 
 
-def is_savepoint(address: str) -> bool:
-    """Whether an address is written like a savepoint's; nothing is looked at."""
-    parts = address.rstrip("/").removesuffix(f"/{MANIFEST}").split("/")
-    return len(parts) > 1 and parts[-2] == SAVEPOINTS and _ID.fullmatch(parts[-1]) is not None
+def is_address(text: str) -> bool:
+    """Whether an address is that of a savepoint, by its looks."""
+    try:
+        split_address(text)
+    except Invalid:
+        return False
+    return True
 
 
 def ids(catalog: Storage) -> list[str]:

@@ -11,7 +11,7 @@ import golden_model as model
 import pytest
 from lz4_streams import lz4_stream
 
-from golden import NAMES, golden, golden_files, golden_on_disk
+from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import layout
 from holdfast.checkpoints.contents import contents
 from holdfast.checkpoints.rows import StateRow, state_rows
@@ -133,6 +133,24 @@ def test_the_same_state_has_one_digest() -> None:
     other = contents(golden("4.2/aggregate-format2"), 10)[0]
     assert other.digest not in digests
     assert other.rows == 10
+
+
+def test_repartitioned_state_has_the_same_digest() -> None:
+    """Spark itself has brought it into three partitions."""
+    rows = list(state_rows(golden(REPARTITIONED)))
+    assert {row.partition for row in rows} <= {0, 1, 2}
+    assert [each.digest for each in contents(golden(REPARTITIONED))] == [
+        each.digest for each in contents(golden("4.2/aggregate-format2"))
+    ]
+
+
+def test_state_without_keys() -> None:
+    """One task has it all, under a key that is nothing."""
+    everything, limited = GATHERED
+    [row] = state_rows(golden(everything))
+    assert (row.key_row, row.key, row.value) == (b"", {}, {"count": len(model.all_events())})
+    [row] = state_rows(golden(limited))
+    assert list(row.value.values()) == [45]
 
 
 def test_rows_of_one_operator_and_state() -> None:

@@ -183,3 +183,27 @@ def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp
     # Unpacking changes of state takes Arrow's codecs; nothing takes Spark.
     arrow = "['pyarrow', 'numpy']" if verb != "list" else "[]"
     assert done.stderr.splitlines()[-1] == f"AUDIT [] {arrow}"
+
+
+def test_other_partitions(holdfast: Holdfast, tmp_path: Path) -> None:
+    """The memory provider's, since that takes no Spark."""
+    golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
+    planned = told(holdfast("rescale", "heap", "--partitions", "3", "--dry-run", "--json"))
+    assert (planned["partitions_before"], planned["partitions"], planned["starts_spark"]) == ([2], 3, False)
+    assert planned["checkpoint"] == f"file://{tmp_path}/heap-p3"
+    assert {each.name for each in tmp_path.iterdir()} >= {"heap"}
+    assert not (tmp_path / "heap-p3").exists()
+    made = told(holdfast("rescale", "heap", "--partitions", "3", "--json"))
+    assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
+    assert made["batch"] == planned["from_batch"] + 1
+    assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
+    said = holdfast("rescale", "heap", "--partitions", "5", "--to", "five")
+    assert said.stdout == f"file://{tmp_path}/five\n"
+    assert "2 to 5 partitions: 10 rows are proved to be the same" in said.stderr
+    assert (
+        told(holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--json"), 4)["kind"]
+        == "conflict"
+    )
+    assert holdfast("rescale", "heap", "--partitions", "0").returncode == 2
+    assert holdfast("rescale", "nothing", "--partitions", "2").returncode == 3
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".holdfast-")]
