@@ -23,6 +23,7 @@ VERBS = (
     "watch",
     "restore",
     "fork",
+    "drill",
     "rescale",
     "check",
     "skew",

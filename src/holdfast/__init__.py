@@ -41,7 +41,9 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.jobs.comparison import compare
     from holdfast.jobs.definition import Job, job
+    from holdfast.jobs.drill import drill
     from holdfast.jobs.upgrade import check
     from holdfast.model import UpgradeReport
     from holdfast.stream.broadcast import broadcast
@@ -97,7 +99,9 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
+    "holdfast.jobs.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
+    "holdfast.jobs.drill": ("drill",),
     "holdfast.jobs.upgrade": ("check",),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
@@ -169,9 +173,11 @@ __all__ = [
     "broadcast",
     "check",
     "checkpoints",
+    "compare",
     "configure",
     "days",
     "dedupe",
+    "drill",
     "enrich",
     "every",
     "explain",

@@ -369,3 +369,22 @@ class UpgradeReport:
             "compared_with": self.compared_with,
             "not_compared": list(self.not_compared),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBatch:
+    """A batch that a query has run in a sandbox.
+
+    Attributes:
+        batch_id: Its number.
+        input_rows: The rows that it has read.
+        began_s: When it had been planned and its work began, on the monotonic clock.
+        work_ms: From there to its commit.
+        load_ms: What its tasks took together to load state; None where the store does not tell.
+    """
+
+    batch_id: int
+    input_rows: int
+    began_s: float
+    work_ms: int
+    load_ms: int | None

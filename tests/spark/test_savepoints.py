@@ -104,18 +104,24 @@ def test_a_plain_query_is_saved_while_it_runs_and_goes_on_elsewhere(
     assert newest.batch_id is not None
     assert newest.batch_id >= batches[-1]
     assert not (plain / kind / "_holdfast").exists()
+    # The catalog is whole by itself: it goes on elsewhere without what it was made from.
+    moved = tmp_path / "elsewhere" / "catalog"
+    moved.parent.mkdir()
+    shutil.move(catalog, moved)
     settings(PLAIN_SETTINGS[kind])
     for number, each in enumerate(taken[:: TAKES // FORKS]):
-        made = savepoints.fork(each.uri, tmp_path / f"fork-{number}")
-        enough = 3 if number == 0 else 1
-        found = count_on(spark, tmp_path / f"fork-{number}", enough)
+        saved = moved / "savepoints" / each.manifest.savepoint_id
+        target = tmp_path / f"made-{number}"
+        make = savepoints.restore if number == 1 else savepoints.fork
+        made = make(saved, target)
+        enough = 3 if number < 2 else 1
+        found = count_on(spark, target, enough)
         first = each.manifest.batch_id + 1
         assert sorted(found)[:enough] == [*range(first, first + enough)]
         assert found == {batch_id: counted(batch_id) for batch_id in found}
-        assert (
-            checkpoints.read(tmp_path / f"fork-{number}").query_id == made.query_id != each.manifest.query_id
-        )
-        assert savepoints.verify(each.uri).problems == ()
+        assert checkpoints.read(target).query_id == made.query_id
+        assert (made.query_id == each.manifest.query_id) is (make is savepoints.restore)
+        assert savepoints.verify(saved).problems == ()
 
 
 class Visits(hf.Keyed):

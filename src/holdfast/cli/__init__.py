@@ -17,6 +17,7 @@ from holdfast.cli import (
     checkpoint,
     demo,
     doctor,
+    drill,
     fork,
     output,
     rescale,
@@ -101,6 +102,7 @@ app.add_typer(
 )
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
+app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
 app.command("rescale", short_help="Make a new checkpoint with its state in other partitions.")(
     rescale.rescale
 )

@@ -13,6 +13,7 @@ from holdfast.cli.progress import progress
 from holdfast.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.demo.saving import Known
     from holdfast.demo.show import Shown
 
 EXAMPLES = ("coffee-shop",)
@@ -86,4 +87,38 @@ def _render(shown: Shown) -> None:
             ("took", output.duration(shown.elapsed_ms)),
         ]
     )
+    output.line()
+    _render_saved(shown)
+    output.line()
     output.line(f"exact: {'yes' if shown.exact else 'no'}")
+
+
+def _render_saved(shown: Shown) -> None:
+    """The savepoints, and what a key-by-key look at them tells."""
+    saved = shown.saved
+    first, second = saved.batches
+    output.fields(
+        [
+            (
+                "savepoints",
+                f"of what is known of customers, at batches {first} and {second} while the query ran",
+            ),
+            (
+                "stored",
+                f"{saved.new_bytes:,} of the second's {saved.size_bytes:,} bytes: the others were there",
+            ),
+            ("restored", f"elsewhere, {'with every key as it was' if saved.same else 'BUT NOT THE SAME'}"),
+            (
+                "in between",
+                f"{saved.added:,} customers came for the first time, {saved.changed:,} were seen again",
+            ),
+        ]
+    )
+    for each in saved.seen:
+        output.line(f"  {each.customer}  {_known(each.before)} → {_known(each.after)}")
+
+
+def _known(what: Known | None) -> str:
+    if what is None:
+        return "nothing known"
+    return f"{what.visits} visit{'' if what.visits == 1 else 's'}, {what.cents / 100:.2f} spent"

@@ -1,20 +1,112 @@
-"""`holdfast fork`: the same state for another query."""
+"""`holdfast fork`: the same state for another query, and what that one would do differently."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from holdfast.cli import options
+from holdfast.cli.comparing import show_compared
 from holdfast.cli.progress import progress
-from holdfast.cli.restore import Target, planned, show_made, show_plan
+from holdfast.cli.restore import planned, show_made, show_plan
+from holdfast.cli.run import Conf, Pairs, pairs
 from holdfast.cli.savepoint import Savepoint
+from holdfast.errors import Invalid
 
 
 def fork(
-    savepoint: Savepoint, checkpoint: Target, dry_run: options.DryRun = False, json: options.Json = False
+    savepoint: Savepoint,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="A directory that does not exist, a path or URI. May be left out with --compare.",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="FILE.py[:JOB]",
+            help="The new code: it and --original run in a sandbox over the same input.",
+        ),
+    ] = None,
+    original: Annotated[
+        str | None,
+        typer.Option(
+            "--original",
+            metavar="FILE.py[:JOB]",
+            help="The code that the savepoint belongs to; a savepoint holds no code.",
+        ),
+    ] = None,
+    batches: Annotated[
+        int, typer.Option("--batches", min=1, metavar="N", help="With --compare: so many batches at most.")
+    ] = 20,
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=0, metavar="N", help="With --compare: show so many rows."),
+    ] = 5,
+    query: options.Query = None,
+    set_: Pairs = None,
+    conf: Conf = None,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint of a savepoint for another query: the same state, a new query id."""
+    """Make a new checkpoint of a savepoint for another query: the same state, a new query id.
+
+    With --compare the original code and the new code first run from the savepoint over the same input,
+    without their sinks: exit 0 if outputs and final state are equal, 1 if they differ. A CHECKPOINT that is
+    named is made either way.
+    """
+    if compare is None:
+        _fork(savepoint, checkpoint, dry_run, json)
+        return
+    if original is None:
+        raise Invalid(
+            "a savepoint holds no code, so the original code must be named too",
+            where="--compare",
+            expected="--original FILE.py[:JOB]",
+            hint="name the job file that the savepoint's query runs",
+        )
+    if dry_run:
+        raise Invalid(
+            "a comparison changes nothing, so there is nothing to leave out",
+            where="--compare --dry-run",
+            hint="leave out CHECKPOINT, and no fork is made",
+        )
+    from holdfast.jobs.comparison import compare as run_both  # noqa: PLC0415 - not needed for --help
+
+    with progress("compare", "batches") as tell:
+        compared = run_both(
+            savepoint,
+            original=original,
+            new=compare,
+            checkpoint=checkpoint,
+            batches=batches,
+            samples=samples,
+            query=query,
+            overrides=pairs("--set", set_),
+            conf=pairs("--conf", conf),
+            home=home,
+            tell=tell,
+        )
+    show_compared(compared, json)
+    if not compared.equal:
+        raise typer.Exit(1)
+
+
+def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool) -> None:
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.restoring import Operation  # noqa: PLC0415 - as above
 
+    if checkpoint is None:
+        raise Invalid(
+            "it is not said where the fork is to go",
+            expected="holdfast fork SP CHECKPOINT",
+            hint="name a directory that does not exist",
+        )
     if dry_run:
         show_plan(planned(savepoint, checkpoint, Operation.FORK), json)
         return

@@ -21,6 +21,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
+Query = Annotated[
+    str | None,
+    typer.Option(
+        "--query", metavar="NAME", help="Which query of a job with several. [as the savepoint says]"
+    ),
+]
+
 
 def now_ms() -> int:
     """The wall clock in epoch milliseconds."""

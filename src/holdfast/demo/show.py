@@ -23,6 +23,7 @@ from holdfast.demo.coffee_shop.model import (
     read_day,
     rows_of,
 )
+from holdfast.demo.saving import Saved, Savepoints
 from holdfast.errors import Failed
 from holdfast.formats.sink_log import committed_files
 from holdfast.jobs.control import Control, JobDetails
@@ -60,6 +61,7 @@ class Shown:
         recovery_ms: From the kill to the first batch committed after it.
         peak_state_rows: The largest state over all queries at one moment.
         state_bytes: What the state takes on disk at the end, with the retained batches.
+        saved: The savepoints that were taken on the way, and what became of them.
     """
 
     seed: int
@@ -74,11 +76,12 @@ class Shown:
     state_bytes: int
     elapsed_ms: int
     folder: str
+    saved: Saved
 
     @property
     def exact(self) -> bool:
-        """Whether every answer equals the model's and a driver really was killed on the way."""
-        return self.drivers > 1 and all(each.exact for each in self.comparisons)
+        """Whether every answer equals the model's, a driver was killed, and a restore gave the state back."""
+        return self.drivers > 1 and self.saved.same and all(each.exact for each in self.comparisons)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -109,6 +112,7 @@ class CoffeeShop:
         self._driver: int | None = None
         self._killed = False
         self._note = "starting Spark"
+        self._savepoints = Savepoints(folder, 1)
 
     def run(self) -> Shown:
         """Run to the end.
@@ -120,10 +124,12 @@ class CoffeeShop:
         day = coffee_day.CoffeeDay.make(self._seed)
         day.write(self._folder / "day")
         self._total = day.events * READERS
+        self._savepoints = Savepoints(self._folder, day.events)
         self._tell(0, self._total, self._note)
         details = self._supervise()
         streams = read_day(self._folder / "day")
         expected = answers(streams)
+        saved = self._savepoints.saved()
         return Shown(
             seed=self._seed,
             events=day.events,
@@ -137,6 +143,7 @@ class CoffeeShop:
             state_bytes=_bytes_below(self._folder / "checkpoint"),
             elapsed_ms=self._clock() - began,
             folder=str(self._folder),
+            saved=saved,
         )
 
     def _supervise(self) -> JobDetails:
@@ -181,6 +188,7 @@ class CoffeeShop:
             self._note = f"recovered in {event.facts['recovery_ms'] / 1000:.1f} s"
         elif event.kind == "batch":
             self._rows += int(event.facts["input_rows"])
+            self._savepoints.hear(str(event.facts["query"]), int(event.facts["input_rows"]))
             self._kill_at_half()
         self._tell(self._rows, self._total, self._note)
 

@@ -152,6 +152,18 @@ def _trigger(text: str) -> str | None:
     return str(available_now()) if text.startswith("AvailableNowTrigger") else text
 
 
+def written_mode(writer: DataStreamWriter) -> str | None:
+    """The output mode that a writer was given, which Spark keeps to itself."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        field = writer._jwrite.getClass().getDeclaredField("outputMode")
+        field.setAccessible(True)
+        return str(field.get(writer._jwrite).toString()).lower()
+    except (AttributeError, Py4JError):
+        return None
+
+
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:
     """The frame that a writer was made of, which Spark offers no public way to ask for."""
     from pyspark.sql import DataFrame  # noqa: PLC0415 - needs Spark

@@ -135,7 +135,7 @@ class Driver:
         if self._orders.stop.is_set():
             self._channel.send("stopped")
             return 0
-        _log_to(self._orders.log)
+        log_to(self._orders.log)
         try:
             return self._run(job)
         except Unavailable as error:
@@ -375,7 +375,7 @@ def sinks_of(built: Any) -> list[Sink]:
     return sinks
 
 
-def _log_to(path: str | None) -> None:
+def log_to(path: str | None) -> None:
     """Send standard error, and the JVM's with it, to a file."""
     if path is not None:
         sys.stderr.flush()

@@ -7,7 +7,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.config.settings import Settings
+
 LOGS_KEPT = 10
+# Where queries are run beside themselves, below a state home.
+SANDBOXES = "sandboxes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class StateHome:
         for old in logs[: max(0, len(logs) - LOGS_KEPT + 1)]:
             old.unlink(missing_ok=True)
         return fresh
+
+
+def state_home(home: str | Path | None = None) -> Path:
+    """The state home that holds here, made if need be: the one that is named, else that of the settings."""
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd()).ensure_home().resolve()
 
 
 class SupervisorLock:

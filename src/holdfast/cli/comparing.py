@@ -1,0 +1,86 @@
+"""Show the verdict of `holdfast fork --compare`."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.cli import output
+from holdfast.cli.restore import show_made
+
+if TYPE_CHECKING:
+    from holdfast.jobs.comparison import Compared
+    from holdfast.jobs.outputs import Outputs, RowSample
+
+
+def show_compared(compared: Compared, json: bool) -> None:
+    """Print both verdicts, and what differs."""
+    if json:
+        output.emit_json(compared.as_dict())
+        return
+    first, last = compared.batches[0], compared.batches[-1]
+    output.line(
+        f"batches {first} to {last} over {compared.input_rows:,} rows of input:"
+        f" original {compared.original}, new {compared.new}"
+    )
+    output.line()
+    _show_outputs(compared.outputs)
+    output.line()
+    for line in compared.states.lines():
+        output.line(line)
+    output.line()
+    output.line(
+        "equal: outputs and final state"
+        if compared.equal
+        else f"different: {' and '.join(_different(compared))}"
+    )
+    if compared.fork is not None:
+        show_made(compared.fork, json=False)
+
+
+def _different(compared: Compared) -> Iterable[str]:
+    if not compared.outputs.equal:
+        yield "outputs"
+    if not compared.states.equal:
+        yield "final state"
+
+
+def _show_outputs(outputs: Outputs) -> None:
+    rows = outputs.total("original_rows")
+    if outputs.equal:
+        output.line(f"outputs equal: {rows:,} rows in {len(outputs.batches):,} batches")
+        return
+    output.line(
+        f"outputs different: {rows:,} rows from the original, {outputs.total('new_rows'):,} from the new code"
+    )
+    if outputs.original_columns != outputs.new_columns:
+        for sign, columns, others in (
+            ("-", outputs.original_columns, outputs.new_columns),
+            ("+", outputs.new_columns, outputs.original_columns),
+        ):
+            for column in columns:
+                if column not in others:
+                    output.line(f"  {sign} column {column}")
+        output.line("  rows are compared by the columns that both have")
+    if outputs.same_rows and any(each.missing for each in outputs.batches):
+        output.line("  all batches together hold the same rows; some come in another batch")
+    output.table(
+        ["BATCH", "ORIGINAL", "NEW", "MISSING", "EXTRA"],
+        [
+            (each.batch_id, each.original_rows, each.new_rows, each.missing, each.extra)
+            for each in outputs.batches
+            if each.missing or each.extra
+        ],
+    )
+    for sign, samples in (("-", outputs.missing), ("+", outputs.extra)):
+        for sample in samples:
+            output.line(f"  {sign} {_row(sample)}")
+
+
+def _row(sample: RowSample) -> str:
+    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+
+    text = json_text.dumps({name: plain(value) for name, value in sample.row.items()}, ensure_ascii=False)
+    times = f", {sample.count:,} times" if sample.count > 1 else ""
+    return f"batch {sample.batch_id}: {text}{times}"

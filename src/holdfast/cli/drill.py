@@ -1,0 +1,91 @@
+"""`holdfast drill`: how long a recovery takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.cli.run import Conf, Pairs, pairs
+
+if TYPE_CHECKING:
+    from holdfast.jobs.drill import Drilled
+
+# So many of the drills before are shown.
+_SHOWN = 5
+
+
+def drill(
+    savepoint: Annotated[
+        str,
+        typer.Argument(metavar="SP|DIR", help="A savepoint, or a directory of savepoints for its newest."),
+    ],
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="FILE.py[:JOB]", help="The job to start on it. [none: files alone]"),
+    ] = None,
+    max_: Annotated[
+        str, typer.Option("--max", metavar="TIME", help="How long a recovery may take; exit 1 beyond.")
+    ] = "5m",
+    query: options.Query = None,
+    set_: Pairs = None,
+    conf: Conf = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Restore a savepoint in a sandbox, run its job to the first batch, and say how long it took.
+
+    The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
+    directory of savepoints, and shown beside the ones before it.
+    """
+    from holdfast.jobs.drill import drill as measure  # noqa: PLC0415 - not needed for --help
+
+    with progress("drill", "steps") as tell:
+        drilled = measure(
+            savepoint,
+            job=job,
+            query=query,
+            overrides=pairs("--set", set_),
+            conf=pairs("--conf", conf),
+            longest=max_,
+            home=home,
+            tell=tell,
+        )
+    if json:
+        output.emit_json(drilled.as_dict())
+    else:
+        _show(drilled)
+    if not drilled.ok:
+        raise typer.Exit(1)
+
+
+def _show(drilled: Drilled) -> None:
+    found = drilled.drill
+    output.fields(
+        [
+            ("savepoint", found.savepoint),
+            ("size", f"{found.size_bytes:,} bytes"),
+            *((phase, output.duration(ms)) for phase, ms in found.phases_ms.items()),
+            ("recovery" if found.job else "files", output.duration(found.recovery_ms)),
+        ]
+    )
+    if found.load_ms is not None:
+        output.line(f"tasks of the first batch took {output.duration(found.load_ms)} together to load state")
+    if drilled.earlier:
+        output.line()
+        output.table(
+            ["EARLIER", "SAVEPOINT", "BYTES", "RECOVERY"],
+            [
+                (
+                    output.moment(each.at_ms),
+                    each.savepoint.rpartition("/")[2],
+                    each.size_bytes,
+                    output.duration(each.recovery_ms),
+                )
+                for each in drilled.earlier[-_SHOWN:]
+            ],
+        )
+    for warning in drilled.warnings:
+        output.say(f"warning: {warning}")

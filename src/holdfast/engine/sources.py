@@ -1,0 +1,52 @@
+"""Tell what a query reads from, as its plan says it before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What Spark calls its source of files, whatever their format.
+FILES: Final = "files"
+_FILE_SOURCE: Final = "FileSource["
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """A source of a streaming frame.
+
+    Attributes:
+        kind: `files`, or the name of the source: `kafka`, `delta`, `rate`, `socket` …
+        options: Its options, their names in lower case.
+    """
+
+    kind: str
+    options: Mapping[str, str]
+
+
+def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
+    """The streaming sources of a frame, in the order of its plan, without tables that are looked up."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    leaves = plan.collectLeaves()
+    found = (_source(frame, leaves.apply(number)) for number in range(leaves.size()))
+    return tuple(each for each in found if each is not None)
+
+
+def _source(frame: DataFrame, leaf: Any) -> SourceRead | None:
+    name = str(leaf.getClass().getSimpleName())
+    if name == "StreamingRelation":
+        jvm: Any = frame.sparkSession._jvm
+        given = jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options())
+        called = str(leaf.sourceName())
+        return SourceRead(FILES if called.startswith(_FILE_SOURCE) else called, _plain(given))
+    if name == "StreamingRelationV2":
+        return SourceRead(str(leaf.sourceName()), _plain(leaf.extraOptions().asCaseSensitiveMap()))
+    # Every other leaf of a streaming plan that is a source says so; unknown ones must not pass for tables.
+    return SourceRead(name, {}) if leaf.isStreaming() else None
+
+
+def _plain(given: Any) -> dict[str, str]:
+    return {str(key).lower(): str(given[key]) for key in given}

@@ -1,0 +1,251 @@
+"""Run a query beside itself: on a checkpoint in a sandbox, with the sink left out.
+
+Nothing of the sink is touched, and a ledger is not claimed: the same plan runs into a function of ours, which
+keeps the rows in files or throws them away. What else the user's code does, in a UDF for example, it does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.checkpoints.feeding import batch_files, empty_batch
+from holdfast.checkpoints.logs import Logs
+from holdfast.engine.plans import watermark_count
+from holdfast.engine.sources import FILES, SourceRead, sources_in
+from holdfast.engine.watch import failure_text, frame_of, written_mode
+from holdfast.errors import Failed, Invalid, Unsupported
+from holdfast.model import TrialBatch
+from holdfast.storage import open_storage
+from holdfast.stream.operator_state import checked_operators
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.storage.port import Storage
+    from holdfast.stream.sinks import Sink
+
+# Sources that give the same range of input to whoever asks for it, as often as he asks.
+REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch")
+# With it a file source deletes or moves away what has been read.
+_CLEANS: Final = "cleansource"
+# How Spark's metrics of a store name the time that its tasks took to load it.
+LOADING: Final = "rocksdbLoadLatencyMs"
+# The steps of a batch after its planning, as Spark's progress names them.
+_WORK: Final = ("addBatch", "commitBatch", "commitOffsets")
+
+
+class QueryFailed(Exception):
+    """The query failed; `text` is all that Spark says of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class _Enough(Exception):
+    """As many batches have run as were asked for."""
+
+
+class Trial:
+    """A query that can be run in a sandbox.
+
+    Args:
+        frame: Its frame.
+        mode: Its output mode.
+        checkpoint: The checkpoint in the sandbox.
+        output: The directory for its rows, one below it for each batch; None throws them away.
+    """
+
+    def __init__(self, frame: DataFrame, mode: str, checkpoint: str, output: str | None) -> None:
+        self.frame = frame
+        self._mode = mode
+        self._checkpoint = checkpoint
+        self._output = output
+
+    @classmethod
+    def of(cls, sink: Sink, checkpoint: str, output: str | None) -> Trial:
+        """The trial of a sink's query.
+
+        Raises:
+            Unsupported: The frame cannot be had from a writer, or a source cannot be read twice.
+        """
+        frame = sink.frame
+        mode: str = sink.mode or "append"
+        if frame is None:
+            writer = sink.writer()
+            frame, found = frame_of(writer), written_mode(writer)
+            if frame is None or found is None:
+                raise Unsupported(
+                    "this writer does not tell what it writes",
+                    found=type(writer).__name__,
+                    hint="return hf.sink(frame) from the job, whose sink can be put aside",
+                )
+            mode = found
+        check_sources(sources_in(frame))
+        return cls(frame, mode, checkpoint, output)
+
+    @property
+    def watermarks(self) -> int:
+        """How many watermarks the query keeps apart."""
+        return watermark_count(self.frame)
+
+    def run(self, most: int) -> tuple[TrialBatch, ...]:
+        """Work off what there is, in batches as the sources give them, but so many at most.
+
+        Raises:
+            QueryFailed: The query failed.
+            Invalid: Keyed state in the checkpoint could not be read by it.
+        """
+        return tuple(self._run({"availableNow": True}, most))
+
+    def repeat(self, original: Storage) -> Iterator[TrialBatch]:
+        """Run what another checkpoint of the same savepoint has committed: the same batches, the same input.
+
+        Cost: a start of the query for each batch, which loads its state anew.
+
+        Args:
+            original: The other checkpoint.
+
+        Raises:
+            QueryFailed: The query failed.
+            Invalid: Keyed state in the checkpoint could not be read by it.
+        """
+        own = open_storage(self._checkpoint)
+        newest = Logs(own).newest
+        for batch_id in Logs(original).committed:
+            if newest is None or batch_id > newest:
+                yield self._run_one(own, batch_id, batch_files(original, own, batch_id))
+
+    def run_empty(self, now_ms: int) -> TrialBatch:
+        """Run one batch without input, which loads the state and commits it.
+
+        Raises:
+            QueryFailed: The query failed.
+            Invalid: Keyed state in the checkpoint could not be read by it.
+        """
+        own = open_storage(self._checkpoint)
+        batch_id = (Logs(own).newest or 0) + 1
+        return self._run_one(own, batch_id, [empty_batch(own, batch_id, now_ms)])
+
+    def _run_one(self, own: Storage, batch_id: int, files: Iterable[tuple[str, bytes]]) -> TrialBatch:
+        for path, data in files:
+            own.write(path, data)
+        # Spark's other triggers go on with what they find; this one leaves it at the batch that was begun.
+        for batch in self._run({"once": True}, 1):
+            if batch.batch_id == batch_id:
+                return batch
+        raise Failed(
+            "Spark has not run a batch again that was begun",
+            where=self._checkpoint,
+            found="no such batch",
+            expected=f"batch {batch_id}",
+        )
+
+    def _run(self, trigger: Mapping[str, Any], most: int) -> Iterator[TrialBatch]:
+        began: dict[int, float] = {}
+        enough = False
+
+        def take(batch: DataFrame, batch_id: int) -> None:
+            nonlocal enough
+            if len(began) >= most:
+                enough = True
+                raise _Enough
+            began[batch_id] = time.monotonic()
+            if self._output is None:
+                batch.write.format("noop").mode("overwrite").save()
+            else:
+                batch.write.mode("overwrite").parquet(f"{self._output}/{batch_id}")
+
+        writer = self.frame.writeStream.outputMode(self._mode).foreachBatch(take).trigger(**trigger)
+        with checked_operators(self.frame, self._checkpoint):
+            query = writer.option("checkpointLocation", self._checkpoint).start()
+        _wait(query)
+        text = failure_text(query)
+        if text is not None and not enough:
+            raise QueryFailed(text)
+        return _batches(query, began)
+
+
+def _wait(query: StreamingQuery) -> None:
+    """Wait for its end; why it failed is read from the query, where all causes are."""
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - the package imports without Spark
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        pass
+    finally:
+        query.stop()
+
+
+def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[TrialBatch]:
+    for progress in query.recentProgress:
+        took = dict(progress.durationMs)
+        if progress.batchId not in began or "addBatch" not in took:
+            continue
+        loads = [
+            int(metrics[LOADING])
+            for metrics in (operator.customMetrics or {} for operator in progress.stateOperators)
+            if LOADING in metrics
+        ]
+        yield TrialBatch(
+            batch_id=int(progress.batchId),
+            input_rows=max(int(progress.numInputRows or 0), 0),
+            began_s=began[progress.batchId],
+            work_ms=sum(int(took.get(step, 0)) for step in _WORK),
+            load_ms=sum(loads) if loads else None,
+        )
+
+
+def check_sources(sources: Iterable[SourceRead]) -> None:
+    """Refuse what cannot be read beside the query that reads it.
+
+    Raises:
+        Unsupported: A source cannot be read twice, or reading it changes it.
+    """
+    for each in sources:
+        if each.kind not in REPEATABLE:
+            raise Unsupported(
+                "this source cannot be read a second time, or it is not known whether it can",
+                found=each.kind,
+                expected=", ".join(REPEATABLE),
+                hint="land the input in files, Kafka or Delta, and read it from there",
+            )
+        if each.options.get(_CLEANS, "off").lower() != "off":
+            raise Unsupported(
+                "this source deletes or moves the files that it has read, and would do so here too",
+                found=f"cleanSource={each.options[_CLEANS]}",
+                expected="cleanSource=off",
+                hint="make the option a parameter of the job and set it to `off` for this",
+            )
+
+
+def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
+    """The sink that a savepoint belongs to: by name, or by the checkpoint that it was taken from.
+
+    Args:
+        sinks: All sinks of the job.
+        wanted: The name that a person gave.
+        checkpoint: The checkpoint's address; that of one of several sinks ends in its name.
+
+    Raises:
+        Invalid: It cannot be told, or there is none of that name.
+    """
+    several = list(sinks)
+    if len(several) == 1 and wanted is None:
+        return several[0]
+    name = wanted if wanted is not None else checkpoint.rstrip("/").rpartition("/")[2]
+    found = next((each for each in several if each.name == name), None)
+    if found is None:
+        raise Invalid(
+            "the job has no query of this name"
+            if wanted
+            else "it cannot be told which of the job's queries is meant",
+            found=name,
+            expected=" or ".join(each.name or "one without a name" for each in several),
+            hint="name it with --query",
+        )
+    return found
