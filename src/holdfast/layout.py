@@ -32,6 +32,8 @@ COMMITS: Final = "commits"
 SOURCES: Final = "sources"
 STATE: Final = "state"
 OWN: Final = "_holdfast"
+# What a restored checkpoint tells of where it came from.
+ORIGIN: Final = f"{OWN}/origin.json"
 OPERATOR_METADATA: Final = "_metadata"
 STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"

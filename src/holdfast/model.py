@@ -174,6 +174,31 @@ class BatchProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class SavepointNote:
+    """A savepoint that a supervisor took of its job, or failed to take.
+
+    Attributes:
+        query: The query's name.
+        at_ms: When it was taken, or when that failed, in epoch milliseconds.
+        took_ms: How long it took.
+        uri: Its address; None if there is none.
+        batch_id: Its batch.
+        size_bytes: The bytes of its files.
+        new_bytes: Those that the catalog did not hold.
+        problem: What did not work, in one line.
+    """
+
+    query: str
+    at_ms: int
+    took_ms: int | None
+    uri: str | None
+    batch_id: int | None
+    size_bytes: int | None
+    new_bytes: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class QueryStarted:
     """A query as the driver started it."""
 

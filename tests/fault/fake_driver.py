@@ -1,8 +1,9 @@
 """A driver without Spark: it speaks the supervisor's protocol and does what a script file says.
 
-The script is JSON: `definition` (fields of the job) and `attempts`, a list of steps for each attempt in
-turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`, `fail LINE`, `refuse`,
-`finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang` (for ever), `busy`.
+The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
+steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
+`fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang`
+(for ever), `busy`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class FakeDriver:
         steps = self.steps()
         self.channel.send("defined", **self.script["definition"])
         self.go.wait()
-        queries = [{"name": "q", "query_id": "id", "run_id": "run", "checkpoint": "c", "promise": "none: x"}]
+        place = self.script.get("query_checkpoint", "c")
+        queries = [
+            {"name": "q", "query_id": "id", "run_id": "run", "checkpoint": place, "promise": "none: x"}
+        ]
         self.channel.send("started", queries=queries)
         for step in steps:
             code = self.take(step)

@@ -171,8 +171,11 @@ class RunningJob:
         home: Path,
         settings: Mapping[str, str],
         conf: Mapping[str, str],
+        savepoints: Mapping[str, str] | None = None,
     ) -> None:
         command = [PROGRAM, "run", str(target), "--master", "local[2]", "--home", str(home), "--json"]
+        for query, savepoint in (savepoints or {}).items():
+            command += ["-s", f"{query}={savepoint}"]
         for flag, pairs in (("--set", settings), ("--conf", {**CONF, **conf})):
             for key, value in pairs.items():
                 command += [flag, f"{key}={value}"]
@@ -266,9 +269,17 @@ def running(
     home: Path | None = None,
     settings: Mapping[str, str] | None = None,
     conf: Mapping[str, str] | None = None,
+    savepoints: Mapping[str, str] | None = None,
 ) -> Iterator[RunningJob]:
     """Start `holdfast run` in a folder; nothing of it outlives the block."""
-    job = RunningJob(target, folder, home=home or folder / "home", settings=settings or {}, conf=conf or {})
+    job = RunningJob(
+        target,
+        folder,
+        home=home or folder / "home",
+        settings=settings or {},
+        conf=conf or {},
+        savepoints=savepoints,
+    )
     try:
         yield job
     finally:

@@ -75,6 +75,15 @@ def aggregate(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
+def everything(spark: SparkSession, folder: Path) -> DataFrame:
+    """An aggregate that goes by no key: one task has all its state, whatever Spark notes."""
+    return events(spark, write_input(folder, "in"), None).agg(F.count("*").alias("visits"))
+
+
+def limited(spark: SparkSession, folder: Path) -> DataFrame:
+    return events(spark, write_input(folder, "in"), None).limit(45)
+
+
 def windowed(spark: SparkSession, folder: Path) -> DataFrame:
     seen = events(spark, write_input(folder, "in"))
     return seen.groupBy(F.window("ts", "2 minutes"), "customer").count()
@@ -152,6 +161,9 @@ CHECKPOINTS: dict[str, tuple[Query, str, str]] = {
     "aggregate-rocksdb": (aggregate, "rocksdb", "update"),
     "aggregate-changelog": (aggregate, "changelog", "update"),
     "aggregate-format2": (aggregate, "format2", "update"),
+    "aggregate-repartitioned": (aggregate, "changelog", "update"),
+    "global-changelog": (everything, "changelog", "update"),
+    "limit-memory": (limited, "memory", "append"),
     "windowed-memory": (windowed, "memory", "append"),
     "join-memory": (joined, "memory", "append"),
     "join-format2": (joined, "format2", "append"),
@@ -160,6 +172,8 @@ CHECKPOINTS: dict[str, tuple[Query, str, str]] = {
     "state-format2": (with_state, "format2", "update"),
     "keyed-format2": (keyed, "format2", "append"),
 }
+# Brought into so many partitions at the end, by Spark itself.
+REPARTITIONED = {"aggregate-repartitioned": 3}
 # With other Sparks: enough to meet each kind of file.
 ELSEWHERE = ("aggregate-memory", "aggregate-format2", "join-format2", "state-format2")
 
@@ -187,6 +201,9 @@ def make(spark: SparkSession, name: str, target: Path) -> None:
         writer = query(spark, folder).writeStream.format("noop").outputMode(mode)
         started = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         started.awaitTermination()
+        if name in REPARTITIONED:
+            manager: Any = spark._streamingCheckpointManager
+            manager.repartition(str(checkpoint), REPARTITIONED[name])
         pack(checkpoint, target / f"{name}.tar.xz")
     print(target / name)  # noqa: T201 - says what it has made
 

@@ -11,6 +11,8 @@ import pytest
 
 from holdfast import checkpoints
 from holdfast.checkpoints.cutting import cut
+from holdfast.checkpoints.record import RecordFile, record_path
+from holdfast.checkpoints.recording import Recorder
 from holdfast.errors import NotFound
 from holdfast.storage.local import LocalStorage
 
@@ -42,13 +44,19 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 KINDS = ("format2", "format1", "memory")
 
 
-def test_running_queries_raise_no_false_alarm(busy: Path) -> None:
+def test_running_queries_raise_no_false_alarm(busy: Path, tmp_path: Path) -> None:
+    files = {kind: RecordFile(record_path(tmp_path, f"file://{busy / kind}")) for kind in KINDS}
+    recorders = {kind: Recorder(LocalStorage(busy / kind), files[kind]) for kind in KINDS}
     first = {kind: checkpoints.read(busy / kind).batch_id or 0 for kind in KINDS}
     newest = dict(first)
     while any(newest[kind] < first[kind] + BATCHES for kind in KINDS):
         for kind in KINDS:
-            found = checkpoints.verify(busy / kind)
+            noted = recorders[kind].look()
+            assert (noted.behind, noted.batch_id is not None) == (False, True)
+            found = checkpoints.verify(busy / kind, home=tmp_path)
             assert found.problems == (), found.problems
+            assert found.recorded_batch is not None
+            assert found.recorded_batch >= (noted.batch_id or 0)
             assert found.batch_id is not None
             newest[kind] = found.batch_id
             shown = checkpoints.read(busy / kind)
@@ -57,6 +65,10 @@ def test_running_queries_raise_no_false_alarm(busy: Path) -> None:
         # Something has been cleaned up meanwhile, or this would have shown nothing.
         assert checkpoints.read(busy / kind).committed[0] > 0
         assert checkpoints.history(busy / kind)[-1].new_bytes > 0
+        # What was cleaned up is forgotten, so that the record stays as small as what is kept.
+        record = files[kind].read()
+        assert record is not None
+        assert len(record.files) < 400
 
 
 @pytest.mark.parametrize("kind", KINDS)

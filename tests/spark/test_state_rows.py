@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -60,20 +59,10 @@ def events(tmp_path: Path) -> Callable[[SparkSession], DataFrame]:
 
 def run(frame: DataFrame, checkpoint: Path, mode: str) -> None:
     """Run until all files have been taken; a query in processing time would go on for ever."""
-    seen = 0
-    done = threading.Event()
-
-    def take(batch: DataFrame, batch_id: int) -> None:
-        nonlocal seen
-        batch.write.format("noop").mode("overwrite").save()
-        seen = max(seen, batch_id + 1)
-        if seen > FILES:
-            done.set()
-
-    writer = frame.writeStream.foreachBatch(take).outputMode(mode)
+    writer = frame.writeStream.format("noop").outputMode(mode)
     query = writer.option("checkpointLocation", str(checkpoint)).start()
-    while not done.wait(0.2):
-        assert query.exception() is None
+    while (progress := query.lastProgress) is None or progress["batchId"] < FILES - 1:
+        query.awaitTermination(1)
     query.stop()
 
 

@@ -10,8 +10,12 @@ from holdfast.storage.memory import MemoryStorage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 SUFFIX = ".tar.xz"
+# Their number of partitions is not what Spark notes of their operators.
+REPARTITIONED = "4.2/aggregate-repartitioned"
+GATHERED = ("4.2/global-changelog", "4.2/limit-memory")
 NAMES = sorted(
-    f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")
+    {f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")}
+    - {REPARTITIONED, *GATHERED}
 )
 
 

@@ -11,8 +11,10 @@ which knows the files of a copy that a query can go on from.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.config.settings import Settings
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -61,14 +63,22 @@ def history(
     return batches.history(open_storage(address), last, tell)
 
 
-def verify(address: str | os.PathLike[str], tell: Tell | None = None) -> Verification:
+def verify(
+    address: str | os.PathLike[str],
+    tell: Tell | None = None,
+    *,
+    home: str | os.PathLike[str] | None = None,
+) -> Verification:
     """Look for damage in every file, and in how the files fit together. Reads all of them.
 
-    A damaged checkpoint is no error here: the problems are in what is returned.
+    A damaged checkpoint is no error here: the problems are in what is returned. Where a state home has a
+    record of the checkpoint's good batches, made by `holdfast run` or `holdfast watch`, each file is
+    compared with it too; where there is none, a remark says so.
 
     Args:
         address: The checkpoint.
         tell: Called with files done, files in all, and a note.
+        home: The state home; by default the one that holds here.
 
     Raises:
         Invalid: The address is none.
@@ -76,6 +86,22 @@ def verify(address: str | os.PathLike[str], tell: Tell | None = None) -> Verific
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from holdfast.checkpoints import verifying  # noqa: PLC0415 - as above
+    from dataclasses import replace  # noqa: PLC0415 - as above
 
-    return verifying.verify(open_storage(address), tell)
+    from holdfast.checkpoints import verifying  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.record import find_record  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.record_checks import WHOLE  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.verification import Remark  # noqa: PLC0415 - as above
+
+    storage = open_storage(address)
+    record, why = find_record(_home(home), storage)
+    found = verifying.verify(storage, tell, record=record)
+    if record is not None:
+        return found
+    what = f"{why}: swapped and stale files, and edited logs, are found only as far as checksums and ids tell"
+    return replace(found, remarks=(*found.remarks, Remark(WHOLE, what)))
+
+
+def _home(home: str | os.PathLike[str] | None) -> Path:
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd()).home.resolve()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from holdfast import layout
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.record_checks import UNLIKE
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification import Problem, Remark, said
 from holdfast.errors import Corrupt, NotFound, Unsupported
@@ -39,6 +41,7 @@ class Content:
         snapshots: What each snapshot of RocksDB is made of, by path.
         files: How many files were read.
         size_bytes: Their bytes.
+        compared: How many of them were compared with a record of good batches.
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class Content:
     snapshots: dict[str, SnapshotMetadata] = field(default_factory=dict)
     files: int = 0
     size_bytes: int = 0
+    compared: int = 0
 
 
 class ContentCheck:
@@ -58,16 +62,25 @@ class ContentCheck:
         codec: The compression of its state files.
         known: Files whose bytes are known to be right. They are read only for what others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
+        record: What the files were when their batches were committed.
     """
 
     def __init__(
-        self, storage: Storage, tree: Tree, codec: str, known: Container[str] = (), *, unpack: bool = True
+        self,
+        storage: Storage,
+        tree: Tree,
+        codec: str,
+        known: Container[str] = (),
+        *,
+        unpack: bool = True,
+        record: Record | None = None,
     ) -> None:
         self._storage = storage
         self._tree = tree
         self._codec = codec
         self._known = known
         self._unpack = unpack
+        self._record = record
         self.found = Content()
         if codec not in READABLE:
             what = f"state files are compressed with {codec}, which is not read here; only checksums tell"
@@ -85,6 +98,10 @@ class ContentCheck:
             return
         self.found.files += 1
         self.found.size_bytes += len(data)
+        unlike = self._unlike(path, data)
+        if unlike is not None:
+            self._problem(path, unlike, UNLIKE)
+            return
         checked = path in self._known or self._sums(path, data)
         if checked is None:
             return
@@ -104,7 +121,9 @@ class ContentCheck:
             return "it is not there"
         if found != size:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
-        if path in self._known or not self._tree.has(layout.HadoopChecksum(path).render()):
+        recorded = self._record is not None and path in self._record.files
+        summed = path not in self._known and self._tree.has(layout.HadoopChecksum(path).render())
+        if not recorded and not summed:
             end = self._read(path, max(size - len(SST_MAGIC), 0))
             self.found.files += end is not None
             return self._end(path, end)
@@ -113,10 +132,16 @@ class ContentCheck:
             return "it is not there"
         self.found.files += 1
         self.found.size_bytes += len(data)
-        what = self._end(path, data[-len(SST_MAGIC) :])
+        what = self._unlike(path, data) or self._end(path, data[-len(SST_MAGIC) :])
         if what is None and self._sums(path, data) is None:
             what = self.found.problems.pop(path).what if path in self.found.problems else None
         return what
+
+    def _unlike(self, path: str, data: bytes) -> str | None:
+        if self._record is None or path not in self._record.files:
+            return None
+        self.found.compared += 1
+        return self._record.mismatch(path, data)
 
     @staticmethod
     def _end(path: str, end: bytes | None) -> str | None:

@@ -14,7 +14,7 @@ from enum import Enum
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
-from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.stores import StoreFolder, partition_count
 from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.offset_log import OffsetLog, log_offset
@@ -210,9 +210,9 @@ def _operator_files(
             how = How.SCHEMA_PATHS if metadata is not None and metadata.version > 1 else How.WHOLE
             yield CutFile(path, how, path)
     names = store_names(metadata, tree.names(f"{root}/0"))
-    count = (
-        metadata.stores[0].partitions if metadata is not None and metadata.stores else len(folder.partitions)
-    )
+    offsets = logs.offsets(batch_id)
+    fixed = None if offsets is None else offsets.partitions
+    count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, batch_id + 1)
     for partition in range(count):
         for index, name in enumerate(names):
             yield from _store_files(

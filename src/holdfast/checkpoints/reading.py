@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.stores import StoreFolder, is_gathered, partition_count
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.formats.compression import codec_name
@@ -44,6 +44,20 @@ def read(storage: Storage) -> Checkpoint:
         return found
     except Corrupt as error:
         raise _with_address(error, storage) from error
+
+
+def state_format(storage: Storage) -> int | None:
+    """The state-checkpoint format of the newest committed batch; None without one, or without state.
+
+    Raises:
+        Corrupt: The commit is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    commit = None if logs.newest is None else logs.commit(logs.newest)
+    if commit is None or not storage.list(layout.STATE).names:
+        return None
+    return 1 if commit.state_ids is None else 2
 
 
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
@@ -129,8 +143,8 @@ def _operator(
     names = store_names(metadata, first)
     commit = logs.commit(newest)
     ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(folder.operator_id)
-    partitions = metadata.stores[0].partitions if metadata is not None and metadata.stores else None
-    count = len(folder.partitions) if partitions is None else partitions
+    fixed = None if offsets is None else offsets.partitions
+    count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, newest + 1)
     codec = codec_of(offsets)
     stores = [
         _store(storage, logs, StoreId(folder.operator_id, partition, name), index, newest + 1, codec)
@@ -141,6 +155,7 @@ def _operator(
         operator_id=folder.operator_id,
         name="" if metadata is None else metadata.name,
         partitions=count,
+        gathered=metadata is not None and is_gathered(storage, metadata),
         store_names=names,
         format_version=1 if ids is None else 2,
         variables=() if metadata is None else _variables(metadata),

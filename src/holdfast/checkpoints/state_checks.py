@@ -12,7 +12,7 @@ from holdfast.checkpoints.content import RESTORE, Content, ContentCheck
 from holdfast.checkpoints.log_checks import readable
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import store_names
-from holdfast.checkpoints.stores import Chain, StoreFolder
+from holdfast.checkpoints.stores import Chain, StoreFolder, partition_count
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification import Problem, Remark
 from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
@@ -97,11 +97,13 @@ class StateCheck:
             what = f"operator {folder.operator_id} has no metadata"
             self._found.append(Problem(file, what, RESTORE))
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
-        count = len(folder.partitions)
-        if metadata is not None and metadata.stores:
-            count = metadata.stores[0].partitions
+        fixed = None if offsets is None else offsets.partitions
+        count = partition_count(
+            self._storage, folder.operator_id, metadata, folder.partitions, fixed, newest + 1
+        )
+        if metadata is not None:
             self._schemas(metadata, folder)
-            self._partitions_agree(metadata, folder.metadata_path or "")
+            self._partitions_agree(metadata, folder.metadata_path or "", count, newest)
         if not self._ids_agree(folder.operator_id, count, len(names), newest):
             return
         provider = ROCKSDB_PROVIDER if offsets is None else offsets.confs.get(PROVIDER, MEMORY_PROVIDER)
@@ -119,13 +121,14 @@ class StateCheck:
                 else:
                     self._beyond(store, newest, count)
 
-    def _partitions_agree(self, metadata: OperatorMetadata, path: str) -> None:
-        for batch_id in self._logs.offered[-2:]:
+    def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
+        # What was planned before may have been for another number, which the batch has changed.
+        for batch_id in (each for each in self._logs.offered if each >= newest):
             offsets = readable(partial(self._logs.offsets, batch_id))
             fixed = None if offsets is None else offsets.partitions
             for store in metadata.stores:
                 # An operator that gathers everything in one place has one partition, whatever is set.
-                if fixed is not None and store.partitions not in (1, fixed):
+                if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
                     what = f"it fixes {fixed} partitions, and {path} says {store.partitions}"
                     hint = "put back both from the same copy; with the wrong number keys lose their state"

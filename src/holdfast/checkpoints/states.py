@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
-from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.stores import StoreFolder, partition_count
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, PROVIDER, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
@@ -144,8 +144,11 @@ class OperatorStates:
         metadata: OperatorMetadata | None,
         schemas: Mapping[str, Mapping[str, ColumnFamily]],
         names: tuple[str, ...],
+        partitions: int,
+        uri: str,
     ) -> None:
         offsets = logs.offsets(batch_id)
+        self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
         self._logs = logs
         self._batch_id = batch_id
         self._metadata = metadata
@@ -154,10 +157,9 @@ class OperatorStates:
         self.operator_id = folder.operator_id
         self.name = "" if metadata is None else metadata.name
         self.store_names = names
-        stores = () if metadata is None else metadata.stores
-        self.partitions = stores[0].partitions if stores else len(folder.partitions)
+        self.partitions = partitions
         self.codec = codec_of(offsets)
-        self.values = _value_form(offsets, folder.operator_id)
+        self.values = _value_form(offsets, self._folder)
 
     def codec_of(self, store: str, family: str) -> StateCodec:
         """What takes apart the rows of a state; the same each time."""
@@ -165,7 +167,7 @@ class OperatorStates:
         if found is None:
             name = StateName(self.operator_id, store, family, self.name)
             schema = self._schemas.get(store, {}).get(family)
-            where = f"{layout.STATE}/{self.operator_id}, state {name.label}"
+            where = f"{self._folder}, state {name.label}"
             found = StateCodec(name, self.values, schema, self._key_form(store, schema, where), where)
             self._codecs[store, family] = found
         return found
@@ -236,6 +238,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
             found=f"batch {wanted}",
             expected=kept,
         )
+    offsets = logs.offsets(wanted)
     found = []
     for folder in operator_folders(storage, wanted):
         metadata = read_operator(storage, folder.metadata_path)
@@ -243,17 +246,19 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         first = storage.list(f"{root}/0").names if metadata is None else ()
         names = store_names(metadata, first)
         schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
-        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names))
+        fixed = None if offsets is None else offsets.partitions
+        count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, wanted + 1)
+        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri))
     return found
 
 
-def _value_form(offsets: OffsetLog | None, operator_id: int) -> ValueForm:
+def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
     confs = {} if offsets is None else offsets.confs
     provider = confs.get(PROVIDER, MEMORY).rsplit(".", 1)[-1]
     if provider not in (ROCKSDB, MEMORY):
         raise Unsupported(
             "the state of this provider cannot be read from files",
-            where=f"{layout.STATE}/{operator_id}",
+            where=where,
             found=provider,
             expected=f"{ROCKSDB} or {MEMORY}",
         )
@@ -261,7 +266,7 @@ def _value_form(offsets: OffsetLog | None, operator_id: int) -> ValueForm:
     if version not in _DELIMITERS:
         raise Unsupported(
             "this merge operator of RocksDB is not known",
-            where=f"{layout.STATE}/{operator_id}",
+            where=where,
             found=f"{MERGE_OPERATOR} = {version}",
             expected=" or ".join(_DELIMITERS),
         )

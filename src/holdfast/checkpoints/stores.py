@@ -7,20 +7,25 @@ each changelog names those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast import layout
-from holdfast.errors import NotFound
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.compression import decompressed
+from holdfast.formats.operator_metadata import OperatorMetadata
 from holdfast.formats.records import Lineage, parse_head
 from holdfast.formats.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
+from holdfast.formats.state_schema import parse_schema
+from holdfast.formats.text import json_object
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Listing, Storage
 
 UniqueId = Callable[[int], "str | None"]
 _BASES = (Kind.ZIP, Kind.SNAPSHOT)
 _CHANGES = (Kind.CHANGELOG, Kind.DELTA)
+_LIMIT = "globalLimit"
+_SCHEMA = "a state schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,67 @@ class Chain:
 
     files: tuple[StoreFile, ...]
     missing: str | None
+
+
+def partition_count(
+    storage: Storage,
+    operator_id: int,
+    metadata: OperatorMetadata | None,
+    folders: Collection[int],
+    fixed: int | None,
+    version: int,
+) -> int:
+    """How many partitions an operator's state has at a version.
+
+    An operator that goes by no key is gathered in one task, whatever number Spark notes. And Spark's own
+    repartitioning leaves an operator's metadata of version 1 as it was, and only the offset log tells. It is
+    believed where exactly so many partitions have a file of the version: a number that somebody has changed
+    by hand does not make such files.
+
+    Cost: one small file, and one listing for each partition where the two do not agree.
+
+    Args:
+        storage: The checkpoint.
+        operator_id: The operator.
+        metadata: What Spark notes of it.
+        folders: The partitions that have a folder.
+        fixed: The number in the offset log of the version's batch.
+        version: The version.
+    """
+    if metadata is None or not metadata.stores:
+        return len(folders)
+    if is_gathered(storage, metadata):
+        return 1
+    noted = metadata.stores[0].partitions
+    if fixed is None or fixed == noted or fixed > len(folders):
+        return noted
+    name = metadata.stores[0].name
+    for partition in folders:
+        store = StoreId(operator_id, partition, name)
+        names = storage.list(store.folder).names
+        has = any(file.version == version for file in _files(store, names))
+        if has != (partition < fixed):
+            return noted
+    return fixed
+
+
+def is_gathered(storage: Storage, metadata: OperatorMetadata) -> bool:
+    """Whether an operator goes by no key, as an aggregate over everything does: one task has all its state.
+
+    Spark's own repartitioning moves the state of such an operator away from where that task looks for it.
+
+    Cost: one small file is read.
+    """
+    if metadata.name == _LIMIT:
+        return True
+    if metadata.version != 1 or not metadata.stores:
+        return False
+    path = layout.SchemaFile(metadata.operator_id, metadata.stores[0].name).render()
+    try:
+        families = parse_schema(storage.read(path), path).families
+    except (NotFound, Corrupt, Unsupported):
+        return False  # whoever needs the schema itself says so
+    return all(json_object(each.key_schema, _SCHEMA, path).get("fields") == [] for each in families)
 
 
 class StoreFolder:
@@ -67,8 +133,7 @@ class StoreFolder:
 
     def files(self) -> list[StoreFile]:
         """Every version there is a file of. Cost: each name is parsed."""
-        found = (layout.version_file(self.store, name) for name in self.names)
-        return [each for each in found if each is not None]
+        return list(_files(self.store, self.names))
 
     def oldest(self) -> int | None:
         """The oldest version there is a file of. Cost: a glance at each name."""
@@ -234,3 +299,8 @@ class StoreFolder:
             return StoreFile(self.store, version + 1, base, later[-1].unique_id)
         only_bases = all(file.kind.whole for file in present) and bool(present)
         return StoreFile(self.store, version, base if only_bases else change, unique)
+
+
+def _files(store: StoreId, names: Iterable[str]) -> Iterator[StoreFile]:
+    found = (layout.version_file(store, name) for name in names)
+    return (each for each in found if each is not None)

@@ -89,6 +89,7 @@ class Operator:
         operator_id: Its number in the plan.
         name: Spark's name for what it does.
         partitions: How many partitions its state has.
+        gathered: Whether one task has all of it, since it goes by no key, however many are set.
         store_names: Its stores in each partition.
         format_version: 2 where state files have unique names, else 1.
         variables: The state variables of transformWithState.
@@ -99,6 +100,7 @@ class Operator:
     operator_id: int
     name: str
     partitions: int
+    gathered: bool
     store_names: tuple[str, ...]
     format_version: int
     variables: tuple[str, ...]
@@ -127,6 +129,7 @@ class Operator:
             "operator_id": self.operator_id,
             "name": self.name,
             "partitions": self.partitions,
+            "gathered": self.gathered,
             "stores": list(self.store_names),
             "format_version": self.format_version,
             "variables": list(self.variables),

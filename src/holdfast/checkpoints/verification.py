@@ -51,6 +51,9 @@ class Verification:
         restorable: The committed batches whose files are all there and whole, ascending.
         files: The files that were read.
         size_bytes: Their bytes.
+        recorded_batch: The newest batch in the record of good batches that files were compared with; None
+            without a record.
+        compared: How many files were compared with it.
     """
 
     uri: str
@@ -60,6 +63,8 @@ class Verification:
     restorable: tuple[int, ...]
     files: int
     size_bytes: int
+    recorded_batch: int | None = None
+    compared: int = 0
 
     @property
     def ok(self) -> bool:
@@ -77,6 +82,8 @@ class Verification:
             "restorable": list(self.restorable),
             "files": self.files,
             "size_bytes": self.size_bytes,
+            "recorded_batch": self.recorded_batch,
+            "compared": self.compared,
         }
 
 

@@ -10,6 +10,8 @@ from holdfast.checkpoints.content import Content, ContentCheck
 from holdfast.checkpoints.log_checks import check_logs, check_sources, readable
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.reading import codec_of
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.record_checks import check_record
 from holdfast.checkpoints.state_checks import StateCheck
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Tell
@@ -30,7 +32,12 @@ _CHECKED = (
 
 
 def verify(
-    storage: Storage, tell: Tell | None = None, known: Container[str] = (), *, unpack: bool = True
+    storage: Storage,
+    tell: Tell | None = None,
+    known: Container[str] = (),
+    *,
+    unpack: bool = True,
+    record: Record | None = None,
 ) -> Verification:
     """Look for damage: in every file that Spark wrote, and in how the files fit together.
 
@@ -38,8 +45,8 @@ def verify(
     so whatever looks wrong is looked at a second time, with everything listed anew: a problem is what both
     looks have seen. Files of a batch that is not committed do not count; the batch will run again.
 
-    It cannot see what leaves every file and every checksum whole: under state-checkpoint format 1, two files
-    exchanged with their checksums, or an old file put back over a new one.
+    Without a record it cannot see what leaves every file and every checksum whole: under state-checkpoint
+    format 1, two files exchanged with their checksums, or an old file put back over a new one.
 
     Cost: every file is read once, and changes of state are unpacked.
 
@@ -50,6 +57,8 @@ def verify(
             others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file. A million
             changes take two seconds.
+        record: What the files were when their batches were committed; read before this is called, so that
+            what it knows has been there.
 
     Raises:
         NotFound: There is no checkpoint.
@@ -57,7 +66,7 @@ def verify(
     """
 
     def look(only: frozenset[str] | None, tell: Tell | None) -> _Look:
-        return _look(storage, only, tell, known, unpack=unpack)
+        return _look(storage, only, tell, known, unpack=unpack, record=record)
 
     first = look(None, tell)
     if not first.problems:
@@ -74,6 +83,7 @@ class _Look:
     remarks: tuple[Remark, ...]
     restorable: frozenset[int]
     content: Content
+    recorded_batch: int | None
 
     def outcome(
         self, storage: Storage, problems: dict[str, Problem], later: _Look | None = None
@@ -87,11 +97,19 @@ class _Look:
             restorable=tuple(sorted(newest.restorable)),
             files=self.content.files,
             size_bytes=self.content.size_bytes,
+            recorded_batch=self.recorded_batch,
+            compared=self.content.compared,
         )
 
 
 def _look(
-    storage: Storage, only: frozenset[str] | None, tell: Tell | None, known: Container[str], *, unpack: bool
+    storage: Storage,
+    only: frozenset[str] | None,
+    tell: Tell | None,
+    known: Container[str],
+    *,
+    unpack: bool,
+    record: Record | None,
 ) -> _Look:
     logs = Logs(storage)
     tree = Tree(storage)
@@ -103,15 +121,21 @@ def _look(
         )
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
-    check = ContentCheck(storage, tree, codec, known, unpack=unpack)
+    check = ContentCheck(storage, tree, codec, known, unpack=unpack, record=record)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     for done, (path, place) in enumerate(files):
         if tell is not None:
             tell(done, len(files), "")
         check.check(path, place)
     content = check.found
+    from_record = [] if record is None else list(check_record(record, tree, logs))
+    content.problems |= {
+        each.file: each
+        for each in from_record
+        if isinstance(each, Problem) and each.file not in content.problems
+    }
     state = StateCheck(storage, tree, logs, content, check, codec).run()
-    found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found]
+    found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
     problems = dict(content.problems)
     for each in found:
         if isinstance(each, Problem):
@@ -121,7 +145,8 @@ def _look(
     }
     remarks = (*content.remarks, *(each for each in found if isinstance(each, Remark)))
     restorable = _startable(state.restorable - bad_batches, logs)
-    return _Look(newest, problems, remarks, restorable, content)
+    recorded = None if record is None else record.batch_id
+    return _Look(newest, problems, remarks, restorable, content, recorded)
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:

@@ -19,12 +19,14 @@ from holdfast.cli import (
     doctor,
     fork,
     output,
+    rescale,
     restore,
     run,
     savepoint,
     skew,
     status,
     stop,
+    watch,
 )
 from holdfast.cli import list as list_
 from holdfast.errors import HoldfastError, Internal
@@ -90,6 +92,7 @@ app.command("status", short_help="Show one job in full.")(status.status)
 app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
 app.command("skew", short_help="Show which keys and partitions have too much.")(skew.skew)
+app.command("watch", short_help="Record the good batches of a query that runs elsewhere.")(watch.watch)
 app.add_typer(
     checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
 )
@@ -98,6 +101,9 @@ app.add_typer(
 )
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
+app.command("rescale", short_help="Make a new checkpoint with its state in other partitions.")(
+    rescale.rescale
+)
 app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 KEYED = "keyed"
 OPERATORS = "operators"
 SKEW = "skew"
+SAVEPOINT = "savepoint"
 RUNS = 5
 
 # Which measurement takes which choices.
 _TAKES = {
     KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
     OPERATORS: frozenset({"only", "rows", "batches"}),
+    SAVEPOINT: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
 }
 
@@ -33,7 +35,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed or skew; the first two by default: others take long.",
+            help="startup, defaults, operators, keyed, skew or savepoint; the first two by default: others"
+            " take long.",
         ),
     ] = None,
     runs: Annotated[
@@ -61,7 +64,8 @@ def bench(
         typer.Option(
             "--keys",
             min=1,
-            help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000.",
+            help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000, for"
+            " `savepoint` a million.",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -73,7 +77,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default; for `skew` all of them, two million.",
+            help="Events in a batch, 100,000 by default, 10,000 for `savepoint`; for `skew` all of them, two"
+            " million.",
         ),
     ] = None,
     batches: Annotated[
@@ -92,7 +97,7 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    names = [*benches, OPERATORS, KEYED, SKEW]
+    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT]
     if name is not None and name not in names:
         raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
@@ -107,6 +112,8 @@ def bench(
         parts = _measure_keyed(given, runs or 1, only, sides)
     elif name == OPERATORS:
         results.append(_measure_operators(given, runs or RUNS, only))
+    elif name == SAVEPOINT:
+        results.append(_measure_savepoint(given, runs or RUNS))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)
     else:
@@ -147,6 +154,12 @@ def _measure_operators(sizes: Mapping[str, Any], runs: int, only: str | None) ->
     from holdfast.bench.operators import Sizes, operators  # noqa: PLC0415 - not needed for --help
 
     return operators(Sizes(**sizes), runs=runs, only=_listed(only), say=output.say)
+
+
+def _measure_savepoint(sizes: Mapping[str, Any], runs: int) -> Bench:
+    from holdfast.bench.savepoint import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
+
+    return savepoint(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:

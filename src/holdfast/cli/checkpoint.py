@@ -71,12 +71,12 @@ def history(
 
 
 @app.command("verify")
-def verify(checkpoint: Address, json: options.Json = False) -> None:
+def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
     from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
 
     with progress("verify", "files") as tell:
-        found = checkpoints.verify(checkpoint, tell)
+        found = checkpoints.verify(checkpoint, tell, home=home)
     if json:
         output.emit_json(found.as_dict())
     else:
@@ -190,7 +190,8 @@ def _show_verification(found: Verification) -> None:
         output.line(f"note: {remark.file}: {remark.what}")
     verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
-    output.line(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read)")
+    compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
+    output.line(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read{compared})")
     if found.problems:
         output.line(f"batches that can still be restored: {_ranges(found.restorable)}")
 

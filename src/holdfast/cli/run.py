@@ -33,6 +33,15 @@ def run(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
     set_: Pairs = None,
     conf: Conf = None,
+    savepoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--savepoint",
+            "-s",
+            metavar="[QUERY=]SP",
+            help="Make the checkpoint of a savepoint; there must be none yet. Name each of several queries.",
+        ),
+    ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -42,8 +51,9 @@ def run(
 
     The first Ctrl-C stops it after the batch that runs, a second one at once.
     """
+    savepoints = _savepoints(savepoint)
     if dry_run:
-        _explain(target, pairs("--set", set_), json)
+        _explain(target, pairs("--set", set_), savepoints, json)
         return
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
@@ -58,6 +68,7 @@ def run(
         overrides=pairs("--set", set_),
         conf=pairs("--conf", conf),
         master=master,
+        savepoints=savepoints,
     )
     supervisor = Supervisor(
         spec,
@@ -77,14 +88,46 @@ def run(
         )
 
 
-def _explain(target: str, overrides: dict[str, str], json: bool) -> None:
+def _savepoints(given: list[str] | None) -> dict[str, str]:
+    """The savepoint of each query; one that is not there is an error before anything starts.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: Its manifest is damaged.
+        Invalid: A query has two, or an address is none.
+    """
+    found: dict[str, str] = {}
+    for each in given or []:
+        query, equals, address = each.partition("=")
+        if not equals or "/" in query:  # an address may hold an equals sign, a query's name no slash
+            query, address = "", each
+        if query in found:
+            raise Invalid(
+                "a query goes on from one savepoint", where=f"-s {each}", found=f"another one, {found[query]}"
+            )
+        found[query] = _whole_address(address)
+    return found
+
+
+def _whole_address(address: str) -> str:
+    """The driver works where the job does, but one address is better than two readings of it."""
+    from holdfast.savepoints.catalog import load, savepoint_uri  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.public import opened  # noqa: PLC0415 - as above
+
+    catalog, savepoint_id = opened(address)
+    return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
+
+
+def _explain(target: str, overrides: dict[str, str], savepoints: dict[str, str], json: bool) -> None:
     from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - not needed for --help
 
     job = explain_job(target, overrides)
     if json:
-        output.emit_json({"dry_run": True, **job.as_dict()})
+        output.emit_json({"dry_run": True, "savepoints": savepoints, **job.as_dict()})
         return
     output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
+    for query, savepoint in savepoints.items():
+        output.line(f"{query or 'its query'} would go on from {savepoint}; there must be no checkpoint yet")
     output.line()
     output.table(
         ["SETTING", "VALUE", "BECOMES"],

@@ -8,9 +8,10 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.asking import Yes, confirm
+from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.where import checkpoint_of
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
     from holdfast.savepoints.catalog import Listed
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
+Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]
 Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
 
 
@@ -42,7 +44,7 @@ def take(
         int | None,
         typer.Option("--batch", min=0, metavar="N", help="A committed batch that is still kept. [newest]"),
     ] = None,
-    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
+    label: Label = None,
     deep: Annotated[
         bool,
         typer.Option(
@@ -50,16 +52,34 @@ def take(
             help="Read the rows of the state, for exact counts and digests; up to 2 MB are always read.",
         ),
     ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Go on taking one after each such time, until Ctrl-C."),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", min=1, metavar="N", help="With --every: delete all but the newest N with this label."
+        ),
+    ] = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Take a savepoint; the query, if it runs, is not paused."""
+    """Take a savepoint; the query, if it runs, is not paused.
+
+    With --every the label is `periodic` unless another is given, and savepoints with any other label are left
+    alone. Where no batch was committed since the last one, none is taken.
+    """
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.planning import plan_take  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
+    _check_every(every, keep, batch)
     address = checkpoint_of(checkpoint, home)
+    if every is not None and not dry_run:
+        take_periodically(address, catalog, every=every, keep=keep, label=label, deep=deep, json=json)
+        return
     if dry_run:
         plan = plan_take(open_storage(address), open_storage(catalog, "catalog"), batch)
         _show_plan(plan, json)
@@ -70,6 +90,15 @@ def take(
         output.emit_json(taken.as_dict())
     else:
         _show_taken(taken)
+
+
+def _check_every(every: str | None, keep: int | None, batch: int | None) -> None:
+    if every is None and keep is not None:
+        raise Invalid(
+            "--keep deletes savepoints that --every has taken", hint="say how often, or leave it out"
+        )
+    if every is not None and batch is not None:
+        raise Invalid("a batch can be taken once", found=f"--every {every} and --batch {batch}")
 
 
 @app.command("list")

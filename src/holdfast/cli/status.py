@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def status(job: options.JobName, home: options.Home = None, json: options.Json = False) -> None:
-    """Show a job: state, queries, newest batches, attempts and recovery times."""
+    """Show a job: state, queries, newest batches, savepoints, attempts and recovery times."""
     details = options.control(home).details(job)
     if json:
         output.emit_json(details.as_dict())
@@ -56,6 +56,21 @@ def _render(details: JobDetails) -> None:
                     query.promise.split(":")[0],
                 )
                 for query in details.queries
+            ],
+        )
+    if details.savepoints:
+        output.line()
+        output.table(
+            ["SAVEPOINT", "QUERY", "BATCH", "NEW BYTES", "WHERE"],
+            [
+                (
+                    output.moment(each.at_ms),
+                    each.query,
+                    each.batch_id,
+                    each.new_bytes,
+                    each.uri or each.problem,
+                )
+                for each in details.savepoints[-5:]
             ],
         )
     if details.attempts:

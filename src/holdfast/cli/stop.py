@@ -1,29 +1,121 @@
-"""`holdfast stop`: end a job after its batch."""
+"""`holdfast stop`: end a job after its batch, with a savepoint or without."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.errors import Conflict, HoldfastError, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.jobs.control import Control, JobStatus
+    from holdfast.savepoints.taking import Taken
 
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")]
 
 
 def stop(
     job: options.JobName,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(
+            "--savepoint", metavar="DIR", help="Take a savepoint of its last batch into this directory."
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="TEXT", help="A name for the savepoint.")
+    ] = None,
     timeout: Timeout = 300.0,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Stop a job after the batch that runs. It can be run again and goes on where it stopped."""
+    """Stop a job after the batch that runs. It can be run again and goes on where it stopped.
+
+    With --savepoint one of each of its queries is taken once it has ended, and the addresses are printed.
+    """
     jobs = options.control(home)
+    if savepoint is None and label is not None:
+        raise Invalid("a label is that of a savepoint", hint="name a directory with --savepoint DIR")
+    checkpoints = {} if savepoint is None else _checkpoints(jobs, job)
+    if savepoint is not None:
+        _could_be_taken(checkpoints, savepoint, label)
     status = jobs.running(job) if dry_run else jobs.stop(job, timeout)
+    taken = {} if savepoint is None or dry_run else _take(status, checkpoints, savepoint, label)
     if json:
-        output.emit_json({"dry_run": dry_run, **status.as_dict()})
+        found = [{"query": query, **each.as_dict()} for query, each in taken.items()]
+        output.emit_json({"dry_run": dry_run, **status.as_dict(), "savepoints": found})
     elif dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}, would stop after the batch that runs")
+        for query, checkpoint in checkpoints.items():
+            output.line(f"would take a savepoint of query {query}, {checkpoint}")
     else:
         output.line(f"{status.job.name}: {status.job.state.value}")
+        for each in taken.values():
+            output.line(each.uri)
+
+
+def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
+    """The checkpoint of each query of a job that runs."""
+    name = jobs.running(job).job.name
+    queries = jobs.details(name, batches=1).queries
+    if not queries:
+        raise Conflict(
+            f"job {name!r} has not started a query yet",
+            found="no query to take a savepoint of",
+            hint=f"see `holdfast status {name}`, and try again when it runs",
+        )
+    return {query.name: query.checkpoint for query in queries}
+
+
+def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
+    """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
+    from holdfast.savepoints.catalog import ids  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.planning import check_apart  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking import check_label  # noqa: PLC0415 - as above
+    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+    check_label(label)
+    into = open_storage(catalog, "catalog")
+    for checkpoint in checkpoints.values():
+        check_apart(open_storage(checkpoint), into)
+    ids(into)
+
+
+def _take(
+    status: JobStatus, checkpoints: dict[str, str], catalog: str, label: str | None
+) -> dict[str, Taken]:
+    """Take a savepoint of each query of a job that has ended.
+
+    Raises:
+        Conflict: It has not ended well, so that nobody knows whether its last batch is over.
+        HoldfastError: A savepoint could not be taken; the job has ended all the same.
+    """
+    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+
+    if not status.job.state.terminal:
+        raise Conflict(
+            f"the supervisor of job {status.job.name!r} ended before the job did",
+            found=status.job.state.value,
+            hint="its driver stops by itself; then take it with `holdfast savepoint take`",
+        )
+    taken: dict[str, Taken] = {}
+    with progress("savepoint", "files") as tell:
+        for query, checkpoint in checkpoints.items():
+            try:
+                taken[query] = savepoints.take(checkpoint, catalog, label=label, tell=tell)
+            except HoldfastError as error:  # noqa: PERF203 - a query or two
+                for each in taken.values():
+                    output.line(each.uri)
+                raise type(error)(
+                    f"job {status.job.name!r} has ended, but no savepoint of query {query!r} was taken: "
+                    f"{error.fact}",
+                    where=error.where,
+                    found=error.found,
+                    expected=error.expected,
+                    hint=error.hint or f"take it with `holdfast savepoint take {checkpoint} {catalog}`",
+                ) from error
+    return taken

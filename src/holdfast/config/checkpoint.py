@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.check import flag, one_of, whole
+from holdfast.config.check import flag, one_of, refused, whole
 from holdfast.config.defaults import (
     CHANGELOG_KEY,
     COMPRESSION_KEY,
@@ -65,6 +65,12 @@ class Checkpoint:
         incremental: Whether RocksDB uploads a batch's changes and not a snapshot each time.
         compression: The codec of state files: "lz4", "lzf", "snappy" or "zstd".
         local_recovery: Whether executors keep their state loaded between batches.
+        savepoints: A directory of savepoints, a path or URI, into which the supervisor takes one of each
+            query every `savepoint_every`. None, the default, for none.
+        savepoint_every: The time from one savepoint to the next.
+        savepoints_retained: How many of those stay; savepoints that somebody else took are not counted.
+        record: Whether the supervisor notes what the files are when their batch is committed, so that
+            `holdfast checkpoint verify` finds swapped and stale ones too. It reads each new file once.
 
     Raises:
         Invalid: A value that does not fit, with what is allowed.
@@ -84,6 +90,10 @@ class Checkpoint:
     incremental: bool = True
     compression: str = "lz4"
     local_recovery: bool = True
+    savepoints: str | os.PathLike[str] | None = None
+    savepoint_every: Duration | None = None
+    savepoints_retained: int = 5
+    record: bool = True
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
@@ -101,9 +111,20 @@ class Checkpoint:
             "incremental": flag(self.incremental, _name("incremental")),
             "compression": one_of(self.compression, _name("compression"), CODECS),
             "local_recovery": flag(self.local_recovery, _name("local_recovery")),
+            "savepoints": None
+            if self.savepoints is None
+            else parse_storage(self.savepoints, _name("savepoints")),
+            "savepoint_every": _optional(self.savepoint_every, "savepoint_every"),
+            "savepoints_retained": whole(self.savepoints_retained, _name("savepoints_retained"), least=1),
+            "record": flag(self.record, _name("record")),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if (self.savepoints is None) != (self.savepoint_every is None):
+            lacks = "savepoint_every" if self.savepoint_every is None else "savepoints"
+            raise refused(
+                _name(lacks), None, "both or none: savepoints=DIR and savepoint_every=TIME belong together"
+            )
 
     @property
     def interval_ms(self) -> int | None:
@@ -124,6 +145,11 @@ class Checkpoint:
     def aligned_timeout_ms(self) -> int | None:
         """The aligned timeout in milliseconds, if one is set."""
         return _optional(self.aligned_timeout, "aligned_timeout", allow_zero=True)
+
+    @property
+    def savepoint_every_ms(self) -> int | None:
+        """The time between savepoints in milliseconds, if the supervisor takes some."""
+        return _optional(self.savepoint_every, "savepoint_every")
 
     @staticmethod
     def from_flink(

@@ -49,6 +49,8 @@ def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
         _aligned_timeout(checkpoint),
         _on_cancel(checkpoint),
         *_spark_settings(checkpoint),
+        *_savepoints(checkpoint),
+        _record(checkpoint),
     )
 
 
@@ -191,6 +193,49 @@ def _on_cancel(checkpoint: Checkpoint) -> Knob:
         Outcome.SUPERVISOR,
         "`holdfast cancel` deletes the checkpoint",
         "It happens once the driver has ended, and only on cancel: stop, failure and a crash keep it.",
+    )
+
+
+def _savepoints(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+    every = checkpoint.savepoint_every_ms
+    outcome = Outcome.NO_USE if every is None else Outcome.SUPERVISOR
+    time = shown(None) if every is None else format_duration(every)
+    return (
+        Knob(
+            "savepoints",
+            shown(checkpoint.savepoints),
+            outcome,
+            "" if every is None else f"a savepoint of each query in {checkpoint.savepoints}",
+            "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
+            "status` and tried again; the job is not touched.",
+        ),
+        Knob(
+            "savepoint_every",
+            time,
+            outcome,
+            "" if every is None else f"a savepoint every {time}",
+            "Counted from the newest one that is there, over restarts. Where no batch was committed "
+            "since, there is nothing to take.",
+        ),
+        Knob(
+            "savepoints_retained",
+            str(checkpoint.savepoints_retained),
+            outcome,
+            "" if every is None else f"the newest {checkpoint.savepoints_retained} of each query stay",
+            "Older ones that the supervisor took are deleted after each take; those that somebody took by "
+            "hand are neither counted nor deleted.",
+        ),
+    )
+
+
+def _record(checkpoint: Checkpoint) -> Knob:
+    return Knob(
+        "record",
+        shown(checkpoint.record),
+        Outcome.SUPERVISOR,
+        "each new file's hash is kept in the state home" if checkpoint.record else "no record",
+        "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
+        "checkpoint verify` compares with it, and finds what checksums cannot tell.",
     )
 
 

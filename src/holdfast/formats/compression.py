@@ -1,7 +1,7 @@
 """The compressed streams that state files are written in.
 
 Spark writes them with one of its codecs, `lz4` unless told otherwise, in the framing of the Java library that
-it uses. `lz4`, `snappy` and `zstd` are read here; `lzf` is not, since no library at hand knows it.
+it uses. `lz4`, `snappy` and `zstd` are known here; `lzf` is not, since no library at hand knows it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ _LZ4_SEED: Final = 0x9747B28C
 # The Java library keeps 28 bits of each hash.
 _LZ4_HASH: Final = 0x0FFFFFFF
 _SNAPPY_HEAD: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+# The size of a block that Spark writes, and how LZ4's token says it.
+_BLOCK: Final = 1 << 15
+_BLOCK_TOKEN: Final = 0x05
 
 
 def codec_name(setting: str) -> str:
@@ -66,6 +69,51 @@ def decompressed(data: bytes, codec: str, where: str, *, checked: bool = False) 
             "this compression is not read here", where=where, found=codec, expected=", ".join(READABLE)
         )
     return readers[codec]()
+
+
+def compressed(data: bytes, codec: str) -> bytes:
+    """A stream of these bytes, as Spark would write it.
+
+    Args:
+        data: What is to be in it.
+        codec: A name as `codec_name` gives it.
+
+    Raises:
+        Unsupported: The codec is not one of `READABLE`.
+    """
+    writers: dict[str, Callable[[bytes], bytes]] = {
+        LZ4: _to_lz4,
+        SNAPPY: _to_snappy,
+        ZSTD: lambda each: bytes(_arrow("zstd").compress(each, asbytes=True)),
+    }
+    if codec not in writers:
+        raise Unsupported("this compression is not written here", found=codec, expected=", ".join(READABLE))
+    return writers[codec](data)
+
+
+def _to_lz4(data: bytes) -> bytes:
+    pack = _arrow("lz4_raw")
+    blocks = [data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK)]
+    parts = []
+    for block, value in zip(blocks, xxhash32(blocks, _LZ4_SEED), strict=True):
+        packed = bytes(pack.compress(block, asbytes=True))
+        smaller = len(packed) < len(block)
+        body, token = (packed, _LZ4_PACKED) if smaller else (block, _LZ4_RAW)
+        parts += [_lz4_head(token, len(body), len(block), value & _LZ4_HASH), body]
+    return b"".join([*parts, _lz4_head(_LZ4_RAW, 0, 0, 0)])
+
+
+def _lz4_head(method: int, size: int, length: int, value: int) -> bytes:
+    return _LZ4_HEAD.pack(_LZ4_MAGIC, method | _BLOCK_TOKEN, size, length, value)
+
+
+def _to_snappy(data: bytes) -> bytes:
+    pack = _arrow("snappy")
+    parts = [_SNAPPY_HEAD]
+    for at in range(0, len(data), _BLOCK):
+        packed = bytes(pack.compress(data[at : at + _BLOCK], asbytes=True))
+        parts += [len(packed).to_bytes(4, "big"), packed]
+    return b"".join(parts)
 
 
 def _lz4(data: bytes, where: str, checked: bool) -> bytes:

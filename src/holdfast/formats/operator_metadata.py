@@ -74,6 +74,12 @@ class OperatorMetadata:
         fields = {**self.fields, "stateStoreInfo": stores}
         return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
 
+    def with_partitions(self, partitions: int) -> OperatorMetadata:
+        """The same with so many partitions."""
+        stores = [{**each, "numPartitions": partitions} for each in self.fields["stateStoreInfo"]]
+        fields = {**self.fields, "stateStoreInfo": stores}
+        return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
+
     def render(self) -> bytes:
         """The file."""
         return f"v{self.version}\n{compact(self.fields)}".encode()

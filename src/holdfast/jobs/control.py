@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.registry import Attempt, JobRecord, Registry
-from holdfast.model import BatchProgress, QueryStarted
+from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
 LOOK_S = 0.1
 
@@ -39,6 +39,7 @@ class JobDetails:
     queries: list[QueryStarted]
     attempts: list[Attempt]
     batches: list[BatchProgress]
+    savepoints: list[SavepointNote]
 
     @property
     def recoveries_ms(self) -> list[int]:
@@ -66,6 +67,7 @@ class JobDetails:
             "queries": [asdict(each) for each in self.queries],
             "attempts": [asdict(each) for each in self.attempts],
             "batches": [each.as_dict() for each in self.batches],
+            "savepoints": [asdict(each) for each in self.savepoints],
             "recoveries_ms": self.recoveries_ms,
             "late_rows": self.late_rows,
         }
@@ -95,6 +97,7 @@ class Control:
             self._registry.queries(job.name),
             self._registry.attempts(job.name),
             self._registry.batches(job.name, batches),
+            self._registry.savepoints(job.name),
         )
 
     def stop(self, name: str, timeout_s: float) -> JobStatus:

@@ -23,17 +23,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.storage import canonical_uri
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.jobs import failure
 from holdfast.jobs.channel import Channel
 from holdfast.jobs.definition import Job, strategy_fields
 from holdfast.jobs.loader import load_job
+from holdfast.jobs.restored import restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from holdfast.config import Checkpoint
     from holdfast.stream.sinks import Sink
 
 ENVIRONMENT = "HOLDFAST_DRIVER"
@@ -43,13 +46,24 @@ _LAST_EVENTS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DriverSpec:
-    """What a supervisor asks a driver to run."""
+    """What a supervisor asks a driver to run.
+
+    Attributes:
+        target: The job file, and the job in it.
+        home: The state home.
+        overrides: Settings and parameters of the job.
+        conf: Spark settings that win over the job's own.
+        master: Where Spark runs.
+        savepoints: What the checkpoints are made of before the first start, by query; the name of a job's
+            only query may be left empty.
+    """
 
     target: str
     home: str
     overrides: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
+    savepoints: Mapping[str, str] = field(default_factory=dict)
 
     def as_text(self) -> str:
         """For the driver's environment."""
@@ -68,6 +82,7 @@ class _Orders:
         self.go = threading.Event()
         self.stop = threading.Event()
         self.log: str | None = None
+        self.restore = False
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
@@ -75,6 +90,7 @@ class _Orders:
         for message in self._channel.messages():
             if message["kind"] == "go":
                 self.log = message.get("log")
+                self.restore = bool(message.get("restore"))
                 self.go.set()
             elif message["kind"] == "stop":
                 self.stop.set()
@@ -173,11 +189,18 @@ class Driver:
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
         sinks = sinks_of(job(spark))
         base = job.checkpoint.uri(Path.cwd())
+        places = {sink.name or job.name: base if len(sinks) == 1 else f"{base}/{sink.name}" for sink in sinks}
+        if self._orders.restore:
+            made = list(restore_all(self._spec.savepoints, places))
+            # All at once: a driver that dies before this leaves it to the next one to finish.
+            restored = [{"query": query, **each.as_dict()} for query, each in made]
+            self._channel.send("restored", queries=restored)
+        given = {**job.conf, **self._spec.conf}
         started: list[QueryStarted] = []
         for sink in sinks:
             name = sink.name or job.name
-            place = base if len(sinks) == 1 else f"{base}/{name}"
-            with self._cautions_of(name):
+            place = places[name]
+            with self._cautions_of(name), state_format_of(place, spark, given):
                 query = sink.start(checkpoint=place, trigger=job.effective_trigger(), query_name=name)
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
@@ -306,8 +329,18 @@ def definition_fields(job: Job) -> dict[str, Any]:
         "on_cancel": job.checkpoint.on_cancel,
         "timeout_ms": job.checkpoint.timeout_ms,
         "tolerable_failures": job.checkpoint.tolerable_failures,
+        "record": job.checkpoint.record,
+        "savepoints": _savepoints(job.checkpoint),
         "restart": strategy_fields(job.restart),
     }
+
+
+def _savepoints(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    every_ms = checkpoint.savepoint_every_ms
+    if checkpoint.savepoints is None or every_ms is None:
+        return None
+    catalog = canonical_uri(str(checkpoint.savepoints), Path.cwd())
+    return {"catalog": catalog, "every_ms": every_ms, "retained": checkpoint.savepoints_retained}
 
 
 def sinks_of(built: Any) -> list[Sink]:

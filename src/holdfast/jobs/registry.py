@@ -16,13 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 
-VERSION = 1
+VERSION = 2
 BATCHES_KEPT = 1000
+SAVEPOINTS_KEPT = 100
 _BUSY_S = 15.0
 
-_SCHEMA = """
+_SAVEPOINTS = """
+CREATE TABLE savepoints (
+  job TEXT NOT NULL, query TEXT NOT NULL, at_ms INTEGER NOT NULL, took_ms INTEGER, uri TEXT, batch_id INTEGER,
+  size_bytes INTEGER, new_bytes INTEGER, problem TEXT)
+"""
+# What turns a registry of each earlier version into the next.
+_UPGRADES = {1: _SAVEPOINTS}
+
+_SCHEMA = f"""
+{_SAVEPOINTS};
 CREATE TABLE jobs (
   name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,
   on_cancel TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, started_ms INTEGER NOT NULL,
@@ -149,6 +159,16 @@ class Registry:
             )
             db.execute("UPDATE jobs SET updated_ms = ? WHERE name = ?", (batch.committed_ms, job))
 
+    def add_savepoint(self, job: str, note: SavepointNote) -> None:
+        """Note a savepoint that was taken, or could not be; a job's newest `SAVEPOINTS_KEPT` stay."""
+        with self._write() as db:
+            _insert(db, "savepoints", {"job": job, **asdict(note)})
+            db.execute(
+                "DELETE FROM savepoints WHERE job = ? AND rowid NOT IN"
+                " (SELECT rowid FROM savepoints WHERE job = ? ORDER BY rowid DESC LIMIT ?)",
+                (job, job, SAVEPOINTS_KEPT),
+            )
+
     def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:
         """Note how and when a driver ended."""
         text = json.dumps(asdict(failure)) if failure else None
@@ -198,6 +218,11 @@ class Registry:
         rows = self._read("SELECT body FROM batches WHERE job = ?", job)
         found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
         return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
+
+    def savepoints(self, job: str) -> list[SavepointNote]:
+        """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
+        rows = self._read("SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
+        return [SavepointNote(**{key: each for key, each in row.items() if key != "job"}) for row in rows]
 
     def request(self, job: str, verb: str, now_ms: int) -> None:
         """Ask a job's supervisor for something."""
@@ -265,6 +290,13 @@ class Registry:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {VERSION}")
             db.execute("COMMIT")
+        elif version in _UPGRADES:
+            db.execute("BEGIN IMMEDIATE")
+            if db.execute("PRAGMA user_version").fetchone()[0] == version:
+                db.execute(_UPGRADES[version])
+                db.execute(f"PRAGMA user_version = {version + 1}")
+            db.execute("COMMIT")
+            self._prepare(db)
         elif version != VERSION:
             raise Unsupported(
                 "the registry was written by another version of Holdfast",

@@ -28,9 +28,11 @@ from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.recording import Recording
 from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.jobs.restart import GiveUp, RestartPolicy
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
+from holdfast.jobs.savepointing import Periodic, Savepointing
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 
 LOOK_S = 0.2
 
@@ -67,11 +69,19 @@ class _Definition:
     timeout_ms: int | None
     tolerable_failures: int
     restart: RestartStrategy
+    record: bool = True
+    savepoints: Periodic | None = None
 
     @classmethod
     def from_message(cls, message: Message) -> _Definition:
-        values = {key: value for key, value in message.items() if key not in ("kind", "restart")}
-        return cls(restart=strategy_from_fields(message["restart"]), **values)
+        apart = ("kind", "restart", "savepoints")
+        values = {key: value for key, value in message.items() if key not in apart}
+        wanted = message.get("savepoints")
+        return cls(
+            restart=strategy_from_fields(message["restart"]),
+            savepoints=None if wanted is None else Periodic(**wanted),
+            **values,
+        )
 
 
 @dataclass(slots=True)
@@ -85,6 +95,7 @@ class _Attempt:
     failure: Failure | None = None
     refusal: HoldfastError | None = None
     batches: int = 0
+    committed: set[str] = field(default_factory=set)
     busy_since: dict[str, float] = field(default_factory=dict)
     slow: dict[str, int] = field(default_factory=dict)
 
@@ -125,6 +136,9 @@ class Supervisor:
         # Until a driver has lived long enough to tell the job's own strategy.
         self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
+        self._recording: Recording | None = None
+        self._savepointing: Savepointing | None = None
+        self._restored = False
         self._stop_asked = 0
         self._cancel_asked = False
         self._failed_ms: int | None = None
@@ -146,6 +160,7 @@ class Supervisor:
         try:
             return self._run()
         finally:
+            self._close_asides()
             for number, handler in former.items():
                 signal.signal(number, handler)
             self._wake_read.close()
@@ -221,6 +236,7 @@ class Supervisor:
                 if "driver" in ready and not self._hear(attempt):
                     return
                 self._look_at_slow_batches(attempt)
+                self._tell_of_asides()
 
     def _hear(self, attempt: _Attempt) -> bool:
         """Act on what the driver said; False at the end of the line."""
@@ -244,12 +260,11 @@ class Supervisor:
         elif kind == "batch":
             self._batch(attempt, BatchProgress.from_dict(message["batch"]))
         elif kind == "busy":
-            if message["busy"]:
-                attempt.busy_since[message["query"]] = time.monotonic()
-            else:
-                attempt.busy_since.pop(message["query"], None)
+            self._busy(attempt, message["query"], busy=message["busy"])
         elif kind == "caution":
             self._say("caution", f"query {message['query']}: {message['text']}", query=message["query"])
+        elif kind == "restored":
+            self._was_restored(message["queries"])
         elif kind == "mended":
             self._say("mended", f"query {message['query']}: finished a batch that its sink held already")
         elif kind == "refused":
@@ -258,6 +273,19 @@ class Supervisor:
             attempt.failure = Failure(**message["failure"])
         elif kind in ("finished", "stopped"):
             attempt.ending = kind
+
+    @staticmethod
+    def _busy(attempt: _Attempt, query: str, *, busy: bool) -> None:
+        if busy:
+            attempt.busy_since[query] = time.monotonic()
+        else:
+            attempt.busy_since.pop(query, None)
+
+    def _was_restored(self, queries: list[dict[str, Any]]) -> None:
+        self._restored = True
+        for each in queries:
+            text = f"query {each['query']} goes on from batch {each['batch']} of {each['savepoint']}"
+            self._say("restored", text, **each)
 
     def _go(self, attempt: _Attempt, definition: _Definition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
@@ -279,7 +307,8 @@ class Supervisor:
         )
         log = self._home.start_log(definition.name, attempt.number)
         self._say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
-        attempt.process.channel.send("go", log=str(log))
+        restore = bool(self._spec.savepoints) and not self._restored
+        attempt.process.channel.send("go", log=str(log), restore=restore)
 
     def _take(self, definition: _Definition) -> None:
         lock = SupervisorLock(self._home, definition.name)
@@ -306,6 +335,9 @@ class Supervisor:
             supervisor_pid=os.getpid(),
         )
         self._definition = definition
+        self._recording = Recording(self._home.path) if definition.record else None
+        if definition.savepoints is not None:
+            self._savepointing = Savepointing(definition.savepoints, self._clock)
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         self._registry.start_job(record)
@@ -319,6 +351,11 @@ class Supervisor:
     def _started(self, attempt: _Attempt, queries: list[QueryStarted]) -> None:
         now = self._clock()
         self._registry.queries_started(self._name, attempt.number, queries, now)
+        checkpoints = {query.name: query.checkpoint for query in queries}
+        if self._recording is not None:
+            self._recording.started(checkpoints)
+        if self._savepointing is not None:
+            self._savepointing.started(checkpoints)
         for query in queries:
             promise = query.promise.partition(":")[0]
             self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
@@ -330,6 +367,10 @@ class Supervisor:
         if attempt.busy_since.get(batch.query) is not None:
             attempt.busy_since[batch.query] = time.monotonic()
         self._registry.add_batch(self._name, attempt.number, batch)
+        if self._recording is not None:
+            first = batch.query not in attempt.committed
+            self._recording.committed(batch.query, batch.batch_id, first=first)
+        attempt.committed.add(batch.query)
         if attempt.batches == 1 and attempt.recovers and self._failed_ms is not None:
             took = batch.committed_ms - self._failed_ms
             self._say("recovered", f"recovered in {took / 1000:.1f} s", recovery_ms=took)
@@ -338,6 +379,25 @@ class Supervisor:
         late = f", {batch.late_rows:,} late" if batch.late_rows else ""
         text = f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"
         self._say("batch", text, **batch.as_dict())
+
+    def _tell_of_asides(self) -> None:
+        """Pass on what the work beside the job has done, and what it could not do."""
+        heard = [] if self._recording is None else self._recording.heard()
+        for each in heard:
+            self._say(each.kind, each.text, **each.facts)
+        for each in [] if self._savepointing is None else self._savepointing.heard():
+            self._registry.add_savepoint(self._name, SavepointNote(**each.facts))
+            self._say(each.kind, each.text, **each.facts)
+
+    def _close_asides(self) -> None:
+        """End the work beside the job; the last batch is noted, a savepoint under way is finished."""
+        for each in (self._savepointing, self._recording):
+            if each is not None:
+                each.close()
+        if self._definition is not None and self._lock is not None:
+            with suppress(HoldfastError):
+                self._tell_of_asides()
+        self._savepointing = self._recording = None
 
     def _look_at_slow_batches(self, attempt: _Attempt) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
@@ -362,6 +422,9 @@ class Supervisor:
             self._checkpoint(self._definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
+        for each in (self._recording, self._savepointing):
+            if each is not None:
+                each.ended()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
             attempt.failure = failures.killed(number, code)
         if attempt.number:
@@ -373,6 +436,7 @@ class Supervisor:
     def _canceled(self) -> Outcome:
         definition = self._definition
         if definition is not None and definition.on_cancel == "delete":
+            self._close_asides()
             self._delete_checkpoint(self._checkpoint(definition))
         return self._end(JobState.CANCELED, "canceled")
 
@@ -383,6 +447,7 @@ class Supervisor:
             self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
 
     def _end(self, state: JobState, reason: str | None) -> Outcome:
+        self._close_asides()
         self._set_state(state, reason)
         outcome = Outcome(state, reason, self._attempts, self._batches)
         # Why it failed is the error that the caller will tell.

@@ -1,8 +1,8 @@
-"""Savepoints of any Structured Streaming query: consistent copies that prove themselves. No Spark, no JVM.
+"""Savepoints of any Structured Streaming query: consistent copies that prove themselves.
 
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
 taken, `diff` puts two states beside each other key by key, `restore` and `fork` make checkpoints of it,
-`delete` and `gc` remove what nobody needs.
+`rescale` one with other partitions, `delete` and `gc` remove what nobody needs.
 """
 
 from holdfast.savepoints.catalog import Listed
@@ -15,6 +15,8 @@ from holdfast.savepoints.public import (
     fork,
     gc,
     list,  # noqa: A004 - as people say
+    plan_rescale,
+    rescale,
     restore,
     show,
     take,
@@ -37,6 +39,8 @@ __all__ = [
     "fork",
     "gc",
     "list",
+    "plan_rescale",
+    "rescale",
     "restore",
     "show",
     "take",

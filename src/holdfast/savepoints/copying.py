@@ -1,19 +1,15 @@
-"""Work on many files at once, and their hashes."""
+"""Work on many files at once."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
-
-from holdfast.storage.port import Storage
 
 Tell = Callable[[int, int, str], None]
 
 # Waiting for a disk to flush and for an object store to answer is most of the work.
 WORKERS: Final = 8
-_CHUNK: Final = 8 << 20
 _LOOK_S: Final = 0.2
 
 T = TypeVar("T")
@@ -60,28 +56,3 @@ def _one_by_one(work: Callable[[T], R], items: Sequence[T], tell: Tell | None, n
             tell(done, len(items), note)
         outcomes.append(work(item))
     return outcomes
-
-
-def hash_of(data: bytes) -> str:
-    """The SHA-256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def hash_file(storage: Storage, path: str, size_bytes: int) -> tuple[str, int]:
-    """The SHA-256 of a file and its size, read in portions.
-
-    Raises:
-        NotFound: There is no such file.
-        Unavailable: It cannot be read.
-    """
-    if size_bytes <= _CHUNK:
-        data = storage.read(path)
-        return hash_of(data), len(data)
-    digest = hashlib.sha256()
-    size = 0
-    while True:
-        data = storage.read(path, size, _CHUNK)
-        digest.update(data)
-        size += len(data)
-        if len(data) < _CHUNK:
-            return digest.hexdigest(), size

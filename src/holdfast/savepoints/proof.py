@@ -13,8 +13,9 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.manifest import Manifest, SavedFile
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog import load, manifest_path, object_path, savepoint_uri
-from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file
+from holdfast.savepoints.copying import WORKERS, Tell, each
 from holdfast.savepoints.view import SavepointView
+from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage
 
 _RETAKE = (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import builtins
 import os
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.config.check import whole
+from holdfast.config.storage import local_path
 from holdfast.config.units import Duration, parse_duration
 from holdfast.formats.manifest import Manifest
 from holdfast.savepoints import catalog as catalogs
@@ -23,8 +26,10 @@ from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
+    from holdfast.savepoints.rescaling import Rescaled, RescalePlan, Source
     from holdfast.savepoints.state_difference import State, StatesDifference
 
 Address = str | os.PathLike[str]
@@ -204,6 +209,58 @@ def fork(savepoint: Address, checkpoint: Address, *, tell: Tell | None = None) -
     return _make(savepoint, checkpoint, Operation.FORK, tell)
 
 
+def rescale(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    partitions: int,
+    master: str | None = None,
+    tell: Tell | None = None,
+) -> Rescaled:
+    """Make a new checkpoint with the same state in another number of partitions.
+
+    The rows of every state are counted and hashed before and after, and are the same, or nothing is made.
+    What is rescaled stays as it is. The state is moved in a batch of its own, which reads nothing; the query
+    goes on with the batch after that one. Let no other query run on the old checkpoint afterwards.
+
+    Spark itself moves what is in RocksDB; a session is started for it, or the running one used.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-pN` behind its
+            name.
+        partitions: How many partitions the state is to have.
+        master: Where Spark runs.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: The target exists, or a batch is under way in the checkpoint.
+        Corrupt: The source is damaged.
+        Invalid: The query has no state, or an argument cannot be right.
+        Unsupported: Its state cannot be moved.
+    """
+    from holdfast.engine.repartition import repartitioning  # noqa: PLC0415 - only this one needs Spark
+    from holdfast.savepoints import rescaling  # noqa: PLC0415 - reads state, which others do not
+
+    given, target, plan = _rescale(source, checkpoint, partitions)
+    beside = local_path(target.uri)
+    folder = Path(tempfile.gettempdir()) if beside is None else beside.parent
+    with sandbox(folder, "rescale", token()) as work:
+        return rescaling.rescale(
+            given, target, plan, work, repartitioning(master), clock=now_ms, chance=os.urandom, tell=tell
+        )
+
+
+def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
+    """What `rescale` would do; changes nothing, and starts no Spark.
+
+    Raises:
+        As `rescale`.
+    """
+    return _rescale(source, checkpoint, partitions)[2]
+
+
 def delete(savepoint: Address, *, tell: Tell | None = None) -> Removal:
     """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
 
@@ -252,6 +309,23 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def _rescale(
+    source: Address, checkpoint: Address | None, partitions: int
+) -> tuple[Source, Storage, RescalePlan]:
+    from holdfast.savepoints import rescaling  # noqa: PLC0415 - as above
+
+    whole(partitions, "partitions", least=1)
+    address = os.fspath(source)
+    if catalogs.is_savepoint(address):
+        given = rescaling.Source(*opened(address))
+    else:
+        given = rescaling.Source(open_storage(address))
+    if checkpoint is None:
+        checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
+    target = open_storage(os.fspath(checkpoint))
+    return given, target, rescaling.plan_rescale(given, target, partitions)
+
+
 def _make(savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None) -> Restored:
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
@@ -266,6 +340,8 @@ __all__: builtins.list[str] = [
     "fork",
     "gc",
     "list",
+    "plan_rescale",
+    "rescale",
     "restore",
     "show",
     "take",

@@ -18,23 +18,24 @@ from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.manifest import SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.query import QueryMetadata
 from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
-from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
+from holdfast.savepoints.copying import WORKERS, Tell, each
 from holdfast.savepoints.planning import check_apart
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import Chance, never_changes
 from holdfast.savepoints.turns import Clock
 from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
-# What a restored checkpoint tells of where it came from.
-ORIGIN: Final = f"{layout.OWN}/origin.json"
+ORIGIN: Final = layout.ORIGIN
 
 
 class Operation(str, Enum):
-    """Whether the query is the same one or a new one."""
+    """What makes the checkpoint: the same query's, a new one's, the same query's in other partitions."""
 
     RESTORE = "restore"
     FORK = "fork"
+    RESCALE = "rescale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,9 @@ class RestorePlan:
     """What a restore or a fork would do; the savepoint has been proved by now.
 
     Attributes:
-        operation: Which of the two.
-        savepoint: The savepoint.
+        operation: Which of them.
+        savepoint: The savepoint, or what else a person has named.
+        original: The checkpoint that it was taken of.
         checkpoint: The checkpoint that is to be made.
         manifest: What the savepoint is.
         query_id: The query's id in it.
@@ -53,6 +55,7 @@ class RestorePlan:
 
     operation: Operation
     savepoint: str
+    original: str
     checkpoint: str
     manifest: Manifest
     query_id: str
@@ -118,6 +121,7 @@ def plan_restore(
     operation: Operation,
     *,
     chance: Chance,
+    named: tuple[str, str] | None = None,
     workers: int = WORKERS,
     tell: Tell | None = None,
 ) -> RestorePlan:
@@ -129,6 +133,7 @@ def plan_restore(
         target: The checkpoint that is to be made.
         operation: Whether the query keeps its id.
         chance: So many random bytes; a fork's id is made of them.
+        named: What a person has named, and its checkpoint, where the savepoint is but a step on the way.
         workers: How many files to read at a time.
         tell: Called with files done, files in all, and what is being done.
 
@@ -139,21 +144,44 @@ def plan_restore(
         Invalid: Target and catalog are inside one another.
     """
     check_apart(target, catalog)
-    left = _present(target)
     uri = savepoint_uri(catalog, savepoint_id)
-    origin = _origin(target) if left else None
-    if left and origin is None:
-        raise _taken(target, f"{len(left)} files, such as {left[0]}")
-    if origin is not None and (origin.get("savepoint"), origin.get("operation")) != (uri, operation.value):
-        raise _taken(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
+    savepoint = uri if named is None else named[0]
+    left, origin = free(target, savepoint, operation)
     manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
     done = layout.METADATA in left
     if done and _gone_on(left, manifest.batch_id):
         raise _taken(target, f"a {operation.value} of this savepoint that has gone on since")
+    original = manifest.checkpoint if named is None else named[1]
     query_id = manifest.query_id
     if operation is Operation.FORK:
         query_id = str(origin["query_id"]) if origin else str(uuid.UUID(bytes=chance(16), version=4))
-    return RestorePlan(operation, uri, target.uri, manifest, query_id, left, done)
+    return RestorePlan(operation, savepoint, original, target.uri, manifest, query_id, left, done)
+
+
+def free(
+    target: Storage, savepoint: str, operation: Operation
+) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+    """See that nothing is at a target but what a killed try of the same has left.
+
+    Returns:
+        The files of that try, and what it has said of itself.
+
+    Raises:
+        Conflict: Something else is there.
+    """
+    left = _present(target)
+    origin = _origin(target) if left else None
+    if left and origin is None:
+        raise _taken(target, f"{len(left)} files, such as {left[0]}")
+    if origin is not None and (origin.get("savepoint"), origin.get("operation")) != (
+        savepoint,
+        operation.value,
+    ):
+        raise _taken(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
+    if operation is Operation.RESCALE and layout.METADATA in left:
+        # Its source may have gone on; what was made of it then is not what would be made now.
+        raise _taken(target, f"a finished {operation.value} of {savepoint}")
+    return left, origin
 
 
 def restore(
@@ -304,7 +332,7 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
             "savepoint": plan.savepoint,
             "label": plan.manifest.label,
             "batch": plan.manifest.batch_id,
-            "from_checkpoint": plan.manifest.checkpoint,
+            "from_checkpoint": plan.original,
             "from_query_id": plan.manifest.query_id,
             "query_id": plan.query_id,
             "made_ms": now_ms,

@@ -8,7 +8,9 @@ more.
 from __future__ import annotations
 
 import hashlib
+import struct
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 KEYED: Final = "keyed"
 _BUCKETS: Final = 64
 _HASH: Final = 16
+_PAIR: Final = struct.Struct(f"{_HASH}s{_HASH}s")
 # So many rows are held in memory, at 32 bytes each, before they are put into files.
 _HELD: Final = 1 << 21
 
@@ -288,10 +291,7 @@ class _Digests:
         file = self.place / str(number)
         data = file.read_bytes() if file.exists() else b""
         data += b"".join([part.tobytes() for part in self.buckets[number]])
-        return [
-            (data[at : at + _HASH], data[at + _HASH : at + 2 * _HASH])
-            for at in range(0, len(data), 2 * _HASH)
-        ]
+        return list(_PAIR.iter_unpack(data))
 
 
 class _Side:
@@ -351,20 +351,29 @@ def _compared(name: StateName, first: _Side, second: _Side, samples: int) -> tup
 
 
 def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
-    """Keys that differ, each as often as it does: a damaged state may hold a key twice."""
-    here, there = _by_key(one), _by_key(other)
+    """The keys that differ."""
+    here, there = dict(one), dict(other)
+    if len(here) != len(one) or len(there) != len(other):
+        return _changes_of_many(_by_key(one), _by_key(other))
+    both = here.keys() & there.keys()
+    return {
+        "added": list(there.keys() - both),
+        "removed": list(here.keys() - both),
+        "changed": [key for key in both if here[key] != there[key]],
+    }
+
+
+def _changes_of_many(
+    here: dict[bytes, list[bytes]], there: dict[bytes, list[bytes]]
+) -> dict[str, list[bytes]]:
+    """The same where a key may be there more than once, as in damaged state: as often as it differs."""
     found: dict[str, list[bytes]] = {"added": [], "removed": [], "changed": []}
-    for key, values in here.items():
-        others = there.pop(key, [])
-        if values == others:
-            continue
-        changed = min(len(values), len(others))
-        if changed and sorted(values)[:changed] != sorted(others)[:changed]:
-            found["changed"].append(key)
-        found["removed"] += [key] * (len(values) - changed)
-        found["added"] += [key] * (len(others) - changed)
-    for key, values in there.items():
-        found["added"] += [key] * len(values)
+    for key in here.keys() | there.keys():
+        values, others = Counter(here.get(key, ())), Counter(there.get(key, ()))
+        gone, new = (values - others).total(), (others - values).total()
+        changed = min(gone, new)
+        for change, times in (("changed", changed), ("removed", gone - changed), ("added", new - changed)):
+            found[change] += [key] * times
     return found
 
 

@@ -23,7 +23,7 @@ from holdfast.savepoints.catalog import (
     same_file,
     savepoint_uri,
 )
-from holdfast.savepoints.copying import WORKERS, Tell, each, hash_file, hash_of
+from holdfast.savepoints.copying import WORKERS, Tell, each
 from holdfast.savepoints.facts import facts
 from holdfast.savepoints.planning import (
     LOOKS,
@@ -38,6 +38,7 @@ from holdfast.savepoints.planning import (
 from holdfast.savepoints.turns import Clock, TakeTurn, staged
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
 Chance = Callable[[int], bytes]

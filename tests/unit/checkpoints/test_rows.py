@@ -9,12 +9,14 @@ from typing import Any
 
 import golden_model as model
 import pytest
+from lz4_streams import lz4_stream
 
-from golden import NAMES, golden, golden_files, golden_on_disk
+from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import layout
 from holdfast.checkpoints.contents import contents
 from holdfast.checkpoints.rows import StateRow, state_rows
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.records import Change, Record, render_records
 from holdfast.layout import Kind, StoreFile
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -133,6 +135,24 @@ def test_the_same_state_has_one_digest() -> None:
     assert other.rows == 10
 
 
+def test_repartitioned_state_has_the_same_digest() -> None:
+    """Spark itself has brought it into three partitions."""
+    rows = list(state_rows(golden(REPARTITIONED)))
+    assert {row.partition for row in rows} <= {0, 1, 2}
+    assert [each.digest for each in contents(golden(REPARTITIONED))] == [
+        each.digest for each in contents(golden("4.2/aggregate-format2"))
+    ]
+
+
+def test_state_without_keys() -> None:
+    """One task has it all, under a key that is nothing."""
+    everything, limited = GATHERED
+    [row] = state_rows(golden(everything))
+    assert (row.key_row, row.key, row.value) == (b"", {}, {"count": len(model.all_events())})
+    [row] = state_rows(golden(limited))
+    assert list(row.value.values()) == [45]
+
+
 def test_rows_of_one_operator_and_state() -> None:
     storage = golden("4.2/state-format2")
     assert len(list(state_rows(storage, operator_id=0, state="count"))) == 10
@@ -221,3 +241,37 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir())
     rows.close()  # type: ignore[attr-defined]
     assert not list(tmp_path.iterdir())
+
+
+def test_families_that_no_snapshot_names() -> None:
+    """Spark writes a snapshot when it makes a family; changelogs know only its number."""
+    files = {
+        path: data
+        for path, data in golden_files("4.2/state-format2").items()
+        if not path.endswith((".zip", ".zip.crc"))
+    }
+    with pytest.raises(Unsupported, match="a column family has no name"):
+        contents(MemoryStorage(files))
+
+
+def test_changelogs_alone() -> None:
+    """A store without families needs no snapshot, as long as every changelog is there."""
+    name = "4.2/aggregate-format2"
+    files = {
+        path: data for path, data in golden_files(name).items() if not path.endswith((".zip", ".zip.crc"))
+    }
+    (rows,) = by_state(MemoryStorage(files)).values()
+    found = {row.key["customer"]: (row.value["count"], row.value["sum"]) for row in rows}
+    assert found == model.aggregate()
+
+
+@pytest.mark.parametrize("value", [b"ab", b""])
+def test_a_row_that_is_damaged_names_its_state(value: bytes) -> None:
+    """In a file that is whole."""
+    files = dict(golden_files("4.2/aggregate-memory"))
+    path = needed("4.2/aggregate-memory", Kind.DELTA)
+    files[path] = lz4_stream(render_records([Record(Change.PUT, b"\0" * 32, value)]))
+    with pytest.raises(Corrupt, match=r"state/0, state default"):
+        contents(MemoryStorage(files))
+    with pytest.raises(Corrupt, match=r"state/0, state default"):
+        [row.value for row in state_rows(MemoryStorage(files))]

@@ -6,9 +6,10 @@ import io
 import random
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from damages import DAMAGES, Files, flip, hidden
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
@@ -17,39 +18,6 @@ from holdfast.checkpoints.verifying import verify
 from holdfast.errors import NotFound
 from holdfast.layout import Kind, StoreFile
 from holdfast.storage.memory import MemoryStorage
-
-Files = dict[str, bytes]
-Damage = Callable[[bytes, random.Random], bytes]
-
-
-def truncate(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def flip(data: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
-
-
-def zero(data: bytes, rng: random.Random) -> bytes:
-    return bytes(len(data))
-
-
-def empty(data: bytes, rng: random.Random) -> bytes:
-    return b""
-
-
-def double(data: bytes, rng: random.Random) -> bytes:
-    return data + data
-
-
-DAMAGES: dict[str, Damage] = {
-    "truncate": truncate,
-    "flip": flip,
-    "zero": zero,
-    "empty": empty,
-    "double": double,
-}
 
 
 def needed(files: Files) -> list[str]:
@@ -60,10 +28,6 @@ def needed(files: Files) -> list[str]:
 
 def _some(paths: list[str], count: int, rng: random.Random) -> list[str]:
     return rng.sample(paths, min(count, len(paths)))
-
-
-def hidden(path: str) -> bool:
-    return isinstance(layout.parse(path), (layout.HadoopChecksum, layout.SparkChecksum))
 
 
 def named(files: Files) -> list[str]:

@@ -79,6 +79,8 @@ def test_verify(holdfast: Holdfast, place: str) -> None:
         "restorable",
         "files",
         "size_bytes",
+        "recorded_batch",
+        "compared",
     }
     assert [problem["file"] for problem in found["problems"]] == ["metadata"]
     text = holdfast("checkpoint", "verify", place)

@@ -107,6 +107,36 @@ def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
     assert len(holdfast("savepoint", "list", "catalog").stdout.splitlines()) == 1
 
 
+def test_rows_are_proved(holdfast: Holdfast, checkpoint: Path) -> None:
+    taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--deep", "--json"))
+    proof = told(holdfast("savepoint", "verify", taken["savepoint"], "--deep", "--json"))
+    assert (proof["ok"], proof["compared"]) == (True, 1)
+    [state] = proof["states"]
+    assert (state["state"], state["rows"], state["internal"]) == ("default", 10, False)
+    said = holdfast("savepoint", "verify", taken["savepoint"], "--deep").stdout
+    assert "10 rows of 1 states read, 1 of them compared" in said
+    assert "without --deep" not in said
+    assert told(holdfast("savepoint", "verify", taken["savepoint"], "--json"))["states"] is None
+
+
+def test_two_states_key_by_key(holdfast: Holdfast, checkpoint: Path) -> None:
+    taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--json"))["savepoint"]
+    found = told(holdfast("savepoint", "diff", "./ck@10", taken, "--samples", "1", "--json"))
+    assert found["same"] is False
+    [state] = found["states"]
+    assert (state["first_rows"], state["added"], state["removed"], state["changed"]) == (10, 0, 0, 10)
+    [sample] = state["samples"]
+    said = holdfast("savepoint", "diff", "./ck@10", taken).stdout
+    assert f'~ {{"customer": "{sample["key"]["customer"]}"}}  {{"count": 11,' in said
+    assert said.splitlines()[-1] == "other state"
+    assert holdfast("savepoint", "diff", "./ck", taken).stdout.splitlines()[-1] == "the same state"
+    by_files = told(holdfast("savepoint", "diff", taken, taken, "--files", "--json"))
+    assert by_files["same_state"] is True
+    assert told(holdfast("savepoint", "diff", "./ck@99", taken, "--json"), 3)["kind"] == "not-found"
+    assert told(holdfast("savepoint", "diff", "nothing", taken, "--json"), 3)["kind"] == "not-found"
+    assert told(holdfast("savepoint", "diff", "./ck", taken, "--files", "--json"), 2)["kind"] == "invalid"
+
+
 def test_a_job_stands_for_its_checkpoint(holdfast: Holdfast, home: Path, checkpoint: Path) -> None:
     home.mkdir()
     registry = Registry(StateHome(home).registry)
@@ -130,7 +160,7 @@ def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
     assert told(holdfast("savepoint", "list", "catalog", "--json")) == {"savepoints": []}
 
 
-@pytest.mark.parametrize("verb", ["take", "list", "verify", "restore"])
+@pytest.mark.parametrize("verb", ["take", "list", "verify", "restore", "diff"])
 def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp_path: Path) -> None:
     from holdfast import savepoints
 
@@ -138,7 +168,8 @@ def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp
     arguments = {
         "take": ["savepoint", "take", str(checkpoint), str(tmp_path / "catalog")],
         "list": ["savepoint", "list", str(tmp_path / "catalog")],
-        "verify": ["savepoint", "verify", taken],
+        "verify": ["savepoint", "verify", taken, "--deep"],
+        "diff": ["savepoint", "diff", taken, str(checkpoint)],
         "restore": ["restore", taken, str(tmp_path / "new")],
     }[verb]
     done = subprocess.run(
@@ -152,3 +183,27 @@ def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp
     # Unpacking changes of state takes Arrow's codecs; nothing takes Spark.
     arrow = "['pyarrow', 'numpy']" if verb != "list" else "[]"
     assert done.stderr.splitlines()[-1] == f"AUDIT [] {arrow}"
+
+
+def test_other_partitions(holdfast: Holdfast, tmp_path: Path) -> None:
+    """The memory provider's, since that takes no Spark."""
+    golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
+    planned = told(holdfast("rescale", "heap", "--partitions", "3", "--dry-run", "--json"))
+    assert (planned["partitions_before"], planned["partitions"], planned["starts_spark"]) == ([2], 3, False)
+    assert planned["checkpoint"] == f"file://{tmp_path}/heap-p3"
+    assert {each.name for each in tmp_path.iterdir()} >= {"heap"}
+    assert not (tmp_path / "heap-p3").exists()
+    made = told(holdfast("rescale", "heap", "--partitions", "3", "--json"))
+    assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
+    assert made["batch"] == planned["from_batch"] + 1
+    assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
+    said = holdfast("rescale", "heap", "--partitions", "5", "--to", "five")
+    assert said.stdout == f"file://{tmp_path}/five\n"
+    assert "2 to 5 partitions: 10 rows are proved to be the same" in said.stderr
+    assert (
+        told(holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--json"), 4)["kind"]
+        == "conflict"
+    )
+    assert holdfast("rescale", "heap", "--partitions", "0").returncode == 2
+    assert holdfast("rescale", "nothing", "--partitions", "2").returncode == 3
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".holdfast-")]

@@ -7,7 +7,7 @@ import pytest
 from lz4_streams import lz4_stream
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.compression import codec_name, decompressed
+from holdfast.formats.compression import codec_name, compressed, decompressed
 
 TEXT = b"state " * 20_000
 
@@ -95,3 +95,19 @@ def test_what_is_not_read_is_said() -> None:
 )
 def test_a_setting_names_a_codec(setting: str, name: str) -> None:
     assert codec_name(setting) == name
+
+
+def test_what_is_written_is_what_java_writes() -> None:
+    assert compressed(TEXT, "lz4") == lz4_stream(TEXT)
+    assert compressed(TEXT, "snappy") == snappy_stream(TEXT)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
+@pytest.mark.parametrize("data", [b"", b"x", bytes(1 << 15), bytes(range(256)) * 700])
+def test_what_is_written_can_be_read(codec: str, data: bytes) -> None:
+    assert decompressed(compressed(data, codec), codec, "f") == data
+
+
+def test_what_is_not_written_is_said() -> None:
+    with pytest.raises(Unsupported, match="not written"):
+        compressed(b"", "lzf")

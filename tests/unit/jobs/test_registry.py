@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.jobs.registry import BATCHES_KEPT, JobRecord, Registry, job_id
-from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted
+from holdfast.jobs.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
+from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
 RECORD = JobRecord(
     "job", job_id("job"), "job.py", "file:///c", "retain", JobState.CREATED, None, 10, 10, None, 42
@@ -39,6 +40,28 @@ def test_a_job_is_found_by_name_and_by_id(registry: Registry) -> None:
     with pytest.raises(NotFound, match="job") as caught:
         registry.job("other")
     assert caught.value.found == "job"
+
+
+def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:
+    good = SavepointNote("q", 10, 3, "file:///c/savepoints/one", 41, 1000, 20, None)
+    bad = SavepointNote("q", 20, None, None, None, None, None, "the checkpoint is damaged")
+    for note in (good, bad):
+        registry.add_savepoint("job", note)
+    registry.add_savepoint("other", good)
+    assert registry.savepoints("job") == [good, bad]
+    for number in range(SAVEPOINTS_KEPT):
+        registry.add_savepoint("job", replace(good, at_ms=number))
+    assert [each.at_ms for each in registry.savepoints("job")] == list(range(SAVEPOINTS_KEPT))
+    assert registry.savepoints("other") == [good]
+
+
+def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    with closing(sqlite3.connect(registry.path)) as db:
+        db.execute("DROP TABLE savepoints")
+        db.execute("PRAGMA user_version = 1")
+    assert registry.job("job") == RECORD
+    assert registry.savepoints("job") == []
 
 
 def test_a_terminal_state_ends_a_job(registry: Registry) -> None:

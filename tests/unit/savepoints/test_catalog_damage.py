@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 from catalogs import Hands, catalog, manifests, target
+from damages import DAMAGES
 
 from golden import NAMES, golden
 from holdfast.errors import Corrupt, NotFound
 from holdfast.savepoints.proof import prove
 from holdfast.storage.memory import MemoryStorage
-
-Fault = Callable[[bytes, random.Random], bytes]
-
-FAULTS: dict[str, Fault] = {
-    "truncated": lambda data, rng: data[: rng.randrange(len(data))],
-    "flipped": lambda data, rng: _flip(data, rng.randrange(len(data)), rng),
-    "zeroed": lambda data, rng: bytes(len(data)),
-    "emptied": lambda data, rng: b"",
-    "doubled": lambda data, rng: data + data,
-    "one byte more": lambda data, rng: data + b"\0",
-}
-
-
-def _flip(data: bytes, at: int, rng: random.Random) -> bytes:
-    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
 
 
 def filled(name: str) -> tuple[MemoryStorage, str]:
@@ -34,7 +19,7 @@ def filled(name: str) -> tuple[MemoryStorage, str]:
     return into, Hands().take(golden(name), into).manifest.savepoint_id
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", DAMAGES)
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_bytes_are_found_and_named(name: str, fault: str) -> None:
     into, savepoint_id = filled(name)
@@ -42,7 +27,7 @@ def test_damaged_bytes_are_found_and_named(name: str, fault: str) -> None:
     objects = [path for path in sorted(into.files) if path.startswith("objects/") and into.files[path]]
     for path in rng.sample(objects, 4):
         data = into.read(path)
-        changed = FAULTS[fault](data, rng)
+        changed = DAMAGES[fault](data, rng)
         if changed == data:
             continue
         into.write(path, changed, replace=True)
@@ -68,12 +53,12 @@ def test_lost_and_exchanged_bytes_are_found_and_named(name: str) -> None:
     assert "not there" in problem.what
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", DAMAGES)
 def test_a_damaged_manifest_is_found_and_named(fault: str) -> None:
     into, savepoint_id = filled(NAMES[0])
     path = f"savepoints/{savepoint_id}/manifest.json"
     rng = random.Random(fault)
-    into.write(path, FAULTS[fault](into.read(path), rng), replace=True)
+    into.write(path, DAMAGES[fault](into.read(path), rng), replace=True)
     proof = prove(into, savepoint_id, workers=1)
     assert not proof.ok
     assert [problem.file for problem in proof.problems] == [path]

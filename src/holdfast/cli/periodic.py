@@ -1,0 +1,77 @@
+"""`holdfast savepoint take --every`: one savepoint after another, until somebody ends it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.cli import options, output
+from holdfast.cli.until_stopped import until_stopped
+from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.periodic import PeriodicTake
+
+
+def take_periodically(
+    checkpoint: str,
+    catalog: str,
+    *,
+    every: str,
+    keep: int | None,
+    label: str | None,
+    deep: bool,
+    json: bool,
+) -> None:
+    """Take savepoints until Ctrl-C or SIGTERM; one under way is finished.
+
+    What the first one cannot do for good is an error; what fails later is told and tried again.
+
+    Raises:
+        Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
+        NotFound: There is no checkpoint.
+    """
+    from holdfast.config.units import parse_duration  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.periodic import LABEL, take_and_retain  # noqa: PLC0415 - as above
+    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+    every_ms = parse_duration(every, "--every")
+    origin, into = open_storage(checkpoint), open_storage(catalog, "catalog")
+    first = True
+    with until_stopped() as stopped:
+        while True:
+            try:
+                found = take_and_retain(
+                    origin,
+                    into,
+                    retained=keep,
+                    clock=options.now_ms,
+                    chance=os.urandom,
+                    label=label or LABEL,
+                    deep=deep,
+                )
+                _show(found, json)
+            except HoldfastError as error:
+                if first and isinstance(error, (Invalid, NotFound, Unsupported)):
+                    raise
+                output.report_error(error, as_json=json)
+            first = False
+            if stopped.wait(every_ms / 1000):
+                return
+
+
+def _show(found: PeriodicTake, json: bool) -> None:
+    if json:
+        output.emit_json(found.as_dict())
+        return
+    if found.taken is None:
+        output.say(f"batch {found.batch_id}: nothing new since the last savepoint")
+        return
+    manifest = found.taken.manifest
+    output.line(found.taken.uri)
+    gone = f"; {len(found.removed)} older ones deleted" if found.removed else ""
+    output.say(
+        f"batch {manifest.batch_id}: {len(manifest.files):,} files, {manifest.new_bytes:,} bytes new{gone}"
+    )
+    if found.left is not None:
+        output.say(f"older ones could not be deleted: {found.left}")

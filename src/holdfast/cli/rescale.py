@@ -1,0 +1,76 @@
+"""`holdfast rescale`: the same state in another number of partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.rescaling import Rescaled, RescalePlan
+
+
+def rescale(
+    source: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.")
+    ],
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", min=1, metavar="N", help="How many partitions its state is to have."),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="A directory that does not exist. By default beside the checkpoint, with -pN at its end.",
+        ),
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a new checkpoint with the same state in N partitions, and prove that it is the same.
+
+    The query goes on from it after the batch that it ends with. What is rescaled stays as it is.
+    """
+    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+
+    if dry_run:
+        _show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json)
+        return
+    with progress("rescale", "files") as tell:
+        made = savepoints.rescale(source, to, partitions=partitions, master=master, tell=tell)
+    _show_made(made, json)
+
+
+def _show_plan(plan: RescalePlan, json: bool) -> None:
+    if json:
+        output.emit_json({"dry_run": True, **plan.as_dict()})
+        return
+    by = "Spark does it" if plan.starts_spark else "no Spark is needed"
+    output.line(
+        f"would make {plan.checkpoint} of batch {plan.batch_id}: {_before(plan)} to {plan.partitions}"
+        f" partitions, {plan.size_bytes:,} bytes; {by}"
+    )
+
+
+def _show_made(made: Rescaled, json: bool) -> None:
+    if json:
+        output.emit_json(made.as_dict())
+        return
+    plan = made.plan
+    output.line(made.checkpoint)
+    output.say(
+        f"{_before(plan)} to {plan.partitions} partitions: {made.rows:,} rows are proved to be the same"
+    )
+    output.say(
+        f"query {plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
+    )
+
+
+def _before(plan: RescalePlan) -> str:
+    return ", ".join(str(each) for each in sorted(set(plan.before)))

@@ -1,0 +1,81 @@
+"""Directories for work that must not be seen until it is done; a killed process leaves none for good."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import Unavailable
+
+_PREFIX: Final = ".holdfast-"
+_LOCK: Final = ".lock"
+_TRIES: Final = 10
+
+
+@contextmanager
+def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
+    """Make a directory, and remove it at the end, however the work ends.
+
+    A process that is killed cannot remove its own. It has held a lock, which no crash leaves behind, so the
+    next sandbox in the same folder removes it. Cost: one listing of the folder.
+
+    Args:
+        folder: Where to make it; made if need be. Hard links lead into it from the same disk.
+        purpose: What it is for: a part of its name.
+        token: A name that no other process has.
+
+    Raises:
+        Unavailable: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        clear(folder)
+        lock = folder / f"{_PREFIX}{purpose}-{token}{_LOCK}"
+        descriptor = _locked(lock)
+        place = lock.with_suffix("")
+        place.mkdir(mode=0o700)
+    except OSError as error:
+        raise Unavailable(
+            "a directory to work in cannot be made", where=str(folder), found=error.strerror
+        ) from error
+    try:
+        yield place
+    finally:
+        _remove(place, lock)
+        os.close(descriptor)
+
+
+def clear(folder: Path) -> None:
+    """Remove what killed processes have left in a folder."""
+    for lock in folder.glob(f"{_PREFIX}*{_LOCK}"):
+        with suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(lock.with_suffix(""), lock)
+            finally:
+                os.close(descriptor)
+
+
+def _remove(place: Path, lock: Path) -> None:
+    """The directory, then its lock: while that is there, somebody will come back for the rest."""
+    shutil.rmtree(place, ignore_errors=True)
+    if not place.exists():
+        lock.unlink(missing_ok=True)
+
+
+def _locked(lock: Path) -> int:
+    """Make a lock and hold it. One that is not yet held looks like one of a dead process for a moment."""
+    for _ in range(_TRIES):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+                return descriptor
+        os.close(descriptor)
+    raise OSError(0, "its lock is removed again and again")

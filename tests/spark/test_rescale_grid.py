@@ -1,0 +1,91 @@
+"""Any kind of query, any provider, another number of partitions in the middle: every answer is right.
+
+The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise every kind of query meets every provider,
+and the changes take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grid_queries
+import pytest
+from grid_queries import KINDS, Row
+
+from holdfast import checkpoints, savepoints
+from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine.workers import ship_by_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+ship_by_value(grid_queries)
+
+CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+PARTITIONS_KEY = "spark.sql.shuffle.partitions"
+PROVIDERS = {
+    "memory": {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"},
+    "rocksdb1": {PROVIDER_KEY: ROCKSDB_PROVIDER, FORMAT_KEY: "1", CHANGELOG_KEY: "false"},
+    "rocksdb2": {PROVIDER_KEY: ROCKSDB_PROVIDER, FORMAT_KEY: "2", CHANGELOG_KEY: "true"},
+}
+CHANGES = [(2, 2), (2, 4), (4, 2), (3, 5)]
+PAIRS = [(kind, each) for each in PROVIDERS for kind in KINDS if each != "memory" or KINDS[kind].heap]
+GRID = [(*pair, CHANGES[index % len(CHANGES)]) for index, pair in enumerate(PAIRS)]
+if os.environ.get("HOLDFAST_GRID") == "all":
+    GRID = [(*pair, change) for pair in PAIRS for change in CHANGES]
+
+
+def run(spark: SparkSession, kind: str, folder: Path, checkpoint: Path) -> list[Row]:
+    """Let a query take what there is; every row it puts out, in order."""
+    rows: list[Row] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        rows.extend(grid_queries.plain(row) for row in batch.collect())
+
+    writer = KINDS[kind].build(spark, folder).writeStream.foreachBatch(take).outputMode(KINDS[kind].mode)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return rows
+
+
+def fingerprint(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(("kind", "provider", "change"), GRID, ids=lambda each: str(each).replace(" ", ""))
+def test_a_query_goes_on_in_other_partitions(
+    spark: SparkSession,
+    settings: Callable[[dict[str, str]], None],
+    tmp_path: Path,
+    kind: str,
+    provider: str,
+    change: tuple[int, int],
+) -> None:
+    before, after = change
+    settings({**PROVIDERS[provider], PARTITIONS_KEY: str(before)})
+    made = grid_queries.files(7, count=3, size=20)
+    for number, sides in enumerate(made[:2]):
+        grid_queries.write(tmp_path, number, sides)
+    rows = run(spark, kind, tmp_path, tmp_path / "first")
+    kept = fingerprint(tmp_path / "first")
+    rescaled = savepoints.rescale(tmp_path / "first", tmp_path / "second", partitions=after)
+    assert fingerprint(tmp_path / "first") == kept
+    [operator] = checkpoints.read(tmp_path / "second").operators
+    assert operator.partitions == after
+    assert rescaled.rows > 0
+    assert checkpoints.verify(tmp_path / "second").problems == ()
+    # What it was made of is not needed any more.
+    shutil.rmtree(tmp_path / "first")
+    for number, sides in enumerate(made[2:], start=2):
+        grid_queries.write(tmp_path, number, sides)
+    rows += run(spark, kind, tmp_path, tmp_path / "second")
+    left = [event for sides in made for event in sides[0]]
+    right = [event for sides in made for event in sides[1]]
+    assert grid_queries.in_the_end(rows, KINDS[kind].key_columns) == KINDS[kind].model(left, right)
+    # No session may still be there that works in the source's directory.
+    assert {each.name for each in tmp_path.iterdir()} == {"left", "right", "second"}

@@ -1,0 +1,96 @@
+"""Savepoints that are taken again and again: which stay, which go, and which are nobody's business."""
+
+from __future__ import annotations
+
+import pytest
+from catalogs import Hands, catalog, file_query, manifests
+
+from holdfast.errors import Corrupt, NotFound
+from holdfast.savepoints.catalog import load
+from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
+from holdfast.savepoints.turns import TakeTurn
+from holdfast.storage.memory import MemoryStorage
+
+OTHER = "0c9c4a52-1111-4222-8333-444455556666"
+
+
+def turn(hands: Hands, checkpoint: MemoryStorage, into: MemoryStorage, retained: int | None) -> PeriodicTake:
+    return take_and_retain(
+        checkpoint, into, retained=retained, clock=hands.clock, chance=hands.chance, label="nightly"
+    )
+
+
+def batches(into: MemoryStorage, label: str | None = "nightly") -> list[int]:
+    found = [load(into, each) for each in manifests(into)]
+    return [each.batch_id for each in found if each.label == label]
+
+
+def test_the_newest_stay_and_others_are_left_alone() -> None:
+    hands, into = Hands(), catalog()
+    by_hand = hands.take(MemoryStorage(file_query(2)), into)
+    named = hands.take(MemoryStorage(file_query(2)), into, label="before the move")
+    foreign = MemoryStorage(file_query(3, OTHER))
+    turn(hands, foreign, into, 1)
+    for count in range(1, 7):
+        found = turn(hands, MemoryStorage(file_query(count)), into, 3)
+        assert found.taken is not None
+        assert found.left is None
+        assert len(found.removed) == (1 if count > 3 else 0)
+    mine = [each for each in manifests(into) if load(into, each).query_id != OTHER]
+    assert batches(into) == [2, 3, 4, 5]  # the first of these is the other query's
+    assert {by_hand.manifest.savepoint_id, named.manifest.savepoint_id} <= set(mine)
+    hands.sweep(into)
+    assert batches(into, None) == [1]
+
+
+def test_the_same_batch_is_not_taken_twice() -> None:
+    hands, into = Hands(), catalog()
+    checkpoint = MemoryStorage(file_query(4))
+    assert turn(hands, checkpoint, into, 2).taken is not None
+    before = into.files
+    again = turn(hands, checkpoint, into, 2)
+    assert (again.taken, again.batch_id, again.as_dict()["savepoint"]) == (None, 3, None)
+    assert into.files == before
+
+
+def test_all_stay_where_no_number_is_given() -> None:
+    hands, into = Hands(), catalog()
+    for count in range(1, 8):
+        turn(hands, MemoryStorage(file_query(count)), into, None)
+    assert batches(into) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_take_under_way_puts_the_removal_off() -> None:
+    hands, into = Hands(), catalog()
+    turn(hands, MemoryStorage(file_query(1)), into, 1)
+    busy = TakeTurn(into, "somebody", hands.clock)
+    busy.begin()
+    found = turn(hands, MemoryStorage(file_query(2)), into, 1)
+    assert found.taken is not None
+    assert (found.removed, found.left) == ((), "a savepoint is being taken into this catalog")
+    busy.end()
+    assert len(turn(hands, MemoryStorage(file_query(3)), into, 1).removed) == 2
+    assert batches(into) == [2]
+
+
+def test_where_nothing_can_be_taken_nothing_is_removed() -> None:
+    hands, into = Hands(), catalog()
+    turn(hands, MemoryStorage(file_query(2)), into, 1)
+    damaged = MemoryStorage({**file_query(3), "commits/2": b"v1"})
+    with pytest.raises(Corrupt):
+        turn(hands, damaged, into, 1)
+    with pytest.raises(NotFound):
+        turn(hands, MemoryStorage({"metadata": file_query(1)["metadata"]}), into, 1)
+    assert batches(into) == [1]
+
+
+def test_when_the_newest_was_taken() -> None:
+    hands, into = Hands(), catalog()
+    checkpoint = MemoryStorage(file_query(2))
+    query_id = "7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"
+    assert newest_ms(into, query_id, checkpoint.uri, "nightly") is None
+    hands.take(checkpoint, into)
+    assert newest_ms(into, query_id, checkpoint.uri, "nightly") is None
+    taken = turn(hands, checkpoint, into, 2).taken
+    assert taken is not None
+    assert newest_ms(into, query_id, checkpoint.uri, "nightly") == taken.manifest.created_ms
