@@ -25,10 +25,10 @@ from holdfast.formats.query import QueryMetadata
 from holdfast.formats.source_log import parse_source
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
 from holdfast.savepoints.catalog import load, savepoint_uri, split_address
-from holdfast.savepoints.copying import hash_of
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
+from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage, full
 
 _FIRST: Final = 0
