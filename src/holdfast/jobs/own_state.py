@@ -11,7 +11,7 @@ from holdfast.checkpoints.shapes import OperatorShape
 from holdfast.formats.plan_note import Plan
 from holdfast.layout import OWN, OwnFile
 from holdfast.model import StateVerdict, Verdict
-from holdfast.savepoints.sandbox import Saved
+from holdfast.savepoints.saved import Saved
 from holdfast.savepoints.sizes import Size, Sizes
 from holdfast.savepoints.upgrade import HOLDFAST
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META

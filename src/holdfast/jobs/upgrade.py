@@ -27,7 +27,7 @@ from holdfast.jobs.loader import load_job
 from holdfast.jobs.own_state import with_own
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.savepoints.plan_changes import compare_plans, format_change, moved_sources, pinned_changes
-from holdfast.savepoints.sandbox import Saved, lay_out, lay_out_first, open_saved
+from holdfast.savepoints.saved import Saved, lay_out, lay_out_first, open_saved
 from holdfast.savepoints.sizes import Sizes, measured
 from holdfast.savepoints.upgrade import compare_states, states_of, verdict_on, with_trial
 from holdfast.storage.local import LocalStorage

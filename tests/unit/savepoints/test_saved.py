@@ -14,7 +14,7 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.offset_log import parse_offsets
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.layout import SharedFile, StoreFile
-from holdfast.savepoints.sandbox import lay_out, lay_out_first, open_saved
+from holdfast.savepoints.saved import lay_out, lay_out_first, open_saved
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
