@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast as hf
-from holdfast import checkpoints
+from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.cutting import How, cut
 from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
 from holdfast.engine.workers import ship_by_value
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spark
 ship_by_value(sys.modules[__name__])
 
 SCHEMA = "customer string, amount long, ts timestamp"
+BEGIN = 1_772_697_600
 FILES = 6
 CUT = 2
 
@@ -35,7 +37,9 @@ def write(folder: Path, number: int) -> list[tuple[str, int]]:
         json.dumps({"customer": who, "amount": amount, "ts": f"2026-03-05T08:{number:02}:00Z"})
         for who, amount in rows
     ]
-    (folder / f"{number:03}.json").write_text("\n".join(lines) + "\n")
+    file = folder / f"{number:03}.json"
+    file.write_text("\n".join(lines) + "\n")
+    os.utime(file, (BEGIN + number,) * 2)  # the order in which Spark takes them
     return rows
 
 
@@ -118,6 +122,54 @@ def test_a_query_goes_on_from_a_cut(
     later = {who for part in rows[CUT + 1 :] for who, _ in part}
     assert seen == {who: count for who, count in expected.items() if who in later}
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_query_that_reads_a_stream_twice_goes_on_from_a_savepoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark counts such a stream once among its logs and twice among its offsets, so B has an odd number."""
+    inputs = {name: tmp_path / name for name in "ab"}
+    for folder in inputs.values():
+        folder.mkdir()
+    rows = {
+        name: [write(inputs[name], number) for number in range(count)] for name, count in (("a", 4), ("b", 8))
+    }
+
+    def run(checkpoint: Path) -> Counter[tuple[str, int, int]]:
+        found: Counter[tuple[str, int, int]] = Counter()
+
+        def take(batch: DataFrame, _: int) -> None:
+            found.update(tuple(row) for row in batch.collect())
+
+        reader = spark.readStream.schema(SCHEMA)
+        one = reader.option("maxFilesPerTrigger", "1").json(str(inputs["a"]))
+        other = one.selectExpr("customer as also", "amount as paid")
+        second = reader.option("maxFilesPerTrigger", "1").json(str(inputs["b"]))
+        both = one.join(other, one.customer == other.also).select("customer", "amount", "paid")
+        frame = both.union(second.selectExpr("customer", "amount", "-1L as paid"))
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return found
+
+    def expected(first: int) -> Counter[tuple[str, int, int]]:
+        """What batches from this one on put out."""
+        seen = [(who, amount, number) for number, part in enumerate(rows["a"]) for who, amount in part]
+        pairs = Counter(
+            (who, amount, paid)
+            for who, amount, at in seen
+            for also, paid, then in seen
+            if who == also and max(at, then) >= first
+        )
+        return pairs + Counter((who, amount, -1) for part in rows["b"][first:] for who, amount in part)
+
+    assert run(tmp_path / "original") == expected(0)
+    ends = (tmp_path / "original/offsets/5").read_text().splitlines()[2:]
+    assert ends == ['{"logOffset":3}', '{"logOffset":3}', '{"logOffset":5}']
+    assert {each.name for each in (tmp_path / "original/sources").iterdir()} == {"0", "1"}
+    assert checkpoints.verify(tmp_path / "original").problems == ()
+    taken = savepoints.take(tmp_path / "original", tmp_path / "catalog", batch=5)
+    savepoints.restore(taken.uri, tmp_path / "copy")
+    assert run(tmp_path / "copy") == expected(6)
 
 
 def test_a_cut_behind_a_compaction_takes_entries_from_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from enum import Enum
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
+from holdfast.checkpoints.sources import source_folders
 from holdfast.checkpoints.stores import StoreFolder, partition_count
 from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Corrupt, NotFound
@@ -118,12 +119,9 @@ def cut(storage: Storage, batch_id: int | None = None) -> Cut:
             found=f"batch {wanted}" if wanted is not None else "no committed batch",
             expected=kept,
         )
-    offsets = logs.offsets(wanted)
-    if offsets is None:
-        raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, wanted).render(), wanted)
     files = [
         *_log_files(storage, logs, wanted),
-        *_source_files(storage, tree, offsets, wanted),
+        *_source_files(storage, tree, logs, wanted),
         *_own_files(tree),
     ]
     for folder in operator_folders(storage, wanted):
@@ -157,9 +155,14 @@ def _own_files(tree: Tree) -> Iterator[CutFile]:
             yield _whole(path)
 
 
-def _source_files(storage: Storage, tree: Tree, offsets: OffsetLog, batch_id: int) -> Iterator[CutFile]:
-    for source in sorted(tree.names(layout.SOURCES)):
-        last = log_offset(offsets.offsets.get(source))
+def _source_files(storage: Storage, tree: Tree, logs: Logs, batch_id: int) -> Iterator[CutFile]:
+    folders = sorted(tree.names(layout.SOURCES))
+    newest = logs.offsets(batch_id)
+    if newest is None:
+        raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, batch_id).render(), batch_id)
+    sources = source_folders(folders, newest, lambda: _kept(logs, batch_id), storage.uri)
+    for source in folders:
+        last = log_offset(newest.offsets.get(sources.get(source, "")))
         places = [
             place
             for name in tree.names(f"{layout.SOURCES}/{source}")
@@ -170,6 +173,12 @@ def _source_files(storage: Storage, tree: Tree, offsets: OffsetLog, batch_id: in
             yield from (_whole(place.render()) for place in places)
         else:
             yield from _entries(storage, places, source, last, batch_id)
+
+
+def _kept(logs: Logs, batch_id: int) -> list[OffsetLog]:
+    """The offset log up to a batch, as far as it is kept."""
+    found = (logs.offsets(each) for each in logs.offered if each <= batch_id)
+    return [each for each in found if each is not None]
 
 
 def _entries(

@@ -10,8 +10,9 @@ from typing import TypeVar
 from holdfast import layout
 from holdfast.checkpoints.content import RESTORE
 from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.sources import read_twice, source_folders
 from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.verification import Problem, Remark
+from holdfast.checkpoints.verification import Problem, Remark, said
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.commit_log import CommitLog
 from holdfast.formats.offset_log import OffsetLog, log_offset
@@ -152,18 +153,34 @@ def _ids_differ(logs: Logs) -> Iterator[Problem]:
             yield Problem(file, f"it names the state files of batch {before}", _EDITED)
 
 
-def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem]:
+def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
     """Whether each source that keeps a log has what the offset log says it has taken."""
+    kept = [
+        offsets for each in logs.offered if (offsets := readable(partial(logs.offsets, each))) is not None
+    ]
+    folders = tree.names(layout.SOURCES)
     needed: dict[str, int] = {}
-    for batch_id in logs.offered[-2:]:
-        offsets = readable(partial(logs.offsets, batch_id))
-        for name, offset in ({} if offsets is None else offsets.offsets).items():
-            entry = log_offset(offset)
+    twice = read_twice(folders, kept) if kept else []
+    for offsets in kept[-2:]:
+        try:
+            sources = source_folders(folders, offsets, lambda: kept, storage.uri)
+        except Unsupported as error:
+            yield Remark(layout.SOURCES, said(error, layout.SOURCES))
+            break
+        explained = {*sources.values(), *twice}
+        places = [*sources.items(), *((name, name) for name in offsets.offsets if name not in explained)]
+        for folder, name in places:
+            entry = log_offset(offsets.offsets.get(name))
             if entry is not None and entry >= 0:
-                needed[name] = max(needed.get(name, -1), entry)
+                needed[folder] = max(needed.get(folder, -1), entry)
+    for name in twice:
+        what = (
+            f"source {name} has no log and always the offset of another: a stream that is read twice, or lost"
+        )
+        yield Remark(f"{layout.SOURCES}/{name}", what)
     for source, entry in needed.items():
         yield from _complete(tree, source, entry)
-    for source in sorted(tree.names(layout.SOURCES)):
+    for source in sorted(folders):
         yield from _repeated_alike(storage, tree, source)
 
 

@@ -19,7 +19,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.engine.boundary import stop_between_batches
-from holdfast.engine.watch import failure_text, frame_of, written_format, written_sink
+from holdfast.engine.watch import failure_text, frame_of, written_format, written_mode, written_sink
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.plan_note import Plan, PlanSink
 from holdfast.stream.cautions import cautions
@@ -180,14 +180,20 @@ class Sink:
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
-        with _checked(self._frame(writer), checkpoint):
-            query = writer.foreachBatch(compute).start()
+        frame, mode = self._frame(writer), self.mode or written_mode(writer)
+        plain = writer
+        if frame is not None and mode is not None:
+            # Of its own, since one that partitions its table cannot be given a batch function.
+            plain = frame.writeStream.option("checkpointLocation", checkpoint).outputMode(mode)
+        with _checked(frame, checkpoint):
+            query = plain.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
         while not stop_between_batches(query):
             time.sleep(_LOOK_S)
-        # An adopted writer is the user's only one; it goes back to what it was.
-        writer.format(former)
+        if plain is writer:
+            # An adopted one is the user's only one; it goes back to what it was.
+            writer.format(former)
         text = failure_text(query)
         return begun.is_set() and (text is None or _ONE_BATCH in text)
 

@@ -1,4 +1,4 @@
-"""The windows again, with a writer that knows nothing of Holdfast."""
+"""The windows again, partitioned, with a writer that knows nothing of Holdfast."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ if TYPE_CHECKING:
 def plain(spark: SparkSession, day: str = "day", out: str = "out") -> DataStreamWriter:
     frame = other.windows(spark, day=day, out=out).frame
     assert frame is not None
-    writer: DataStreamWriter = frame.writeStream.format("parquet").option("path", f"{out}/windows")
-    return writer
+    frame = frame.withColumn("part", frame["account"])
+    writer: DataStreamWriter = frame.writeStream.format("parquet").partitionBy("part")
+    return writer.option("path", f"{out}/windows")
