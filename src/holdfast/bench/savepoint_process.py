@@ -21,6 +21,11 @@ import pyarrow.parquet as pq
 
 SCHEMA: Final = "user long, amount long"
 _EPOCH_S: Final = 1_767_225_600
+# Snapshots come by maintenance; a minute apart, as by default, there would be one in the whole measurement.
+_CONF: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def _run(task: Task) -> None:
     from holdfast.engine.session import session  # noqa: PLC0415 - as above
     from holdfast.engine.watch import listen  # noqa: PLC0415 - as above
 
-    spark = session("holdfast-bench", home=task.home, conf={"spark.ui.enabled": "false"})
+    spark = session("holdfast-bench", home=task.home, conf=_CONF)
     spark.sparkContext.setLogLevel("ERROR")
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
     listen(spark, lambda kind, facts: told.put(facts["batchId"]) if _tell(kind, facts) else None)
