@@ -16,7 +16,6 @@ Lines are added at the end. One that a crash has torn is passed over; losing lin
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -30,6 +29,7 @@ from typing import Any, Final, TypeAlias
 from holdfast import layout
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.formats.query import parse_query
+from holdfast.storage.file_lock import FileLock
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
 
@@ -173,30 +173,20 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
+        self._lock = FileLock(path.with_suffix(".lock"))
         self._good_bytes = 0
         self._known = 0
 
     def lock(self) -> bool:
         """Become the one who writes; False if somebody is. No crash leaves it behind."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return self._lock.take()
         except OSError as error:
             raise _unwritable(self.path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return False
-        self._descriptor = descriptor
-        return True
 
     def unlock(self) -> None:
         """Let another one write."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._lock.release()
 
     def read(self) -> Record | None:
         """The record, or None if there is none.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.settings import Settings
+from holdfast.storage.file_lock import FileLock
 
 LOGS_KEPT = 10
 # Where queries are run beside themselves, below a state home.
@@ -49,36 +49,8 @@ def state_home(home: str | Path | None = None) -> Path:
     return Settings.resolve(flags, os.environ, Path.cwd()).ensure_home().resolve()
 
 
-class SupervisorLock:
-    """Held by the one supervisor of a job while it lives; no crash leaves it behind."""
+class SupervisorLock(FileLock):
+    """Held by the one supervisor of a job while it lives."""
 
     def __init__(self, home: StateHome, job: str) -> None:
-        self._path = home.job(job) / "supervisor.lock"
-        self._descriptor: int | None = None
-
-    def take(self) -> bool:
-        """Take it if nobody has it."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return False
-        self._descriptor = descriptor
-        return True
-
-    def release(self) -> None:
-        """Let the next one have it."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def taken(self) -> bool:
-        """Whether a supervisor lives. Leaves no trace, not even in a home that does not exist."""
-        if not self._path.exists():
-            return False
-        if self.take():
-            self.release()
-            return False
-        return True
+        super().__init__(home.job(job) / "supervisor.lock")

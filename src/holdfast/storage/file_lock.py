@@ -1,0 +1,50 @@
+"""A lock that one process holds at a time, and that no crash leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class FileLock:
+    """A lock on a file of this machine, which stays there empty.
+
+    Args:
+        path: The file; it and its folder are made when the lock is first taken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take it if nobody has it.
+
+        Raises:
+            OSError: The file cannot be made.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let the next one have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def taken(self) -> bool:
+        """Whether somebody has it. Leaves no trace, not even in a folder that does not exist."""
+        if not self._path.exists():
+            return False
+        if self.take():
+            self.release()
+            return False
+        return True
