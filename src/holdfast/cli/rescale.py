@@ -53,8 +53,8 @@ def _show_plan(plan: RescalePlan, json: bool) -> None:
         return
     by = "Spark does it" if plan.starts_spark else "no Spark is needed"
     output.line(
-        f"would make {plan.checkpoint} of batch {plan.batch_id}: {_before(plan)} to {plan.partitions}"
-        f" partitions, {plan.size_bytes:,} bytes; {by}"
+        f"would make {plan.checkpoint} of batch {plan.batch_id}:"
+        f" {_change(plan)}, {plan.size_bytes:,} bytes; {by}"
     )
 
 
@@ -64,13 +64,15 @@ def _show_made(made: Rescaled, json: bool) -> None:
         return
     plan = made.plan
     output.line(made.checkpoint)
-    output.say(
-        f"{_before(plan)} to {plan.partitions} partitions: {made.rows:,} rows are proved to be the same"
-    )
+    output.say(f"{_change(plan)}: {made.rows:,} rows are proved to be the same")
     output.say(
         f"query {plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
     )
 
 
-def _before(plan: RescalePlan) -> str:
-    return ", ".join(str(each) for each in sorted(set(plan.before)))
+def _change(plan: RescalePlan) -> str:
+    if not plan.before:
+        return "one task has all of the state, whatever the number"
+    if plan.same:
+        return f"{plan.partitions} partitions, as before"
+    return f"{', '.join(str(each) for each in sorted(set(plan.before)))} to {plan.partitions} partitions"

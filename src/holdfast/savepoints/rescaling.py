@@ -249,7 +249,8 @@ def rescale(
         repartition(work.place, plan.partitions, plan.state_format)
     elif not plan.same:
         rewrite(work.checkpoint, plan.partitions)
-    _note_partitions(work.checkpoint, plan.partitions)
+    if not plan.same:
+        _note_partitions(work.checkpoint, plan.partitions)
     after = contents(work.checkpoint)
     _prove(before, after, plan)
     made = work.published(target, plan)
