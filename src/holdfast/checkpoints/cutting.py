@@ -15,7 +15,7 @@ from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
 from holdfast.checkpoints.sources import source_folders
-from holdfast.checkpoints.stores import StoreFolder, partition_count
+from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.offset_log import OffsetLog, log_offset
@@ -219,10 +219,8 @@ def _operator_files(
             how = How.SCHEMA_PATHS if metadata is not None and metadata.version > 1 else How.WHOLE
             yield CutFile(path, how, path)
     names = store_names(metadata, tree.names(f"{root}/0"))
-    offsets = logs.offsets(batch_id)
-    fixed = None if offsets is None else offsets.partitions
-    count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, batch_id + 1)
-    for partition in range(count):
+    partitions = partitions_of(storage, folder, metadata, logs.offsets(batch_id), batch_id)
+    for partition in range(partitions.count):
         for index, name in enumerate(names):
             yield from _store_files(
                 storage, tree, logs, StoreId(folder.operator_id, partition, name), index, batch_id

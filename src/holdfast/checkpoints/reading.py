@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.stores import StoreFolder, is_gathered, partition_count
+from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.formats.compression import codec_name
@@ -143,19 +143,18 @@ def _operator(
     names = store_names(metadata, first)
     commit = logs.commit(newest)
     ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(folder.operator_id)
-    fixed = None if offsets is None else offsets.partitions
-    count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, newest + 1)
+    partitions = partitions_of(storage, folder, metadata, offsets, newest)
     codec = codec_of(offsets)
     stores = [
         _store(storage, logs, StoreId(folder.operator_id, partition, name), index, newest + 1, codec)
-        for partition in range(count)
+        for partition in range(partitions.count)
         for index, name in enumerate(names)
     ]
     return Operator(
         operator_id=folder.operator_id,
         name="" if metadata is None else metadata.name,
-        partitions=count,
-        gathered=metadata is not None and is_gathered(storage, metadata),
+        partitions=partitions.count,
+        gathered=partitions.gathered,
         store_names=names,
         format_version=1 if ids is None else 2,
         variables=() if metadata is None else _variables(metadata),

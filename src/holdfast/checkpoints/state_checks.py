@@ -12,7 +12,7 @@ from holdfast.checkpoints.content import RESTORE, Content, ContentCheck
 from holdfast.checkpoints.log_checks import readable
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import store_names
-from holdfast.checkpoints.stores import Chain, StoreFolder, partition_count
+from holdfast.checkpoints.stores import Chain, StoreFolder, partitions_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification import Problem, Remark
 from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
@@ -97,10 +97,7 @@ class StateCheck:
             what = f"operator {folder.operator_id} has no metadata"
             self._found.append(Problem(file, what, RESTORE))
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
-        fixed = None if offsets is None else offsets.partitions
-        count = partition_count(
-            self._storage, folder.operator_id, metadata, folder.partitions, fixed, newest + 1
-        )
+        count = partitions_of(self._storage, folder, metadata, offsets, newest).count
         if metadata is not None:
             self._schemas(metadata, folder)
             self._partitions_agree(metadata, folder.metadata_path or "", count, newest)

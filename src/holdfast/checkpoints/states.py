@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
-from holdfast.checkpoints.stores import StoreFolder, partition_count
+from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, PROVIDER, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
@@ -246,8 +246,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         first = storage.list(f"{root}/0").names if metadata is None else ()
         names = store_names(metadata, first)
         schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
-        fixed = None if offsets is None else offsets.partitions
-        count = partition_count(storage, folder.operator_id, metadata, folder.partitions, fixed, wanted + 1)
+        count = partitions_of(storage, folder, metadata, offsets, wanted).count
         found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri))
     return found
 

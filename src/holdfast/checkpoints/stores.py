@@ -7,12 +7,14 @@ each changelog names those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast import layout
+from holdfast.checkpoints.logs import OperatorFolder
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.compression import decompressed
+from holdfast.formats.offset_log import OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
 from holdfast.formats.records import Lineage, parse_head
 from holdfast.formats.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
@@ -36,49 +38,55 @@ class Chain:
     missing: str | None
 
 
-def partition_count(
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """How many partitions an operator's state has, and whether that is one since it goes by no key."""
+
+    count: int
+    gathered: bool = False
+
+
+def partitions_of(
     storage: Storage,
-    operator_id: int,
+    folder: OperatorFolder,
     metadata: OperatorMetadata | None,
-    folders: Collection[int],
-    fixed: int | None,
-    version: int,
-) -> int:
-    """How many partitions an operator's state has at a version.
+    offsets: OffsetLog | None,
+    batch_id: int,
+) -> Partitions:
+    """How many partitions an operator's state has after a batch.
 
     An operator that goes by no key is gathered in one task, whatever number Spark notes. And Spark's own
     repartitioning leaves an operator's metadata of version 1 as it was, and only the offset log tells. It is
-    believed where exactly so many partitions have a file of the version: a number that somebody has changed
-    by hand does not make such files.
+    believed where exactly so many partitions have a file of the batch: a number that somebody has changed by
+    hand does not make such files.
 
     Cost: one small file, and one listing for each partition where the two do not agree.
 
     Args:
         storage: The checkpoint.
-        operator_id: The operator.
+        folder: The operator.
         metadata: What Spark notes of it.
-        folders: The partitions that have a folder.
-        fixed: The number in the offset log of the version's batch.
-        version: The version.
+        offsets: What the batch was fixed to.
+        batch_id: The batch.
     """
+    folders = folder.partitions
     if metadata is None or not metadata.stores:
-        return len(folders)
-    if is_gathered(storage, metadata):
-        return 1
-    noted = metadata.stores[0].partitions
-    if fixed is None or fixed == noted or fixed > len(folders):
+        return Partitions(len(folders), metadata is not None and _is_gathered(storage, metadata))
+    if _is_gathered(storage, metadata):
+        return Partitions(1, gathered=True)
+    noted = Partitions(metadata.stores[0].partitions)
+    fixed = None if offsets is None else offsets.partitions
+    if fixed is None or fixed == noted.count or fixed > len(folders):
         return noted
-    name = metadata.stores[0].name
     for partition in folders:
-        store = StoreId(operator_id, partition, name)
-        names = storage.list(store.folder).names
-        has = any(file.version == version for file in _files(store, names))
+        store = StoreId(folder.operator_id, partition, metadata.stores[0].name)
+        has = any(file.version == batch_id + 1 for file in _files(store, storage.list(store.folder).names))
         if has != (partition < fixed):
             return noted
-    return fixed
+    return Partitions(fixed)
 
 
-def is_gathered(storage: Storage, metadata: OperatorMetadata) -> bool:
+def _is_gathered(storage: Storage, metadata: OperatorMetadata) -> bool:
     """Whether an operator goes by no key, as an aggregate over everything does: one task has all its state.
 
     Spark's own repartitioning moves the state of such an operator away from where that task looks for it.

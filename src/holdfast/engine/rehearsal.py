@@ -18,7 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.described import RELATIONS
-from holdfast.engine.watch import failure_text
+from holdfast.engine.watch import await_end, failure_text
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
             )
         except Exception as error:
             return _refused(str(error))
-        with _ended(query):
-            text = failure_text(query)
+        await_end(query)
+        text = failure_text(query)
     if planned.is_set():
         return Rehearsal(accepted=True)
     if text is None:
@@ -153,19 +153,6 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
     if _RAN in text and any(each in text for each in _NO_STATE):
         return Rehearsal(accepted=True)
     return _refused(text)
-
-
-@contextmanager
-def _ended(query: Any) -> Iterator[None]:
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs Spark
-
-    try:
-        query.awaitTermination()
-    except StreamingQueryException:
-        pass
-    finally:
-        query.stop()
-    yield
 
 
 def _refused(text: str) -> Rehearsal:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engine.described import RELATION, RELATION_V2, plain_map
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -31,18 +33,17 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
     """The streaming sources of a frame, in the order of its plan, without tables that are looked up."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
-    found = (_source(frame, leaves.apply(number)) for number in range(leaves.size()))
+    found = (_source(leaves.apply(number)) for number in range(leaves.size()))
     return tuple(each for each in found if each is not None)
 
 
-def _source(frame: DataFrame, leaf: Any) -> SourceRead | None:
+def _source(leaf: Any) -> SourceRead | None:
     name = str(leaf.getClass().getSimpleName())
-    if name == "StreamingRelation":
-        jvm: Any = frame.sparkSession._jvm
-        given = jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options())
+    if name == RELATION:
         called = str(leaf.sourceName())
-        return SourceRead(FILES if called.startswith(_FILE_SOURCE) else called, _plain(given))
-    if name == "StreamingRelationV2":
+        options = plain_map(leaf.dataSource().options())
+        return SourceRead(FILES if called.startswith(_FILE_SOURCE) else called, options)
+    if name == RELATION_V2:
         return SourceRead(str(leaf.sourceName()), _plain(leaf.extraOptions().asCaseSensitiveMap()))
     # Every other leaf of a streaming plan that is a source says so; unknown ones must not pass for tables.
     return SourceRead(name, {}) if leaf.isStreaming() else None

@@ -98,6 +98,18 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
     )
 
 
+def await_end(query: StreamingQuery) -> None:
+    """Wait for a query's end; why it failed is read from the query, where all causes are."""
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs Spark
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        pass
+    finally:
+        query.stop()
+
+
 def failure_text(query: StreamingQuery) -> str | None:
     """The whole text of a failed query's exception with all its causes, or None if it did not fail."""
     from pyspark import SparkContext  # noqa: PLC0415 - needs Spark

@@ -14,7 +14,7 @@ from holdfast.checkpoints.feeding import batch_files, empty_batch
 from holdfast.checkpoints.logs import Logs
 from holdfast.engine.plans import watermark_count
 from holdfast.engine.sources import FILES, SourceRead, sources_in
-from holdfast.engine.watch import failure_text, frame_of, written_mode
+from holdfast.engine.watch import await_end, failure_text, frame_of, written_mode
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.model import TrialBatch
 from holdfast.storage import open_storage
@@ -162,23 +162,11 @@ class Trial:
         writer = self.frame.writeStream.outputMode(self._mode).foreachBatch(take).trigger(**trigger)
         with checked_operators(self.frame, self._checkpoint):
             query = writer.option("checkpointLocation", self._checkpoint).start()
-        _wait(query)
+        await_end(query)
         text = failure_text(query)
         if text is not None and not enough:
             raise QueryFailed(text)
         return _batches(query, began)
-
-
-def _wait(query: StreamingQuery) -> None:
-    """Wait for its end; why it failed is read from the query, where all causes are."""
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - the package imports without Spark
-
-    try:
-        query.awaitTermination()
-    except StreamingQueryException:
-        pass
-    finally:
-        query.stop()
 
 
 def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[TrialBatch]:
