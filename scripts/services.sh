@@ -8,6 +8,8 @@ set -euo pipefail
 # One line a service: name, Debian package, and a shell pattern of a program that proves it is there.
 services='
 PostgreSQL  postgresql  /usr/lib/postgresql/*/bin/postgres
+Chromium    chromium    /usr/bin/chromium
+promtool    prometheus  /usr/bin/promtool
 '
 
 found() { compgen -G "$1" | sort -V | tail -n 1; }

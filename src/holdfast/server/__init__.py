@@ -1,0 +1,1 @@
+"""The control plane: what jobs are asked and told over HTTP."""
