@@ -15,7 +15,7 @@ from holdfast.errors import Failed, Invalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.jobs.supervisor import Event
+    from holdfast.jobs.telling import Event
 
 QUIET_S = 5.0
 
