@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.jobs.channel import Channel
 from holdfast.jobs.driver import ENVIRONMENT, DriverSpec
+from holdfast.jobs.leash import Leash
 
 
 class FakeDriver:
@@ -27,11 +28,15 @@ class FakeDriver:
         self.script = json.loads(Path(spec.target).read_text())
         self.go = threading.Event()
         self.stop = threading.Event()
+        self.leash = Leash()
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         for message in self.channel.messages():
-            {"go": self.go, "stop": self.stop}[message["kind"]].set()
+            if message["kind"] == "lead":
+                self.leash.hold(message["until_s"])
+            else:
+                {"go": self.go, "stop": self.stop}[message["kind"]].set()
         self.stop.set()
         self.go.set()
 
