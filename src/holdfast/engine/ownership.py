@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import struct
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.storage import local_path
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.storage.file_lock import lock_holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,20 +80,7 @@ def holding_process(path: Path) -> int | None:
     if not sys.platform.startswith("linux"):
         owner = holder(path)
         return owner.pid if owner else None
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return None
-    try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    finally:
-        os.close(descriptor)
-    return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
-
-
-# `struct flock` of 64-bit Linux: type, whence, start, length, process.
-_FLOCK = "@hhqqi4x"
+    return lock_holder(path)
 
 
 def fence(path: Path, owner: Owner) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.elections import Elections
 from holdfast.jobs.leadership import Deposed, Election, Leader, Now, Term, myself
 from holdfast.jobs.registry import JobRecord, Registry
+from holdfast.jobs.registry_file import writer_of
 from holdfast.jobs.tenure import Tenure
 
 # So many times in a lease a candidate looks whether the leader still lives.
 _LOOKS: Final = 8
+# How long a new leader waits for somebody who writes to the registry, before it looks who that is.
+_PATIENCE_S: Final = 1.0
 
 
 class Candidacy:
@@ -29,6 +34,7 @@ class Candidacy:
 
     Attributes:
         former: Who led the job before, and when he was last heard of; known once this one has won.
+        last_seen: Who led it when this one began to stand by.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class Candidacy:
         self._now = now
         self._tenure: Tenure | None = None
         self.former: Leader | None = None
+        self.last_seen: Leader | None = None
 
     @property
     def pause_s(self) -> float:
@@ -86,6 +93,10 @@ class Candidacy:
             leader = self._take(term)
         except Deposed:
             return None
+        except Unavailable:
+            self._election.resign(term)
+            self._end_frozen()
+            raise
         except BaseException:
             self._election.resign(term)
             raise
@@ -124,7 +135,8 @@ class Candidacy:
 
     def _take(self, term: Term) -> Leader:
         now = self._clock()
-        self.former = former = Registry(self._path).leader(self._job)
+        registry = Registry(self._path, patience_s=_PATIENCE_S)
+        self.former = former = registry.leader(self._job)
         if former is not None and former.address != self.address and former.lives(now):
             raise Conflict(
                 f"job {self._job!r} is led by way of elections at another place",
@@ -135,8 +147,18 @@ class Candidacy:
             )
         lease_ms = int(self._election.lease_s * 1000)
         leader = Leader(term.token, myself(), self.address, lease_ms, now, now)
-        Registry(self._path).lead(self._job, leader)
+        registry.lead(self._job, leader)
         return leader
+
+    def _end_frozen(self) -> None:
+        """End the former leader if it was frozen while it wrote to the registry, which nobody else can then.
+
+        Its transaction is rolled back by the next one who opens the file.
+        """
+        pid = writer_of(self._path)
+        if pid is not None and self.last_seen is not None and self.last_seen.holder == myself(pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def live_leader(registry: Registry, job: str, now_ms: int) -> Leader | None:

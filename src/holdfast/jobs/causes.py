@@ -1,8 +1,8 @@
 """Whose it is to mend a failure: told from the text of the error.
 
-What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its errors.
-A Python error belongs to whoever's function raised it. What is left is told from the innermost frames of Java that
-are known to belong to one side.
+What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its
+errors. A Python error belongs to whoever's function raised it. What is left is told from the innermost frames
+of Java that are known to belong to one side.
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ class Election(Protocol):
         """Let go of connections. A term that was not given up runs to its end."""
 
 
-def myself() -> str:
-    """How this process is named to others."""
-    return f"{socket.gethostname()} pid {os.getpid()}"
+def myself(pid: int | None = None) -> str:
+    """How this process, or another one of this machine, is named to others."""
+    return f"{socket.gethostname()} pid {os.getpid() if pid is None else pid}"
 
 
 # Seconds on a clock that never goes back; only differences count, and only within one process.

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.errors import NotFound
 from holdfast.jobs.leadership import Deposed, Leader
 from holdfast.jobs.recoveries import Recovery
-from holdfast.jobs.registry_file import RegistryFile, insert
+from holdfast.jobs.registry_file import PATIENCE_S, RegistryFile, insert
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
 
 BATCHES_KEPT = 1000
@@ -79,12 +79,13 @@ class Registry:
         path: Its file.
         token: That of the leader who writes with it. What a supervisor writes of a job is refused with
             `Deposed` if another leader has come since. None where one supervisor has the job to himself.
+        patience_s: How long to wait while another process writes.
     """
 
-    def __init__(self, path: Path, token: int | None = None) -> None:
+    def __init__(self, path: Path, token: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self.path = path
         self._token = token
-        self._file = RegistryFile(path)
+        self._file = RegistryFile(path, patience_s)
 
     def start_job(self, record: JobRecord) -> None:
         """Note that a supervisor has taken the job.

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import Corrupt, Unavailable, Unsupported
+from holdfast.storage.file_lock import lock_holder
 
 VERSION: Final = 3
-_BUSY_S: Final = 15.0
+PATIENCE_S: Final = 15.0
+# Where in a file SQLite locks a byte for the one who writes.
+_RESERVED: Final = 0x40000001
 
 _SAVEPOINTS: Final = """
 CREATE TABLE savepoints (
@@ -70,10 +73,12 @@ class RegistryFile:
 
     Args:
         path: The file; it is made by the first write.
+        patience_s: How long to wait while another process writes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         self.path = path
+        self._patience_s = patience_s
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """The rows that a query finds; none if there is no file yet."""
@@ -104,7 +109,7 @@ class RegistryFile:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         db: sqlite3.Connection | None = None
         try:
-            db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
+            db = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
             db.row_factory = sqlite3.Row
             self._prepare(db)
             yield db
@@ -149,6 +154,11 @@ class RegistryFile:
                 expected=f"format {VERSION}",
                 hint="use that version, or another state home",
             )
+
+
+def writer_of(path: Path) -> int | None:
+    """The process of this machine that is in the middle of writing a registry; None if there is none."""
+    return lock_holder(path, _RESERVED, 1)
 
 
 def insert(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:

@@ -163,7 +163,7 @@ class Supervisor:
     def _stand_by(self) -> Outcome | None:
         """Wait until nobody else leads; the outcome, if there is nothing to lead any more."""
         candidacy, told = self._required_candidacy(), False
-        leader = self._registry.leader(self._name)
+        leader = candidacy.last_seen = self._registry.leader(self._name)
         who = "another supervisor" if leader is None else leader.holder
         self._say("standby", f"standing by, {who} leads", leader=who, elections=candidacy.address)
         while self._wait(candidacy.pause_s):
