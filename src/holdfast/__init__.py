@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         hours,
         minutes,
         no_restart,
+        recovery,
         seconds,
     )
     from holdfast.engine.session import configure, session
@@ -85,6 +86,7 @@ _HOMES = {
         "hours",
         "minutes",
         "no_restart",
+        "recovery",
         "seconds",
     ),
     "holdfast.engine.session": ("configure", "session"),
@@ -196,6 +198,7 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "recovery",
     "reducing",
     "running",
     "savepoints",
