@@ -207,7 +207,7 @@ def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Cas
 def test_settings_that_cannot_be_right_are_refused() -> None:
     for wrong in ({"fallback": "yesterday"}, {"fallback": "batch", "verify": None}, {"verify": "soon"}):
         with pytest.raises(HoldfastError):
-            Recovery(**wrong)  # type: ignore[arg-type]
+            Recovery(**wrong)
 
 
 @pytest.mark.spark

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.config.leading import Leading
+from holdfast.config.leading import ZOOKEEPER, Leading
 from holdfast.config.storage import local_path
 from holdfast.errors import Unsupported
 from holdfast.jobs.leadership import Election, Now
 from holdfast.jobs.lease import LeaseElection
-from holdfast.jobs.zookeeper import SCHEME, Ensemble, ZooKeeperElection
+from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
 from holdfast.storage import open_storage
 
 # The election of a job's leader, by the job's name.
@@ -29,7 +29,7 @@ def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
         Unsupported: A lease cannot be kept there.
     """
     lease_s = leading.lease_ms / 1000
-    if leading.address.startswith(SCHEME):
+    if leading.address.startswith(ZOOKEEPER):
         ensemble = Ensemble.of(leading.address)
         return lambda job: ZooKeeperElection(ensemble, job, lease_s, now, time.time)
     if local_path(leading.address) is None and not leading.address.startswith(_OBJECTS):
