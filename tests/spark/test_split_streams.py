@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rescaled import rescale
 
 import holdfast as hf
 
@@ -203,6 +204,19 @@ def test_joins_with_split_keys_equal_plain_python_over_a_restart_and_a_replay(ru
         found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
         expected = model(run.sides[0].on_time, run.sides[1].on_time, run.kind)
         assert ordered(found) == ordered(expected), (run.kind, run.split)
+
+
+def test_a_join_with_split_keys_goes_on_after_a_rescale(spark: SparkSession, tmp_path: Path) -> None:
+    sides = make(51), make(52)
+    run = Run(spark, tmp_path, "left", None, sides)
+    for numbers in (range(2), range(2, FILES + 1)):
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, tmp_path / name, name, numbers)
+        finish([run])
+        if numbers.start == 0:
+            rescale(spark, run.checkpoint, 3)
+    found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
+    assert ordered(found) == ordered(model(sides[0].on_time, sides[1].on_time, "left"))
 
 
 def test_another_split_is_refused_before_the_first_batch(runs: list[Run]) -> None:

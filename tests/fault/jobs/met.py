@@ -1,4 +1,4 @@
-"""Each order with the payments of its account in the 15 minutes after it, or alone; hot accounts are split."""
+"""Each order with its account's payments of the 15 minutes after it, or alone; hot accounts are split."""
 
 from __future__ import annotations
 
