@@ -334,10 +334,23 @@ def _rescale(
     return given, target, rescaling.plan_rescale(given, target, partitions)
 
 
-def _make(savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None) -> Restored:
+def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
+    """As `restore`, but what an earlier call has finished, and no query has used, will do.
+
+    For who may be killed between the restore and the start of the query, and does both again.
+
+    Raises:
+        As `restore`.
+    """
+    return _make(savepoint, checkpoint, Operation.RESTORE, None, again=True)
+
+
+def _make(
+    savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None, *, again: bool = False
+) -> Restored:
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    plan = plan_restore(catalog, savepoint_id, target, operation, chance=os.urandom, tell=tell)
+    plan = plan_restore(catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell)
     return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
 
 
