@@ -78,8 +78,10 @@ class RemoteStorage:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.ls(folder, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
+            except OSError as error:
+                if _nothing_there(error):
+                    return {}
+                raise
             return {
                 name: int(each["size"] or 0) if each["type"] == "file" else None
                 for each in found
@@ -96,8 +98,10 @@ class RemoteStorage:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.info(self._at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+            except OSError as error:
+                if _nothing_there(error):
+                    return None
+                raise
             return int(found["size"]) if found["type"] == "file" else None
 
         return self._ask(path, size)
@@ -171,12 +175,10 @@ class RemoteStorage:
             return call()
         except HoldfastError:
             raise
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotFound("there is no such file", where=full(self._uri, path)) from error
         except FileExistsError as error:
             raise Conflict("the file exists", where=full(self._uri, path)) from error
         except Exception as error:  # each library raises what it likes
-            if isinstance(error, PermissionError) and _BELOW_A_FILE in str(error):
+            if _nothing_there(error) or isinstance(error, IsADirectoryError):
                 raise NotFound("there is no such file", where=full(self._uri, path)) from error
             raise Unavailable(
                 "the storage does not do what it was asked",
@@ -184,6 +186,12 @@ class RemoteStorage:
                 found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
                 hint="check the address, the credentials and the network",
             ) from error
+
+
+def _nothing_there(error: Exception) -> bool:
+    if isinstance(error, PermissionError):
+        return _BELOW_A_FILE in str(error)
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
 
 
 def _same(name: str, folder: str) -> bool:
