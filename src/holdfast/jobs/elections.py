@@ -36,11 +36,11 @@ def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
         raise Unsupported(
             "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
             where=leading.address,
-            expected="a directory on a shared disk, s3:// or zookeeper://",
+            expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
         )
     storage = open_storage(leading.address, "lease")
     return lambda job: LeaseElection(storage, job, lease_s, now, time.time)
 
 
-# Object stores that put a new object only where none is, in one step.
-_OBJECTS = ("s3://", "s3a://")
+# What puts a new file only where none is, in one step.
+_OBJECTS = ("s3://", "s3a://", "webhdfs://")
