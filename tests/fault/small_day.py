@@ -107,6 +107,17 @@ class SmallDay:
             for account in {each.account for each in orders}
         )
 
+    def changes(self, files: int = BATCHES) -> Counter[Row]:
+        """Of each account that is in a file its orders and their sum after that file, late ones too."""
+        rows: Counter[Row] = Counter()
+        totals: dict[str, tuple[int, int]] = {}
+        for file in self.orders[:files]:
+            for each in file:
+                orders, amount = totals.get(each.account, (0, 0))
+                totals[each.account] = (orders + 1, amount + each.amount)
+            rows.update((account, *totals[account]) for account in {each.account for each in file})
+        return rows
+
     def windows(self) -> Counter[Row]:
         """Per account and ten minutes: its orders and their sum. The closing window never closes."""
         sums: dict[tuple[str, str], list[int]] = {}
