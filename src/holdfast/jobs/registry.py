@@ -47,7 +47,7 @@ class JobRecord:
     def begun(
         cls, name: str, target: str, checkpoint: str, on_cancel: str, now_ms: int, since_ms: int | None
     ) -> JobRecord:
-        """A job that this process begins to supervise; `since_ms` is when it began if another one did before."""
+        """A job that this process begins to supervise; `since_ms` is when another one began it before."""
         began_ms = now_ms if since_ms is None else since_ms
         created = JobState.CREATED
         return cls(
