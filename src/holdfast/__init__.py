@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast import savepoints as savepoints
     from holdfast import skew
     from holdfast.config import (
+        Alerts,
         Checkpoint,
         Memory,
         RocksDB,
@@ -73,6 +74,7 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOMES = {
     "holdfast.config": (
+        "Alerts",
         "Checkpoint",
         "Memory",
         "RocksDB",
@@ -143,6 +145,7 @@ _MODULES = ("checkpoints", "savepoints", "skew")
 
 __all__ = [
     "Aggregate",
+    "Alerts",
     "BufferedSink",
     "Checkpoint",
     "Conflict",

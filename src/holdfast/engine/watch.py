@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 KEYED_METRIC = "holdfast."
 # Options of a writer that say where to, of Spark's own formats and the well-known ones.
 _TARGETS = ("path", "topic", "dbtable", "table")
+
+# What is kept of the store's own counters: those that a metric or an alert is made of.
+STORE_COUNTERS = frozenset(
+    {
+        "loadedMapCacheHitCount",
+        "loadedMapCacheMissCount",
+        "numSnapshotsAutoRepaired",
+        "rocksdbGetCount",
+        "rocksdbGetLatency",
+        "rocksdbLoadLatencyMs",
+        "rocksdbNumSnapshotsAutoRepaired",
+        "rocksdbPutCount",
+        "rocksdbPutLatency",
+        "rocksdbReadBlockCacheHitCount",
+        "rocksdbReadBlockCacheMissCount",
+        "rocksdbSstFileSize",
+        "stateOnCurrentVersionSizeBytes",
+    }
+)
 
 Heard = Callable[[str, Mapping[str, Any]], None]
 
@@ -66,7 +86,16 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
         late_events=late_events(progress),
         skew=skew_in(progress),
+        phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
+        input_rate=_rate(progress, "inputRowsPerSecond"),
+        processed_rate=_rate(progress, "processedRowsPerSecond"),
     )
+
+
+def _rate(progress: Mapping[str, Any], name: str) -> float | None:
+    """A rate; of a batch that took no time Spark has none, or one that is no number."""
+    value = progress.get(name)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def late_events(progress: Mapping[str, Any]) -> int:
@@ -95,6 +124,11 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
         memory_bytes=number("memoryUsedBytes"),
         commit_ms=number("commitTimeMs"),
         partitions=number("numShufflePartitions"),
+        store={
+            name: int(value)
+            for name, value in (fields.get("customMetrics") or {}).items()
+            if name in STORE_COUNTERS and value is not None
+        },
     )
 
 

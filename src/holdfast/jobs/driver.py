@@ -332,6 +332,7 @@ def definition_fields(job: Job) -> dict[str, Any]:
         "record": job.checkpoint.record,
         "savepoints": _savepoints(job.checkpoint),
         "restart": strategy_fields(job.restart),
+        "alerts": job.alerts.as_dict(),
     }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.config import RestartStrategy, exponential
+from holdfast.config import Alerts, RestartStrategy, exponential
 from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
 from holdfast.jobs import failure as failures
 from holdfast.jobs.channel import Message
@@ -27,6 +27,7 @@ from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.observing import Observing
 from holdfast.jobs.process import DriverProcess
 from holdfast.jobs.recording import Recording
 from holdfast.jobs.registry import JobRecord, Registry, job_id
@@ -71,15 +72,17 @@ class _Definition:
     restart: RestartStrategy
     record: bool = True
     savepoints: Periodic | None = None
+    alerts: Alerts = field(default_factory=Alerts)
 
     @classmethod
     def from_message(cls, message: Message) -> _Definition:
-        apart = ("kind", "restart", "savepoints")
+        apart = ("kind", "restart", "savepoints", "alerts")
         values = {key: value for key, value in message.items() if key not in apart}
         wanted = message.get("savepoints")
         return cls(
             restart=strategy_from_fields(message["restart"]),
             savepoints=None if wanted is None else Periodic(**wanted),
+            alerts=Alerts.from_dict(message.get("alerts") or {}),
             **values,
         )
 
@@ -138,6 +141,7 @@ class Supervisor:
         self._lock: SupervisorLock | None = None
         self._recording: Recording | None = None
         self._savepointing: Savepointing | None = None
+        self._observing: Observing | None = None
         self._restored = False
         self._stop_asked = 0
         self._cancel_asked = False
@@ -161,6 +165,7 @@ class Supervisor:
             return self._run()
         finally:
             self._close_asides()
+            self._close_observing()
             for number, handler in former.items():
                 signal.signal(number, handler)
             self._wake_read.close()
@@ -274,8 +279,9 @@ class Supervisor:
         elif kind in ("finished", "stopped"):
             attempt.ending = kind
 
-    @staticmethod
-    def _busy(attempt: _Attempt, query: str, *, busy: bool) -> None:
+    def _busy(self, attempt: _Attempt, query: str, *, busy: bool) -> None:
+        if self._observing is not None:
+            self._observing.busy(query, busy=busy)
         if busy:
             attempt.busy_since[query] = time.monotonic()
         else:
@@ -338,6 +344,14 @@ class Supervisor:
         self._recording = Recording(self._home.path) if definition.record else None
         if definition.savepoints is not None:
             self._savepointing = Savepointing(definition.savepoints, self._clock)
+        self._observing = Observing(
+            definition.name,
+            definition.alerts,
+            self._home.path,
+            self._registry,
+            catalog=None if definition.savepoints is None else definition.savepoints.catalog,
+            clock=self._clock,
+        )
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         self._registry.start_job(record)
@@ -356,6 +370,8 @@ class Supervisor:
             self._recording.started(checkpoints)
         if self._savepointing is not None:
             self._savepointing.started(checkpoints)
+        if self._observing is not None:
+            self._observing.started(checkpoints)
         for query in queries:
             promise = query.promise.partition(":")[0]
             self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
@@ -367,6 +383,8 @@ class Supervisor:
         if attempt.busy_since.get(batch.query) is not None:
             attempt.busy_since[batch.query] = time.monotonic()
         self._registry.add_batch(self._name, attempt.number, batch)
+        if self._observing is not None:
+            self._observing.committed(batch)
         if self._recording is not None:
             first = batch.query not in attempt.committed
             self._recording.committed(batch.query, batch.batch_id, first=first)
@@ -388,6 +406,18 @@ class Supervisor:
         for each in [] if self._savepointing is None else self._savepointing.heard():
             self._registry.add_savepoint(self._name, SavepointNote(**each.facts))
             self._say(each.kind, each.text, **each.facts)
+        self._tell_of_alerts()
+
+    def _tell_of_alerts(self) -> None:
+        for each in [] if self._observing is None else self._observing.heard():
+            self._say(each.kind, each.text, **each.facts)
+
+    def _close_observing(self) -> None:
+        """Once the job has ended, and how is written down: what stood wrong is over."""
+        if self._observing is not None:
+            self._observing.close()
+            self._tell_of_alerts()
+            self._observing = None
 
     def _close_asides(self) -> None:
         """End the work beside the job; the last batch is noted, a savepoint under way is finished."""
