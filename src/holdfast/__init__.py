@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.drill import drill
     from holdfast.jobs.upgrade import check
+    from holdfast.jobs.watching import Watch, watch
     from holdfast.model import UpgradeReport
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
@@ -105,6 +106,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.drill": ("drill",),
     "holdfast.jobs.upgrade": ("check",),
+    "holdfast.jobs.watching": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
@@ -168,6 +170,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "UpgradeReport",
+    "Watch",
     "WatermarkWarning",
     "add",
     "adopt",
@@ -211,6 +214,7 @@ __all__ = [
     "ttl",
     "union_list",
     "value",
+    "watch",
     "windowed",
 ]
 

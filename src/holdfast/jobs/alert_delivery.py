@@ -30,7 +30,7 @@ class AlertDelivery:
     Args:
         job: The job's name.
         alerts: Its routes.
-        diary: Where events wait.
+        diary: Where events wait; without one they wait no longer than this process lives.
         clock: Epoch milliseconds.
         first_pause_s: The pause after the first failure; each further one is twice as long.
     """
@@ -39,7 +39,7 @@ class AlertDelivery:
         self,
         job: str,
         alerts: Alerts,
-        diary: Diary,
+        diary: Diary | None,
         clock: Callable[[], int],
         *,
         first_pause_s: float = FIRST_PAUSE_S,
@@ -51,6 +51,7 @@ class AlertDelivery:
         self._clock = clock
         self._first_pause_s = first_pause_s
         self._lock = threading.Lock()
+        self._unkept: list[NotedEvent] = []
         self._firing: tuple[Alert, ...] = ()
         self._over: dict[tuple[str, tuple[str, ...]], AlertEvent] = {}
         self._news = False
@@ -73,8 +74,10 @@ class AlertDelivery:
             self._aside.wake()
 
     def now(self, standing: Sequence[Alert], events: Sequence[AlertEvent]) -> None:
-        """Take in what stands now, and what has happened; events are in the diary already."""
+        """Take in what stands now, and what has happened; what a diary keeps is in it already."""
         with self._lock:
+            if self._diary is None and self._webhook is not None:
+                self._unkept += [NotedEvent(0, each) for each in events]
             self._firing = tuple(each for each in standing if each.phase == FIRING)
             for each in events:
                 if each.kind == CLEARED:
@@ -111,7 +114,7 @@ class AlertDelivery:
         wait = self._next.get(address, 0.0) - time.monotonic()
         if wait > 0:
             return wait
-        for noted in self._diary.waiting(self._job, self._clock() - _STALE_MS):
+        for noted in self._waiting():
             try:
                 post_event(address, noted.event)
             except HoldfastError as error:
@@ -121,12 +124,25 @@ class AlertDelivery:
                 self._give_up(noted, error)
                 continue
             self._failed.pop(address, None)
-            self._diary.settle(noted.id, TOLD)
+            self._settle(noted, TOLD)
         return None
 
     def _give_up(self, noted: NotedEvent, error: HoldfastError) -> None:
-        self._diary.settle(noted.id, GIVEN_UP)
+        self._settle(noted, GIVEN_UP)
         self._aside.say("untold", f"an alert could not be told: {one_line(error)}")
+
+    def _waiting(self) -> list[NotedEvent]:
+        if self._diary is not None:
+            return self._diary.waiting(self._job, self._clock() - _STALE_MS)
+        with self._lock:
+            return list(self._unkept)
+
+    def _settle(self, noted: NotedEvent, told: int) -> None:
+        if self._diary is not None:
+            self._diary.settle(noted.id, told)
+        else:
+            with self._lock:
+                self._unkept.remove(noted)
 
     def _tell_alertmanager(self, address: str) -> float | None:
         now = time.monotonic()

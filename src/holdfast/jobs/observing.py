@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ from holdfast.jobs.registry import Registry
 from holdfast.model import BatchProgress
 from holdfast.observe.alerting import FIRING, AlertEvent
 from holdfast.observe.diary import Diary
-from holdfast.observe.files import look
+from holdfast.observe.files import FileFacts, look
+from holdfast.observe.open_telemetry import Push, configured
 from holdfast.observe.rules import BY_RULE
 from holdfast.observe.watcher import Watcher
 from holdfast.storage import open_storage
@@ -26,9 +28,9 @@ from holdfast.storage.port import Storage
 EVERY_S: Final = 5.0
 SHORTEST_S: Final = 1.0
 # Files are looked at for a small part of the time, and rarely: listing many partitions takes long.
-_FILES_SHARE: Final = 0.01
-_FILES_SHORTEST_S: Final = 30.0
-_FILES_LONGEST_S: Final = 600.0
+FILES_SHARE: Final = 0.01
+FILES_SHORTEST_S: Final = 30.0
+FILES_LONGEST_S: Final = 600.0
 _LAST_LOOK_S: Final = 10.0
 
 
@@ -63,7 +65,7 @@ class Observing:
         self._watcher: Watcher | None = None
         self._checkpoints: dict[str, Storage] = {}
         self._drills_ms: Mapping[str, int] = {}
-        self._files_pace = Pace(_FILES_SHARE, _FILES_LONGEST_S)
+        self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S)
         self._files_due = 0.0
         self._due = 0.0
         self._ending = False
@@ -72,6 +74,7 @@ class Observing:
         self._begun = False
         self._aside = Aside("holdfast-observe", self._turn)
         self._delivery = AlertDelivery(job, alerts, self._diary, clock)
+        self._push: Push | None = None
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -85,6 +88,7 @@ class Observing:
             except HoldfastError as error:
                 self._aside.say("unwatched", f"the job is not watched: {one_line(error)}")
                 return
+            self._push = self._pushing(self._watcher)
             self._aside.start()
             self._delivery.start()
         self._aside.wake()
@@ -110,6 +114,19 @@ class Observing:
             self._ending = True
             self._aside.close(_LAST_LOOK_S)
             self._delivery.close()
+            if self._push is not None:
+                self._push.close()
+
+    def _pushing(self, watcher: Watcher) -> Push | None:
+        """Push to the collector that OpenTelemetry's own variables name, if they name one."""
+        endpoint = configured()
+        if endpoint is None:
+            return None
+        try:
+            return Push(lambda: watcher.samples, endpoint)
+        except HoldfastError as error:
+            self._aside.say("unwatched", f"nothing is pushed to {endpoint}: {one_line(error)}")
+            return None
 
     def _turn(self) -> float | None:
         """Look, unless that was done a moment ago; the last look is made in any case."""
@@ -147,18 +164,21 @@ class Observing:
 
     def _look_at_files(self, watcher: Watcher) -> None:
         began = time.monotonic()
+        found: dict[str, FileFacts] = {}
         try:
             for name, checkpoint in self._checkpoints.items():
-                try:
-                    watcher.looked(name, look(checkpoint, self._clock()))
-                except NotFound:  # noqa: PERF203 - before its first batch a query has none
-                    continue
+                with suppress(NotFound):
+                    found[name] = look(checkpoint, self._clock())
+            for name, facts in found.items():
+                watcher.looked(name, facts)
             if self._catalog is not None:
                 queries = {each.query_id: each.name for each in self._registry.queries(self._job)}
                 self._drills_ms = newest_drills(self._catalog, queries)
         finally:
             self._files_pace.took(time.monotonic() - began)
-            self._files_due = time.monotonic() + max(self._files_pace.wait_s(), _FILES_SHORTEST_S)
+            # A query that has committed nothing yet is looked at again as soon as it has.
+            pause = FILES_SHORTEST_S if any(each.batch_id is not None for each in found.values()) else EVERY_S
+            self._files_due = time.monotonic() + max(self._files_pace.wait_s(), pause)
 
 
 def spoken(event: AlertEvent) -> tuple[str, str]:

@@ -82,12 +82,12 @@ class Watcher:
                 self._busy[batch.query] = batch.committed_ms
 
     def busy(self, query: str, since_ms: int | None) -> None:
-        """A query works on a batch since a moment, or waits for rows."""
+        """A query works on a batch, at the latest since a moment; None where it waits for rows."""
         with self._lock:
             if since_ms is None:
                 self._busy.pop(query, None)
             else:
-                self._busy[query] = since_ms
+                self._busy.setdefault(query, since_ms)
 
     def looked(self, query: str, facts: FileFacts) -> None:
         """Take in what the files of a query's checkpoint have told."""
@@ -101,7 +101,7 @@ class Watcher:
             Unavailable: The diary cannot be written; nothing has been told then, and the next evaluation
                 finds the same again.
         """
-        samples = tuple(self._measured(facts, now_ms))
+        samples = self.measure(facts, now_ms)
         standing, events = evaluate(samples, self._standing, now_ms)
         self._save(now_ms, samples, standing, events)
         self._samples, self._standing = samples, standing
@@ -118,7 +118,8 @@ class Watcher:
         self._standing = left
         return (*told, *over)
 
-    def _measured(self, facts: JobFacts, now_ms: int) -> list[Sample]:
+    def measure(self, facts: JobFacts, now_ms: int) -> tuple[Sample, ...]:
+        """The numbers of this moment; nothing is held against the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
             found = [*job_samples(facts, now_ms), *self._totals.samples(self.job)]
@@ -141,7 +142,7 @@ class Watcher:
         found += [
             sample("holdfast_alert_threshold", value, self.job, rule) for rule, value in thresholds.items()
         ]
-        return found
+        return tuple(found)
 
     def _save(
         self,
