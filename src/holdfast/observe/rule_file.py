@@ -13,12 +13,12 @@ from typing import Final
 from holdfast.observe.rules import RULES, Rule
 
 RULE_FILE: Final = "holdfast-rules.yml"
-_HEAD: Final = "# Written by `holdfast alerts export`; thresholds come from each job's own settings.\n"
+HEAD: Final = "# Written by `holdfast alerts export`; thresholds come from each job's own settings.\n"
 
 
 def rule_file(rules: Iterable[Rule] = RULES) -> str:
     """The rules for Prometheus's `rule_files`. YAML takes JSON for values, so each of them is written so."""
-    lines = [_HEAD, "groups:\n", "  - name: holdfast\n", "    rules:\n"]
+    lines = [HEAD, "groups:\n", "  - name: holdfast\n", "    rules:\n"]
     for rule in rules:
         lines += [
             f"      - alert: {rule.alert}\n",
