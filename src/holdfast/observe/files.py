@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.shares import shares
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample
 from holdfast.storage.port import Storage
+
+ROCKSDB: Final = "RocksDBStateStoreProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class FileFacts:
         at_ms: When they were looked at.
         batch_id: The newest committed batch; None before the first.
         watermark_ms: The watermark of the next batch.
-        format_version: The state-checkpoint format; None without state.
+        format_version: The state-checkpoint format; None without state, and for the store on the heap, which
+            can write nothing but 1.
         files: State files that a restart reads.
         new_bytes: What the newest batch added.
         stores: The stores of all operators.
@@ -90,7 +93,7 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
         Unavailable: The storage does not answer.
     """
     found = read(storage)
-    versions = [each.format_version for each in found.operators]
+    versions = [each.format_version for each in found.operators if found.provider == ROCKSDB]
     return FileFacts(
         at_ms=now_ms,
         batch_id=found.batch_id,

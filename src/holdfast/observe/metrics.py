@@ -274,7 +274,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         GAUGE,
         "",
         QUERY,
-        "The state-checkpoint format of the newest commit; absent without state.",
+        "The state-checkpoint format of the newest commit; of RocksDB alone.",
         _FILES,
     ),
     Metric(

@@ -213,7 +213,7 @@ def test_bars_reach_from_nothing_to_the_largest(values: list[float | None], widt
 
 
 def test_a_query_that_runs_elsewhere_is_measured_by_its_files(tmp_path: Path, home: Path) -> None:
-    golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
+    golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck")
     words = ("watch", "./ck", "--metrics-port", "0", "--alert", "state_size=1b", "--every", "10ms", "--json")
     process = started(tmp_path, home, *words)
     try:

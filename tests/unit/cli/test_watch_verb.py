@@ -74,7 +74,7 @@ def test_batches_are_noted_as_they_come_until_it_is_stopped(
         assert first["files"] > 20
         for batch in (10, 11):
             put_back(checkpoint, batch)
-            while (noted := line(process)).get("batch", -1) < batch:
+            while (noted := line(process))["batch"] < batch:
                 pass
             assert noted["batches"] == 1
         busy = holdfast("watch", "./ck", "--once")

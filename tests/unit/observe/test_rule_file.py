@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -100,10 +101,14 @@ def test_both_engines_have_the_same_alerts_at_the_same_minutes(folder: Path) -> 
     thresholds = Alerts().thresholds
     assert set(thresholds) == {rule.name for rule in RULES}
     courses = []
+    chance = random.Random(17)
     for rule in RULES:
         right = thresholds[rule.name]
         wrong = right * 2 + 1 if rule.above else right / 2
-        values = [right] + [wrong] * 7 + [right] * 3 + [wrong] + [right] * 7 + [wrong, None] * 3
+        values: list[float | None] = [wrong] * 7 + [right] * 3 + [wrong] + [right] * 7
+        # Wrong and right for a while, and gone now and then, in many turns.
+        for _ in range(12):
+            values += [chance.choice((wrong, wrong, right, right, None))] * chance.randrange(1, 9)
         courses.append(Course(rule, right, values, firing(rule, right, values)))
     assert all(any(each.firing) and not all(each.firing) for each in courses)
     (folder / TEST_FILE).write_text(test_file(courses))

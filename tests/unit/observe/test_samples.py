@@ -273,6 +273,9 @@ def test_the_files_of_a_checkpoint_give_its_partitions(tmp_path: Path) -> None:
     assert one(samples, "holdfast_checkpoint_new_bytes") == sum(on_disk)
     with pytest.raises(NotFound):
         look(LocalStorage(tmp_path / "nothing"), NOON)
+    # On the heap there is but one format, and nothing to do about it.
+    heap = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
+    assert look(LocalStorage(heap), NOON).format_version is None
 
 
 def test_skew_is_told_of_stores_large_enough() -> None:
