@@ -78,7 +78,12 @@ class Observing:
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
-        self._checkpoints = {name: open_storage(each) for name, each in checkpoints.items()}
+        for name, each in checkpoints.items():
+            try:
+                self._checkpoints[name] = open_storage(each)
+            except HoldfastError as error:  # noqa: PERF203 - there are a few queries at most
+                text = f"the files of query {name} are not looked at: {one_line(error)}"
+                self._aside.say("unwatched", text, query=name)
         if not self._begun:
             self._begun = True
             try:

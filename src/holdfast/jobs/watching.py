@@ -137,7 +137,7 @@ class Watch:
         self._due = 0.0
         self._files_due = 0.0
         self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S)
-        self._stopping = self._stopped = False
+        self._stopping = self._stopped = self._gone = False
         self._server: MetricsServer | None = None
         self._push: Push | None = None
         self._checkpoint = checkpoint_of(query)
@@ -293,8 +293,15 @@ class Watch:
         """Ask the query whether it works on a batch, and now and then look at its files."""
         from holdfast.engine.watch import is_working  # noqa: PLC0415 - needs Spark
 
-        working = self._query.isActive and is_working(self._query)
-        self._watcher.busy(self._label, _now_ms() if working else None)
+        if not self._gone:
+            try:
+                working = self._query.isActive and is_working(self._query)
+            except Exception as error:  # whatever Py4J makes of a session that has ended
+                # Asking again would tell the same each time, in Py4J's own log.
+                self._gone = True
+                working = False
+                self._say(f"the session has ended: {type(error).__name__}")
+            self._watcher.busy(self._label, _now_ms() if working else None)
         if self._checkpoint is None or time.monotonic() < self._files_due:
             return
         began = time.monotonic()

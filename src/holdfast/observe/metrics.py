@@ -54,7 +54,14 @@ _FILES = "the files of the checkpoint, looked at now and then"
 _ATTEMPTS = "the attempts of the job"
 
 METRICS: Final[tuple[Metric, ...]] = (
-    Metric("holdfast_up", GAUGE, "", JOB, "1 while somebody supervises or watches the job, else 0.", "locks"),
+    Metric(
+        "holdfast_up",
+        GAUGE,
+        "",
+        JOB,
+        "1 while somebody supervises or watches the job, else 0.",
+        "the supervisor's lock",
+    ),
     Metric(
         "holdfast_job_failed", GAUGE, "", JOB, "1 where the job has failed for good, else 0.", "the registry"
     ),

@@ -218,7 +218,7 @@ RULES: Final[tuple[Rule, ...]] = (
         keep_ms=0,
         severity=WARNING,
         says="query {query} writes state-checkpoint format {value}, where a repeated task overwrites files",
-        advice="new checkpoints of `hf.configure` or `holdfast run` have format 2; until then take savepoints",
+        advice="new checkpoints of `hf.configure` and `holdfast run` have format 2; till then, savepoints",
     ),
     Rule(
         "job_failed",
