@@ -31,6 +31,7 @@ class Failure:
 
     Attributes:
         label: Where it happened: `definition`, `start`, `query`, `process` or `checkpoint`.
+        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
         error_class: The class or condition of the error, such as `ZeroDivisionError`.
         line: The first useful line of the message.
         query: The query that failed, where one did.
@@ -42,6 +43,7 @@ class Failure:
     line: str
     query: str | None = None
     detail: str = ""
+    cause: str = "unknown"
 
     @property
     def fingerprint(self) -> str:
@@ -146,6 +148,8 @@ class BatchProgress:
         phases_ms: What the trigger spent its time with, by Spark's names: `addBatch`, `walCommit`, ….
         input_rate: Rows that came in each second since the trigger before.
         processed_rate: Rows that were worked off each second.
+        load_ms: What its tasks took together to load state; None where Spark does not tell.
+        commit_ms: How long it took to note in the commit log that it is done.
     """
 
     query: str
@@ -160,6 +164,8 @@ class BatchProgress:
     phases_ms: Mapping[str, int] = field(default_factory=dict)
     input_rate: float | None = None
     processed_rate: float | None = None
+    load_ms: int | None = None
+    commit_ms: int = 0
 
     @property
     def state_rows(self) -> int:

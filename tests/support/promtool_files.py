@@ -19,7 +19,7 @@ LABELS = {
     "operator": "0 stateStoreSave",
     "store": "default",
     "partition": "0",
-    "label": "query",
+    "cause": "source",
     "operation": "get",
 }
 

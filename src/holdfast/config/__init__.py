@@ -6,6 +6,7 @@ from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
 from holdfast.config.flink import FlinkSettings
 from holdfast.config.knob import Knob, Outcome
+from holdfast.config.recovery import Recovery, recovery
 from holdfast.config.restart import (
     Exponential,
     FailureRate,
@@ -50,6 +51,7 @@ __all__ = [
     "Memory",
     "NoRestart",
     "Outcome",
+    "Recovery",
     "RestartStrategy",
     "RocksDB",
     "Settings",
@@ -72,5 +74,6 @@ __all__ = [
     "parse_flink_duration",
     "parse_size",
     "parse_trigger",
+    "recovery",
     "seconds",
 ]

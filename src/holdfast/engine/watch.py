@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.trigger import available_now, every
@@ -43,6 +43,10 @@ STORE_COUNTERS = frozenset(
         "stateOnCurrentVersionSizeBytes",
     }
 )
+# How Spark's metrics of a store name the time that its tasks took to load it.
+LOADING = "rocksdbLoadLatencyMs"
+# The step of a batch in which it is noted as done.
+_COMMIT = "commitOffsets"
 
 Heard = Callable[[str, Mapping[str, Any]], None]
 
@@ -149,6 +153,8 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
         input_rate=_rate(progress, "inputRowsPerSecond"),
         processed_rate=_rate(progress, "processedRowsPerSecond"),
+        load_ms=load_ms(each.get("customMetrics") for each in progress.get("stateOperators") or ()),
+        commit_ms=int(durations.get(_COMMIT) or 0),
     )
 
 
@@ -156,6 +162,12 @@ def _rate(progress: Mapping[str, Any], name: str) -> float | None:
     """A rate; of a batch that took no time Spark has none, or one that is no number."""
     value = progress.get(name)
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
+    """What the tasks of a batch took together to load state, by its operators' metrics, if they tell."""
+    loads = [int(each[LOADING]) for each in metrics if each and LOADING in each]
+    return sum(loads) if loads else None
 
 
 def late_events(progress: Mapping[str, Any]) -> int:

@@ -33,6 +33,7 @@ class AlertDelivery:
         diary: Where events wait; without one they wait no longer than this process lives.
         clock: Epoch milliseconds.
         first_pause_s: The pause after the first failure; each further one is twice as long.
+        may: Asked before each turn.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class AlertDelivery:
         clock: Callable[[], int],
         *,
         first_pause_s: float = FIRST_PAUSE_S,
+        may: Callable[[], bool] = lambda: True,
     ) -> None:
         self._job = job
         self._webhook = alerts.webhook
@@ -58,7 +60,7 @@ class AlertDelivery:
         self._repeat = 0.0
         self._failed: dict[str, int] = {}
         self._next: dict[str, float] = {}
-        self._aside = Aside("holdfast-alerts", self._turn)
+        self._aside = Aside("holdfast-alerts", self._turn, may)
         self._begun = False
 
     @property
@@ -91,6 +93,10 @@ class AlertDelivery:
     def heard(self) -> list[Heard]:
         """What could not be told."""
         return self._aside.heard()
+
+    def abandon(self) -> None:
+        """End without telling what is left: it is somebody else's to tell."""
+        self._aside.abandon()
 
     def close(self) -> None:
         """Tell what is left, as far as somebody answers, and end."""

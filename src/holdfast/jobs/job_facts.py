@@ -23,6 +23,7 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
     record = registry.job(job)
     attempts = registry.attempts(job)
     recovery_ms, since_ms = recoveries(attempts)
+    kept = registry.recoveries(job)
     running = attempts[-1] if attempts and attempts[-1].ending is None else None
     taken = newest_savepoints(registry.savepoints(job))
     return JobFacts(
@@ -33,11 +34,11 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
         running_ms=None if running is None else running.running_ms,
         restarts=sum(1 for each in attempts if each.recovers),
         failures=tuple(
-            (each.ended_ms, each.failure.label)
+            (each.ended_ms, each.failure.cause)
             for each in attempts
             if each.failure is not None and each.ended_ms is not None
         ),
-        recovery_ms=recovery_ms,
+        recovery_ms=kept[-1].recovery_ms if kept else recovery_ms,
         recovering_since_ms=None if record.state.terminal else since_ms,
         savepoints={each.name: taken.get(each.name) for each in registry.queries(job)} if saved else {},
         drills_ms=drills_ms,

@@ -44,6 +44,7 @@ class Observing:
         registry: What is known of the job beside its batches.
         catalog: Where its savepoints are, if it has some taken.
         clock: Epoch milliseconds.
+        may: Asked before each look: not if the job is somebody else's by now.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Observing:
         *,
         catalog: str | None,
         clock: Callable[[], int],
+        may: Callable[[], bool] = lambda: True,
     ) -> None:
         self._job = job
         self._alerts = alerts
@@ -72,8 +74,8 @@ class Observing:
         self._over = False
         self._told = ""
         self._begun = False
-        self._aside = Aside("holdfast-observe", self._turn)
-        self._delivery = AlertDelivery(job, alerts, self._diary, clock)
+        self._aside = Aside("holdfast-observe", self._turn, may)
+        self._delivery = AlertDelivery(job, alerts, self._diary, clock, may=may)
         self._push: Push | None = None
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
@@ -112,6 +114,13 @@ class Observing:
     def heard(self) -> list[Heard]:
         """What there is to tell since the last call."""
         return [*self._aside.heard(), *self._delivery.heard()]
+
+    def abandon(self) -> None:
+        """End it at once: the job is watched by somebody else."""
+        self._aside.abandon()
+        self._delivery.abandon()
+        if self._push is not None:
+            self._push.close()
 
     def close(self) -> None:
         """The job has ended for good: look a last time, tell what is over, and end."""

@@ -16,6 +16,7 @@ from holdfast.config.alerts import Alerts
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs.alert_delivery import AlertDelivery
 from holdfast.jobs.aside import Aside, Pace, error_of, one_line
+from holdfast.jobs.failure import from_text
 from holdfast.jobs.home import StateHome, SupervisorLock, state_home
 from holdfast.jobs.observing import (
     EVERY_S,
@@ -276,7 +277,7 @@ class Watch:
                     self._newest = None
                 elif kind == "terminated":
                     self._watcher.busy(self._label, None)
-                    self._story.terminated(at_ms, failed=facts.get("exception") is not None)
+                    self._story.terminated(at_ms, facts.get("exception"))
 
     def _committed(self, batch: BatchProgress | None) -> None:
         # What was recent when watching began is reported once more where it was on its way just then.
@@ -344,9 +345,9 @@ class _Story:
         self._running_ms = at_ms
         self._restarts += self._since_ms is not None
 
-    def terminated(self, at_ms: int, *, failed: bool) -> None:
-        if failed:
-            self._failures.append((at_ms, "query"))
+    def terminated(self, at_ms: int, error: str | None) -> None:
+        if error is not None:
+            self._failures.append((at_ms, from_text(error, label="query").cause))
             if self._since_ms is None:
                 self._since_ms = at_ms
 

@@ -35,7 +35,7 @@ class JobFacts:
         started_ms: When it was started.
         running_ms: When the driver that runs was started.
         restarts: Drivers that followed a failed one.
-        failures: When each failed batch failed, with the label of the failure.
+        failures: When each failed batch failed, with its cause.
         recovery_ms: What the last recovery took.
         recovering_since_ms: When the failure happened that the job has not recovered from yet.
         savepoints: The newest savepoint of each query that has savepoints taken; None before its first.
@@ -66,8 +66,8 @@ def job_samples(facts: JobFacts, now_ms: int) -> list[Sample]:
         sample("holdfast_checkpoint_failures_lately", lately, job),
         sample("holdfast_measured_timestamp_seconds", now_ms / 1000, job),
     ]
-    for label, number in Counter(label for _, label in facts.failures).items():
-        found.append(sample("holdfast_checkpoint_failures_total", number, job, label))
+    for cause, number in Counter(cause for _, cause in facts.failures).items():
+        found.append(sample("holdfast_checkpoint_failures_total", number, job, cause))
     if facts.running_ms is not None:
         found.append(sample("holdfast_uptime_seconds", (now_ms - facts.running_ms) / 1000, job))
     if facts.recovering_since_ms is not None:

@@ -73,8 +73,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "holdfast_checkpoint_failures_total",
         COUNTER,
         "",
-        (*JOB, "label"),
-        "Batches that ended in a failure and not in a checkpoint, by where it happened.",
+        (*JOB, "cause"),
+        "Batches that ended in a failure and not in a checkpoint, by whose it is to mend.",
         _ATTEMPTS,
     ),
     Metric(
@@ -82,7 +82,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         GAUGE,
         "",
         JOB,
-        "The same, of the last ten minutes, all labels together.",
+        "The same, of the last ten minutes, all causes together.",
         _ATTEMPTS,
     ),
     Metric(

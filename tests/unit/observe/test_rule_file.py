@@ -105,7 +105,7 @@ def test_both_engines_have_the_same_alerts_at_the_same_minutes(folder: Path) -> 
     for rule in RULES:
         right = thresholds[rule.name]
         wrong = right * 2 + 1 if rule.above else right / 2
-        values: list[float | None] = [wrong] * 7 + [right] * 3 + [wrong] + [right] * 7
+        values: list[float | None] = [*[wrong] * 7, *[right] * 3, wrong, *[right] * 7]
         # Wrong and right for a while, and gone now and then, in many turns.
         for _ in range(12):
             values += [chance.choice((wrong, wrong, right, right, None))] * chance.randrange(1, 9)
