@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         hours,
         minutes,
         no_restart,
+        recovery,
         seconds,
     )
     from holdfast.engine.session import configure, session
@@ -88,6 +89,7 @@ _HOMES = {
         "hours",
         "minutes",
         "no_restart",
+        "recovery",
         "seconds",
     ),
     "holdfast.engine.session": ("configure", "session"),
@@ -202,6 +204,7 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "recovery",
     "reducing",
     "running",
     "savepoints",

@@ -247,14 +247,13 @@ class Driver:
             ) -> StreamingQuery:
                 return sink.start(checkpoint=place, trigger=trigger, term=term, repeats=True)
 
-            batches = 0
+            last: int | None = None
             with state_format_of(place, spark, given):
-                for _ in repeat(sink, place, damaged, start):
-                    batches += 1
+                for last in repeat(sink, place, damaged, start):
                     if self._orders.stop.is_set():
                         return False
             promise = sink.promise.level.value
-            self._channel.send("repeated", query=name, batches=batches, promise=promise)
+            self._channel.send("repeated", query=name, last=last, promise=promise)
         return True
 
     @contextmanager

@@ -292,7 +292,7 @@ class Supervisor:
         if kind == "session":
             self._comeback.session(int(message.get("slots", 1)))
         elif kind == "repeated":
-            self._comeback.repeated(message["query"], int(message["batches"]), message["promise"])
+            self._comeback.repeated(message["query"], message["last"], message["promise"])
         elif kind == "started":
             self._started(attempt, [QueryStarted(**each) for each in message["queries"]])
         elif kind == "batch":
