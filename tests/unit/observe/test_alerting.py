@@ -118,6 +118,17 @@ def test_numbers_are_written_at_times_and_events_at_once(tmp_path: Path) -> None
     assert state(500, operator="0 dedupe") in diary.numbers()["shop"][1]
 
 
+def test_what_has_waited_long_enough_is_written_at_once_too(tmp_path: Path) -> None:
+    watcher = Watcher("shop", Alerts(), diary := Diary(tmp_path))
+    slow = {"rocksdbGetCount": 10, "rocksdbGetLatency": 5_000}
+    operator = OperatorProgress("dedupe", 10, 1, 0, 0, 5, 5, 4, slow)
+    watcher.committed(BatchProgress("visits", 0, 0, 100, 2_000, None, (operator,)))
+    for moment in (0, 58_000):
+        assert watcher.evaluate(JobFacts("shop"), moment) == ()
+    assert [each.kind for each in watcher.evaluate(JobFacts("shop"), MINUTE)] == [FIRING]
+    assert [each.event.alert.rule for each in diary.events()] == ["access_latency"]
+
+
 def test_a_diary_that_cannot_be_written_loses_no_event(tmp_path: Path) -> None:
     watcher = Watcher("shop", Alerts(state_size=100), diary := Diary(tmp_path))
     diary.path.write_text("this is no database, and long enough to be seen as none" * 3)
