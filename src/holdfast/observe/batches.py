@@ -41,7 +41,12 @@ def query_samples(
         label = operator_label(index, operator)
         found.append(sample("holdfast_snapshots_repaired_lately", sum(sums), job, batch.query, label))
     if batch.operators and limit_bytes is not None:
-        points = [(each.committed_ms, float(state_bytes(each))) for each in history if each.operators]
+        # Memory fills up to its bounds at first, which is no growth of state.
+        points = [
+            (each.committed_ms, float(state_bytes(each)))
+            for each in history
+            if each.operators and all(_stored_bytes(operator) for operator in each.operators)
+        ]
         left_ms = full_in_ms(points, limit_bytes)
         if left_ms:
             found.append(sample("holdfast_state_full_seconds", left_ms / 1000, job, batch.query))
@@ -62,9 +67,13 @@ def operator_bytes(operator: OperatorProgress) -> int:
 
     RocksDB has nothing in files before it writes the first; until then its memory is what there is.
     """
+    return _stored_bytes(operator) or operator.memory_bytes
+
+
+def _stored_bytes(operator: OperatorProgress) -> int:
+    """The state alone, without caches and buffers; 0 where it is in no file yet."""
     files = operator.store.get("rocksdbSstFileSize", 0)
-    heap = operator.store.get("stateOnCurrentVersionSizeBytes", 0)
-    return files or heap or operator.memory_bytes
+    return files or operator.store.get("stateOnCurrentVersionSizeBytes", 0)
 
 
 def watermark_ms(batch: BatchProgress) -> int | None:

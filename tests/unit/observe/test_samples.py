@@ -191,6 +191,14 @@ def test_growth_is_foretold_up_to_the_limit() -> None:
     samples = query_samples("shop", history, NOON + 9 * MINUTE, limit_bytes=25_000)
     assert one(samples, "holdfast_state_full_seconds") == pytest.approx(15 * 60)
     assert not found(query_samples("shop", history, NOON), "holdfast_state_full_seconds")
+    # Buffers that fill before anything is in a file are no growth.
+    filling = [
+        batch(each, NOON + each * MINUTE, operators=(operator(store={}, memory_bytes=1_000 * (each + 1)),))
+        for each in range(10)
+    ]
+    samples = query_samples("shop", filling, NOON + 9 * MINUTE, limit_bytes=25_000)
+    assert one(samples, "holdfast_state_bytes") == 10_000
+    assert not found(samples, "holdfast_state_full_seconds")
 
 
 def test_the_heaviest_watched_key_is_a_number() -> None:
