@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint services bench docs lock clean
+.PHONY: demo test lint services services-s3 services-hdfs bench docs lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -21,6 +21,12 @@ lint: $(READY)  ## style, types and layers
 
 services:  ## install the light servers that some tests start (needs root, Debian)
 	@scripts/services.sh
+
+services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)
+	@scripts/services-s3.sh
+
+services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
+	@scripts/services-hdfs.sh
 
 bench: $(READY)  ## the measurements of docs/measurements.md
 	@$(BIN)/holdfast bench

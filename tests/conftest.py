@@ -13,7 +13,14 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["postgres_server", "zookeeper_server", "ledger_processes", "spark_settings"]
+pytest_plugins = [
+    "hdfs_cluster",
+    "ledger_processes",
+    "postgres_server",
+    "s3_gateway",
+    "spark_settings",
+    "zookeeper_server",
+]
 
 # The same examples in each run: a failure on one machine is a failure on all.
 settings.register_profile("holdfast", derandomize=True, deadline=None)

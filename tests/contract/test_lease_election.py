@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.jobs.leadership import Deposed, Term
 from holdfast.jobs.lease import LeaseElection
+from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -45,8 +46,10 @@ class Candidates:
         self.clocks.passed += seconds
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.services)])
 def candidates(request: pytest.FixtureRequest, tmp_path: Path) -> Candidates:
+    if request.param == "s3":
+        return Candidates(open_storage(f"{request.getfixturevalue('s3_gateway').bucket()}/leases"))
     return Candidates(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "leases"))
 
 

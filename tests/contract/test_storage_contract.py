@@ -6,10 +6,12 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.errors import Conflict, NotFound
+from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -18,10 +20,12 @@ from holdfast.testing.storage import FaultyStorage
 Make = Callable[[], Storage]
 
 
-@pytest.fixture(params=["local", "memory", "faulty", "fsspec local", "fsspec memory"])
+@pytest.fixture(params=["local", "memory", "faulty", "fsspec local", "fsspec memory", "s3", "webhdfs"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Makes storages of one kind, each at a place of its own."""
     count = iter(range(100))
+    servers = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster"}
+    server: Any = request.getfixturevalue(servers[request.param]) if request.param in servers else None
 
     def remote(protocol: str) -> Storage:
         fsspec = pytest.importorskip("fsspec", reason="comes with the extras s3 and hdfs")
@@ -38,6 +42,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         "faulty": lambda: FaultyStorage(MemoryStorage()),
         "fsspec local": lambda: remote("file"),
         "fsspec memory": lambda: remote("memory"),
+        "s3": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
+        "webhdfs": lambda: open_storage(f"{server.root()}/a/checkpoint"),
     }
     return kinds[request.param]
 

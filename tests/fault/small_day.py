@@ -107,6 +107,17 @@ class SmallDay:
             for account in {each.account for each in orders}
         )
 
+    def changes(self, files: int = BATCHES) -> Counter[Row]:
+        """Of each account that is in a file its orders and their sum after that file, late ones too."""
+        rows: Counter[Row] = Counter()
+        totals: dict[str, tuple[int, int]] = {}
+        for file in self.orders[:files]:
+            for each in file:
+                orders, amount = totals.get(each.account, (0, 0))
+                totals[each.account] = (orders + 1, amount + each.amount)
+            rows.update((account, *totals[account]) for account in {each.account for each in file})
+        return rows
+
     def windows(self) -> Counter[Row]:
         """Per account and ten minutes: its orders and their sum. The closing window never closes."""
         sums: dict[tuple[str, str], list[int]] = {}
@@ -129,6 +140,20 @@ class SmallDay:
                 rows[order.id, order.amount, _text(order.ts), payment.id, _text(payment.ts)] += 1
             if not met:
                 rows[order.id, order.amount, _text(order.ts), None, None] += 1
+        return rows
+
+    def met(self) -> Counter[Row]:
+        """Each order with each payment of its account in the 15 minutes after it, or with none."""
+        rows: Counter[Row] = Counter()
+        payments = [each for file in self.payments for each in file if not each.late]
+        for number, file in enumerate(self.orders):
+            for order in file:
+                partners = [] if order.late else [each for each in payments if _meet(order, each)]
+                for payment in partners:
+                    rows[order.id, order.account, payment.id] += 1
+                # Nothing comes after the closing orders that would let them go alone.
+                if not partners and not order.late and number < FILES:
+                    rows[order.id, order.account, None] += 1
         return rows
 
 
@@ -210,6 +235,10 @@ def _late(rng: random.Random, orders: list[list[Entry]], payments: list[list[Ent
     for order in [each for each in orders[file - LATE_FROM] if not each.late][:2]:
         ts = order.ts + dt.timedelta(seconds=1)
         payments[file].append(Entry(f"p-{order.id}-late", order.id, "a0", 1, ts, late=True))
+
+
+def _meet(order: Entry, payment: Entry) -> bool:
+    return payment.account == order.account and order.ts <= payment.ts <= order.ts + BOUND
 
 
 def _on_time(files: tuple[tuple[Entry, ...], ...]) -> list[Entry]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_job import PATIENCE_S, freeze, until
+from running_job import JOBS, PATIENCE_S, freeze, running, until
+from small_day import SmallDay, found_in_ledger
 from zookeeper_server import Server
 
 from holdfast.config import fixed_delay
@@ -272,6 +273,32 @@ def test_a_standby_that_is_told_to_go_leaves_the_job_alone(case: Case) -> None:
     case.stop()
     assert leader.ended()["state"] == "FINISHED"
     case.check_exact()
+
+
+@pytest.mark.spark
+def test_a_real_driver_is_followed_by_another_and_nothing_is_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = SmallDay.make(9)
+    day.write(tmp_path / "day")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv("HOLDFAST_HA", "home")
+    monkeypatch.setenv("HOLDFAST_LEASE", f"{LEASE_S}s")
+    job = JOBS / "appended.py:appended"
+    with running(job, tmp_path) as leader:
+        leader.await_event("leading")
+        with running(job, tmp_path) as standby:
+            standby.await_event("standby")
+            leader.await_event("batch")
+            driver = leader.driver()
+            leader.kill()
+            standby.await_event("running")
+            assert gone(driver)
+            ended = standby.ended()
+    assert ended.code == 0, ended.words
+    assert ended.only("recovered")["cause"].startswith("resources")
+    found = found_in_ledger(tmp_path / "out" / "changes.db", "SELECT account, orders, amount FROM changes")
+    assert found == day.changes()
 
 
 @pytest.mark.services

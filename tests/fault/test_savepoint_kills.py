@@ -14,6 +14,7 @@ from command import PROGRAM
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.contents import contents
+from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.sandbox import sandbox
 
@@ -98,10 +99,12 @@ def test_restores(place: Place) -> None:
         words = ("restore", taken.uri, str(target))
         hit += place.killed_after(rng.randrange(1, 80), target, *words)
         if (target / "metadata").exists():
-            assert checkpoints.verify(target).ok
-        made = savepoints.restore(taken.uri, target)
-        assert made.batch_id == taken.manifest.batch_id
+            with pytest.raises(Conflict, match="the target exists"):
+                savepoints.restore(taken.uri, target)
+        else:
+            savepoints.restore(taken.uri, target)
         assert checkpoints.verify(target).ok
+        assert checkpoints.read(target).batch_id == taken.manifest.batch_id
         assert savepoints.verify(taken.uri).ok
     assert hit
     assert place.untouched()

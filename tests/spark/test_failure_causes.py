@@ -63,10 +63,7 @@ def failing(spark: SparkSession, tmp_path: Path) -> Failing:
 
 
 def test_a_function_of_the_user(failing: Failing) -> None:
-    @F.udf("long")
-    def share(value: str) -> int:
-        return 1 // int(value)
-
+    share = F.udf(lambda value: 1 // int(value), "long")
     found = failing.failure(lambda: failing.start(failing.read().select(share("v")), "udf"))
     assert (found.cause, found.error_class) == ("user code", "ZeroDivisionError")
 

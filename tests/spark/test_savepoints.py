@@ -94,7 +94,10 @@ def test_a_plain_query_is_saved_while_it_runs_and_goes_on_elsewhere(
     kind: str,
 ) -> None:
     catalog = tmp_path / "catalog"
-    taken = [savepoints.take(plain / kind, catalog, label=f"take {number}") for number in range(TAKES)]
+    taken = [
+        savepoints.take(plain / kind, catalog, label=f"take {number}", gentle=False)
+        for number in range(TAKES)
+    ]
     for each in taken:
         assert savepoints.verify(each.uri).problems == ()
     batches = [each.manifest.batch_id for each in taken]

@@ -55,8 +55,18 @@ class Hands:
             workers=1,
         )
 
-    def make(self, catalog: Storage, savepoint_id: str, target: Storage, operation: Operation) -> Restored:
-        plan = plan_restore(catalog, savepoint_id, target, operation, chance=self.chance, workers=1)
+    def make(
+        self,
+        catalog: Storage,
+        savepoint_id: str,
+        target: Storage,
+        operation: Operation,
+        *,
+        again: bool = True,
+    ) -> Restored:
+        plan = plan_restore(
+            catalog, savepoint_id, target, operation, chance=self.chance, again=again, workers=1
+        )
         return restore(catalog, target, plan, clock=self.clock, workers=1)
 
     def restore(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:

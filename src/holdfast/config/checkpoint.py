@@ -48,8 +48,8 @@ class Checkpoint:
     the other fields can change with each start.
 
     Args:
-        storage: A local path, relative to where the job runs, or a URI (`file:`, `hdfs:`, `s3:`,
-            `s3a:`, `abfss:`, `gs:`, `dbfs:`). One job, one place.
+        storage: A local path, relative to where the job runs, or a URI (`file:`, `hdfs:`, `webhdfs:`,
+            `s3:`, `s3a:`, `abfss:`, `gs:`, `dbfs:`). One job, one place.
         interval: The time from one checkpoint to the next; None for as fast as batches come.
         min_pause: The least time between checkpoints. The larger of the two becomes the trigger.
         timeout: A batch that runs longer counts as a failed checkpoint. None, the default, for no

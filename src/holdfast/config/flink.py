@@ -14,6 +14,7 @@ from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.defaults import PROVIDER_KEY, ROCKSDB
 from holdfast.config.flink_keys import FLINK_FAMILIES, FLINK_KEYS, OWN_PREFIXES, FlinkKey
 from holdfast.config.knob import Knob, Outcome, shown
+from holdfast.config.leading import ZOOKEEPER
 from holdfast.config.restart import (
     RestartStrategy,
     exponential,
@@ -21,6 +22,7 @@ from holdfast.config.restart import (
     fixed_delay,
     no_restart,
 )
+from holdfast.config.units import format_duration
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
@@ -55,6 +57,8 @@ class FlinkSettings:
         savepoints: The directory of savepoints, if one was named, for the commands that take one.
         report: What became of each key, in the order given.
         further_conf: Spark settings that no field of the checkpoint or the backend holds.
+        ha: Where supervisors elect their leader, as `--ha` takes it; None if there is to be one alone.
+        lease_ms: How long a silent leader stays leader, if that was named.
     """
 
     checkpoint: Checkpoint
@@ -63,6 +67,8 @@ class FlinkSettings:
     savepoints: str | None
     report: tuple[Knob, ...]
     further_conf: Mapping[str, str] = field(default_factory=dict)
+    ha: str | None = None
+    lease_ms: int | None = None
 
     def spark_conf(self) -> dict[str, str]:
         """Give all Spark settings; those that were named one by one win over a profile."""
@@ -105,6 +111,8 @@ def read_flink(keys: Mapping[str, object], *, storage: str | os.PathLike[str] | 
         backend=backend,
         restart=restart,
         savepoints=savepoints,
+        ha=_elections(given),
+        lease_ms=_chosen(given, "ha.lease", None),
         report=tuple(reporter.knob(each) for each in given),
         further_conf={
             each.entry.spark_key: shown(each.value)
@@ -136,11 +144,20 @@ class _Reporter:
             return self._of_backend(each, entry, name)
         if section in _STRATEGIES:
             return self._of_restart(each, section, name)
-        if section == "restart":
-            why = "The supervisor decides by it after each failure of the driver."
-            return Knob(each.written, shown(each.raw), Outcome.SUPERVISOR, str(each.value), why)
+        if section in ("restart", "ha"):
+            return self._of_supervisor(each, entry, name)
         becomes = "kept as `savepoints`" if section == "savepoints" else ""
         return Knob(each.written, shown(each.raw), entry.outcome, becomes, entry.why)
+
+    def _of_supervisor(self, each: _Given, entry: FlinkKey, name: str) -> Knob:
+        if entry.target.startswith("restart"):
+            why = "The supervisor decides by it after each failure of the driver."
+            return Knob(each.written, shown(each.raw), Outcome.SUPERVISOR, str(each.value), why)
+        address = _elections(self.given)
+        if address is None:
+            return _no_use(each, "There is one supervisor: high-availability.type does not say zookeeper.")
+        becomes = f"--lease {format_duration(each.value)}" if name == "lease" else f"--ha {address}"
+        return Knob(each.written, shown(each.raw), Outcome.SUPERVISOR, becomes, entry.why)
 
     def reaches_spark(self, entry: FlinkKey) -> bool:
         """Whether a plain Spark setting has a store to speak to."""
@@ -255,6 +272,22 @@ def _fields(given: list[_Given], section: str) -> dict[str, _Given]:
 
 def _chosen(given: list[_Given], target: str, default: Any) -> Any:
     return next((each.value for each in given if each.entry and each.entry.target == target), default)
+
+
+def _elections(given: list[_Given]) -> str | None:
+    """Where the leader is elected, of the keys that Flink divides the address into."""
+    if _chosen(given, "ha.type", "none") != "zookeeper":
+        return None
+    quorum = _chosen(given, "ha.quorum", None)
+    if quorum is None:
+        raise Invalid(
+            "there is no ZooKeeper to elect a leader in",
+            where="high-availability.type",
+            found="zookeeper",
+            expected="high-availability.zookeeper.quorum, such as host:2181",
+        )
+    root = str(_chosen(given, "ha.root", "/flink")).strip("/")
+    return f"{ZOOKEEPER}{quorum}/{root}"
 
 
 def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:

@@ -11,6 +11,7 @@ from holdfast.config.flink_values import (
     boolean,
     decimal,
     duration,
+    elections,
     kibibytes,
     limit,
     managed,
@@ -58,6 +59,8 @@ class FlinkKey:
 _CHECKPOINTING = "execution.checkpointing."
 _BACKEND = "state.backend.rocksdb."
 _RESTART = "restart-strategy."
+_ZOOKEEPER = "high-availability.zookeeper."
+_HA = "A part of the address of the elections."
 
 _NO_BARRIERS = "There are no barriers and no records under way between batches, so nothing is unaligned."
 _COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no setting for it."
@@ -253,6 +256,26 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         f"{_RESTART}exponential-delay.attempts-before-reset-backoff", "exponential-delay.attempts", limit
     ),
     FlinkKey(
+        "high-availability.type",
+        "ha.type",
+        elections,
+        aliases=("high-availability", "high-availability.mode"),
+        why="Start each supervisor with it: `holdfast run --ha …`, or HOLDFAST_HA.",
+    ),
+    FlinkKey(f"{_ZOOKEEPER}quorum", "ha.quorum", text, why=_HA),
+    FlinkKey(f"{_ZOOKEEPER}path.root", "ha.root", text, why=_HA),
+    FlinkKey(
+        f"{_ZOOKEEPER}client.session-timeout",
+        "ha.lease",
+        duration,
+        why="How long a silent leader stays leader: `holdfast run --lease …`, or HOLDFAST_LEASE.",
+    ),
+    FlinkKey(
+        "high-availability.storageDir",
+        why="What a leader needs to know is in the state home, which all supervisors share.",
+    ),
+    FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
+    FlinkKey(
         "parallelism.default",
         "spark",
         positive,
@@ -274,6 +297,8 @@ FLINK_FAMILIES: tuple[tuple[str, str], ...] = (
     ("state.backend.forst.", "State lies in RocksDB on the executors; there is no ForSt here."),
     ("state.backend.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
     ("state.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
+    ("high-availability.jobmanager.", "Supervisors do not speak to each other: they meet in the elections."),
+    ("high-availability.kubernetes.", "Leaders are elected in ZooKeeper, or by a lease on a disk or in S3."),
     ("state.size-track.", "Holdfast shows the sizes that Spark reports, without a switch."),
 )
 

@@ -127,6 +127,11 @@ def backend(value: object, key: str) -> str:
     return _word(name, key, words)
 
 
+def elections(value: object, key: str) -> str:
+    """Read the kind of high availability."""
+    return _word(value, key, {"none": "none", "zookeeper": "zookeeper"})
+
+
 def strategy(value: object, key: str) -> str:
     """Read the kind of restart strategy."""
     words = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from holdfast.config.check import refused
 
-SCHEMES = ("file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs")
+SCHEMES = ("file", "hdfs", "webhdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs")
 
 # Without a bucket or container these lead nowhere; hdfs and dbfs have a default.
-_NEED_AUTHORITY = frozenset({"s3", "s3a", "abfs", "abfss", "gs"})
+_NEED_AUTHORITY = frozenset({"webhdfs", "s3", "s3a", "abfs", "abfss", "gs"})
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _URI = re.compile(r"[a-z0-9]+:(?://(?P<authority>[^/]*))?(?P<path>/.*)?")

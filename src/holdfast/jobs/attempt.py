@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.config import Alerts, Recovery, RestartStrategy
-from holdfast.errors import HoldfastError
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.process import DriverProcess
@@ -43,6 +43,21 @@ class Definition:
             alerts=Alerts.from_dict(message.get("alerts") or {}),
             **values,
         )
+
+    def require_same(self, former: Definition, target: str) -> None:
+        """Refuse another job than the one that runs.
+
+        Raises:
+            Conflict: The job file says another name or checkpoint than it did.
+        """
+        if (self.name, self.checkpoint) != (former.name, former.checkpoint):
+            raise Conflict(
+                "the job file changed its name or checkpoint while the job ran",
+                where=target,
+                found=f"{self.name} in {self.checkpoint}",
+                expected=f"{former.name} in {former.checkpoint}",
+                hint="stop the job before changing either",
+            )
 
 
 @dataclass(slots=True)

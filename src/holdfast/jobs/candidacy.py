@@ -91,7 +91,8 @@ class Candidacy:
             return None
         try:
             leader = self._take(term)
-        except Deposed:
+        except Deposed as error:
+            self._check_registry_is_behind(term, error)
             return None
         except Unavailable:
             self._election.resign(term)
@@ -150,6 +151,21 @@ class Candidacy:
         registry.lead(self._job, leader)
         return leader
 
+    def _check_registry_is_behind(self, term: Term, error: Deposed) -> None:
+        """Go on standing by if somebody else was elected meanwhile; otherwise the registry knows too much."""
+        try:
+            self._election.renew(term)
+        except Deposed:
+            return
+        self._election.resign(term)
+        raise Conflict(
+            f"the registry knows a later leader of job {self._job!r} than the elections",
+            where=self.address,
+            found=error.found,
+            expected=error.expected,
+            hint="the place of the elections was made anew, and its clock is behind: use another place",
+        ) from error
+
     def _end_frozen(self) -> None:
         """End the former leader if it was frozen while it wrote to the registry, which nobody else can then.
 
@@ -170,3 +186,15 @@ def live_leader(registry: Registry, job: str, now_ms: int) -> Leader | None:
 def ended_job(registry: Registry, job: str) -> JobRecord | None:
     """The job, if it has ended for good."""
     return next((each for each in registry.jobs() if each.name == job and each.state.terminal), None)
+
+
+def begun_before(registry: Registry, job: str) -> tuple[int | None, bool]:
+    """When the job began that a new leader takes over, and whether its queries have run since.
+
+    If they have, what its checkpoints were to be made of, they have been made of.
+    """
+    found = next((each for each in registry.jobs() if each.name == job and not each.state.terminal), None)
+    if found is None:
+        return None, False
+    ran = [each.began_ms for each in registry.attempts(job) if each.running_ms is not None]
+    return found.started_ms, any(began_ms >= found.started_ms for began_ms in ran)

@@ -111,8 +111,8 @@ class Comeback:
             text = f"query {query}: {batches} of {lost} lost batches were run again with the same input"
             if batches < lost:
                 text += "; what the others had written may come a second time"
-            elif promise != "exactly-once":
-                text += f"; its sink is {promise}, so it may hold rows of them twice"
+            elif promise != "exactly once":
+                text += f"; its sink promises {promise}, so it may hold rows of them twice"
             self._say("repeated", text, query=query, batches=batches, lost=lost)
 
     def _look(

@@ -249,7 +249,8 @@ class Driver:
 
             last: int | None = None
             with state_format_of(place, spark, given):
-                for last in repeat(sink, place, damaged, start):
+                for batch_id in repeat(sink, place, damaged, start):
+                    last = batch_id
                     if self._orders.stop.is_set():
                         return False
             promise = sink.promise.level.value

@@ -23,7 +23,7 @@ from holdfast.checkpoints.verification import Problem, Verification
 from holdfast.checkpoints.verifying import verify
 from holdfast.config.recovery import Fallback
 from holdfast.config.storage import local_path
-from holdfast.errors import Corrupt, HoldfastError, NotFound
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.savepoints import public as savepoints
 from holdfast.savepoints.catalog import listed, savepoint_uri
 from holdfast.storage import open_storage
@@ -220,23 +220,32 @@ def finish(way: WayBack) -> None:
     """Do what of a way back has not been done.
 
     Raises:
-        HoldfastError: The savepoint has gone or is damaged by now.
+        HoldfastError: The savepoint has gone or is damaged by now, or the checkpoint cannot be moved.
     """
     place, aside = Path(way.checkpoint.removeprefix("file://")), Path(way.aside)
-    if not aside.exists():
-        place.rename(aside)
+    try:
+        if not aside.exists():
+            place.rename(aside)
+    except OSError as error:
+        raise Unavailable(
+            "the damaged checkpoint cannot be moved aside", where=str(place), found=error.strerror
+        ) from error
     if place.is_dir() and Logs(LocalStorage(place)).offered and (place / layout.METADATA).is_file():
         return  # it has been made, and may have gone on since
     savepoints.restore(way.savepoint, way.checkpoint)
 
 
 def under_way(checkpoint: str) -> list[WayBack]:
-    """The ways back that a job is on: those of its only query, or of several below its checkpoint."""
+    """The ways back that a job is on: those of its only query, or of several below its checkpoint.
+
+    Raises:
+        Corrupt: What was noted of one cannot be read.
+    """
     base = local_path(checkpoint)
     if base is None:
         return []
     notes = [base.with_name(f".{base.name}{_NOTE}"), *sorted(base.glob(f".*{_NOTE}"))]
-    return [WayBack(**json.loads(each.read_bytes())) for each in notes if each.is_file()]
+    return [_read(each) for each in notes if each.is_file()]
 
 
 def done(way: WayBack) -> None:
@@ -245,6 +254,18 @@ def done(way: WayBack) -> None:
     place.with_name(f".{place.name}{_NOTE}").unlink(missing_ok=True)
     if way.own:
         shutil.rmtree(place.with_name(f".{place.name}{_CATALOG}"), ignore_errors=True)
+
+
+def _read(note: Path) -> WayBack:
+    try:
+        return WayBack(**json.loads(note.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise Corrupt(
+            "the note of a way back from a damaged checkpoint cannot be read",
+            where=str(note),
+            found=str(error),
+            hint="if the checkpoint beside it is whole, delete the note",
+        ) from error
 
 
 def _of_batch(damage: Damage, place: Path, target: str) -> tuple[str, int]:

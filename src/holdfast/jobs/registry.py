@@ -7,6 +7,7 @@ anew. Jobs, their attempts, batches and requests are found by the job's name.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,27 @@ class JobRecord:
     updated_ms: int
     ended_ms: int | None
     supervisor_pid: int
+
+    @classmethod
+    def begun(
+        cls, name: str, target: str, checkpoint: str, on_cancel: str, now_ms: int, since_ms: int | None
+    ) -> JobRecord:
+        """A job that this process begins to supervise; `since_ms` is when it began if another one did before."""
+        began_ms = now_ms if since_ms is None else since_ms
+        created = JobState.CREATED
+        return cls(
+            name,
+            job_id(name),
+            target,
+            checkpoint,
+            on_cancel,
+            created,
+            reason=None,
+            started_ms=began_ms,
+            updated_ms=now_ms,
+            ended_ms=None,
+            supervisor_pid=os.getpid(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoints.reading import state_format
 from holdfast.config.defaults import FORMAT_KEY
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.savepoints.public import restore
+from holdfast.savepoints.public import restore_once
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
     for name, savepoint in given.items():
         query = name or next(iter(places))
         try:
-            yield query, restore(savepoint, places[query])
+            yield query, restore_once(savepoint, places[query])
         except Conflict as error:
             raise Conflict(
                 f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",

@@ -6,7 +6,6 @@ killed at any moment: the next one finds the truth in the checkpoint and starts 
 
 from __future__ import annotations
 
-import os
 import random
 import selectors
 import time
@@ -21,7 +20,7 @@ from holdfast.errors import Conflict, HoldfastError, Internal, Unavailable
 from holdfast.jobs import failure as failures
 from holdfast.jobs.attempt import Attempt, Definition
 from holdfast.jobs.beside import Beside
-from holdfast.jobs.candidacy import Candidacy, ended_job, live_leader
+from holdfast.jobs.candidacy import Candidacy, begun_before, ended_job, live_leader
 from holdfast.jobs.channel import Message, error_from
 from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
 from holdfast.jobs.comeback import Comeback
@@ -30,7 +29,7 @@ from holdfast.jobs.elections import Elections
 from holdfast.jobs.home import StateHome, SupervisorLock, running_already
 from holdfast.jobs.leadership import Deposed, Now
 from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry import JobRecord, Registry
 from holdfast.jobs.restart import GiveUp, RestartPolicy
 from holdfast.jobs.telling import Event, Outcome, Tell
 from holdfast.jobs.wishes import LOOK_S, Wishes
@@ -91,6 +90,8 @@ class Supervisor:
         self._comeback = Comeback(home.path, spec.target, clock, self._say)
         self._beside: Beside | None = None
         self._restored = False
+        # When the job was begun that this supervisor takes over.
+        self._since_ms: int | None = None
         self._wishes = Wishes()
         self._attempts = 0
         self._batches = 0
@@ -185,6 +186,7 @@ class Supervisor:
             self._say("ended", f"the job has ended under its leader: {job.state.value}")
             return Outcome(job.state, job.reason, self._attempts, self._batches)
         self._say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
+        self._since_ms, self._restored = begun_before(self._registry, self._name)
         if former is not None:
             # One that has handed the job over was not lost: its last sign of life is struck out.
             heard_ms = former.beat_ms or now
@@ -322,7 +324,7 @@ class Supervisor:
                 attempt.process.kill()
                 return
         elif self._definition is not None:
-            self._check_same(self._definition, definition)
+            definition.require_same(self._definition, self._spec.target)
         self._claim_checkpoint(definition)
         self._prepare(definition)
         now = self._clock()
@@ -340,16 +342,6 @@ class Supervisor:
             repeat=self._comeback.to_repeat(),
             term=None if self._candidacy is None else self._candidacy.token,
         )
-
-    def _check_same(self, former: Definition, definition: Definition) -> None:
-        if (definition.name, definition.checkpoint) != (former.name, former.checkpoint):
-            raise Conflict(
-                "the job file changed its name or checkpoint while the job ran",
-                where=self._spec.target,
-                found=f"{definition.name} in {definition.checkpoint}",
-                expected=f"{former.name} in {former.checkpoint}",
-                hint="stop the job before changing either",
-            )
 
     def _lead(self, attempt: Attempt) -> None:
         """Go on only as the leader, and let the driver know until when it may count on that."""
@@ -387,24 +379,19 @@ class Supervisor:
     def _take(self, definition: Definition) -> bool:
         """Make the job this supervisor's own; False if another one leads it."""
         if self._definition is not None and self._definition.name != definition.name:
-            self._check_same(self._definition, definition)
+            definition.require_same(self._definition, self._spec.target)
         if self._elections is None:
             self._take_alone(definition)
         elif not self._stand(self._elections, definition):
             return False
         now = self._clock()
-        record = JobRecord(
-            name=definition.name,
-            job_id=job_id(definition.name),
-            target=self._spec.target,
-            checkpoint=definition.checkpoint,
-            on_cancel=definition.on_cancel,
-            state=JobState.CREATED,
-            reason=None,
-            started_ms=now,
-            updated_ms=now,
-            ended_ms=None,
-            supervisor_pid=os.getpid(),
+        record = JobRecord.begun(
+            definition.name,
+            self._spec.target,
+            definition.checkpoint,
+            definition.on_cancel,
+            now,
+            self._since_ms,
         )
         self._definition = definition
         self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)

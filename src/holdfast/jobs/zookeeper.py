@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from holdfast.config.leading import ZOOKEEPER
 from holdfast.errors import HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.jobs.leadership import COUNTED, Deposed, Now, Term, Wall, myself
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-SCHEME: Final = "zookeeper://"
 _CONNECT_S: Final = 10.0
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ class Ensemble:
         return cls(parts.netloc, root)
 
     def __str__(self) -> str:
-        return f"{SCHEME}{self.hosts}{self.root}"
+        return f"{ZOOKEEPER}{self.hosts}{self.root}"
 
 
 class ZooKeeperElection:

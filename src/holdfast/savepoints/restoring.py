@@ -28,6 +28,8 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
 ORIGIN: Final = layout.ORIGIN
+_NEW: Final = "name a new directory; a checkpoint is never overwritten"
+_FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
 
 
 class Operation(str, Enum):
@@ -122,6 +124,7 @@ def plan_restore(
     *,
     chance: Chance,
     named: tuple[str, str] | None = None,
+    again: bool = False,
     workers: int = WORKERS,
     tell: Tell | None = None,
 ) -> RestorePlan:
@@ -134,6 +137,7 @@ def plan_restore(
         operation: Whether the query keeps its id.
         chance: So many random bytes; a fork's id is made of them.
         named: What a person has named, and its checkpoint, where the savepoint is but a step on the way.
+        again: Whether what the same call has finished before, and nobody has used since, will do.
         workers: How many files to read at a time.
         tell: Called with files done, files in all, and what is being done.
 
@@ -151,6 +155,8 @@ def plan_restore(
     done = layout.METADATA in left
     if done and _gone_on(left, manifest.batch_id):
         raise _taken(target, f"a {operation.value} of this savepoint that has gone on since")
+    if done and not again:
+        raise _taken(target, f"a finished {operation.value} of this savepoint", _FINISHED)
     original = manifest.checkpoint if named is None else named[1]
     query_id = manifest.query_id
     if operation is Operation.FORK:
@@ -345,14 +351,8 @@ def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
     return any(isinstance(place, layout.LogFile) and place.batch_id > batch_id for place in places)
 
 
-def _taken(target: Storage, found: str) -> Conflict:
-    return Conflict(
-        "the target exists",
-        where=target.uri,
-        found=found,
-        expected="nothing there",
-        hint="name a new directory; a checkpoint is never overwritten",
-    )
+def _taken(target: Storage, found: str, hint: str = _NEW) -> Conflict:
+    return Conflict("the target exists", where=target.uri, found=found, expected="nothing there", hint=hint)
 
 
 def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:

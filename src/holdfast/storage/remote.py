@@ -1,4 +1,4 @@
-"""Storage behind fsspec: S3 and what speaks like it, HDFS, Azure, Google.
+"""Storage behind fsspec: S3 and what speaks like it, HDFS by its native client or over HTTP, Azure, Google.
 
 A connection is configured where its library looks for it: the environment, `~/.aws`, the Hadoop
 configuration. Spark's own settings are not read here, because that would take a JVM.
@@ -6,8 +6,9 @@ configuration. Spark's own settings are not read here, because that would take a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, Unsupported
@@ -15,7 +16,10 @@ from holdfast.storage.port import Names, Storage, full
 
 # The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
-_EXTRA = {"s3": "s3", "hdfs": "hdfs"}
+_EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
+_HTTP: Final = "webhdfs"
+# HDFS says it of a path that goes on below a file.
+_BELOW_A_FILE: Final = "(is not a directory)"
 
 _T = TypeVar("_T")
 
@@ -25,7 +29,9 @@ class RemoteStorage:
 
     Object stores put a file in place whole, and at most one of several `write`s without `replace` succeeds
     where the store knows conditional writes (S3 does); elsewhere the file is looked for first, so two writers
-    at the same instant are not told apart. On HDFS a file is written beside its place and renamed.
+    at the same instant are not told apart. On HDFS a file is written beside its place and renamed. Over HTTP
+    (`webhdfs:`) that replaces a file at once, and tells two writers apart; HDFS's native client (`hdfs:`)
+    cannot rename onto a file, so that for an instant a file that is replaced is not there.
 
     Args:
         uri: A canonical URI.
@@ -41,7 +47,8 @@ class RemoteStorage:
         protocol = _PROTOCOL.get(parts.scheme, parts.scheme)
         self._fs = filesystem if filesystem is not None else _filesystem(protocol, parts.netloc, self._uri)
         # HDFS takes its host from the connection; a bucket is part of an object's name.
-        self._renames = protocol in ("hdfs", "file")
+        self._renames = protocol in ("hdfs", _HTTP, "file")
+        self._protocol = protocol
         self._root = parts.path if self._renames else f"{parts.netloc}{parts.path}"
 
     @property
@@ -71,8 +78,10 @@ class RemoteStorage:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.ls(folder, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
+            except OSError as error:
+                if _nothing_there(error):
+                    return {}
+                raise
             return {
                 name: int(each["size"] or 0) if each["type"] == "file" else None
                 for each in found
@@ -89,8 +98,10 @@ class RemoteStorage:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.info(self._at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+            except OSError as error:
+                if _nothing_there(error):
+                    return None
+                raise
             return int(found["size"]) if found["type"] == "file" else None
 
         return self._ask(path, size)
@@ -107,9 +118,14 @@ class RemoteStorage:
                 return
             folder, _, name = target.rpartition("/")
             self._fs.makedirs(folder, exist_ok=True)
-            beside = f"{folder}/.{name}.tmp"
+            # Of two writers none may put another's bytes in place.
+            beside = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
             self._fs.pipe_file(beside, data)
-            self._fs.mv(beside, target)
+            try:
+                self._move(beside, path, replace=replace)
+            except BaseException:
+                self._fs.rm_file(beside)
+                raise
 
         self._ask(path, put)
 
@@ -135,6 +151,22 @@ class RemoteStorage:
 
         self._ask(path, remove)
 
+    def _move(self, beside: str, path: str, *, replace: bool) -> None:
+        target = self._at(path)
+        if self._protocol == _HTTP:
+            # fsspec's own rename does not ask for overwriting, and does not say if nothing was renamed.
+            how = "OVERWRITE" if replace else "NONE"
+            try:
+                self._fs._call("RENAME", method="put", path=beside, destination=target, renameoptions=how)
+            except RuntimeError as error:
+                if not replace and self.size(path) is not None:
+                    raise FileExistsError from error
+                raise
+            return
+        if self._protocol == "hdfs" and replace and self.size(path) is not None:
+            self._fs.rm_file(target)
+        self._fs.mv(beside, target)
+
     def _at(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}" if path else self._root
 
@@ -143,11 +175,11 @@ class RemoteStorage:
             return call()
         except HoldfastError:
             raise
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotFound("there is no such file", where=full(self._uri, path)) from error
         except FileExistsError as error:
             raise Conflict("the file exists", where=full(self._uri, path)) from error
         except Exception as error:  # each library raises what it likes
+            if _nothing_there(error) or isinstance(error, IsADirectoryError):
+                raise NotFound("there is no such file", where=full(self._uri, path)) from error
             raise Unavailable(
                 "the storage does not do what it was asked",
                 where=full(self._uri, path),
@@ -156,16 +188,30 @@ class RemoteStorage:
             ) from error
 
 
+def _nothing_there(error: Exception) -> bool:
+    if isinstance(error, PermissionError):
+        return _BELOW_A_FILE in str(error)
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
+
+
 def _same(name: str, folder: str) -> bool:
     return bool(name.strip("/") == folder.strip("/"))
+
+
+def _options(protocol: str, host: str) -> dict[str, Any]:
+    if protocol == "hdfs":
+        return {"host": host or "default"}
+    if protocol == _HTTP:
+        name, _, port = host.rpartition(":")
+        return {"host": name, "port": int(port)} if name and port.isdigit() else {"host": host, "port": 9870}
+    return {}
 
 
 def _filesystem(protocol: str, host: str, uri: str) -> Any:
     try:
         import fsspec  # noqa: PLC0415 - an extra
 
-        options = {"host": host or "default"} if protocol == "hdfs" else {}
-        return fsspec.filesystem(protocol, **options)
+        return fsspec.filesystem(protocol, **_options(protocol, host))
     except ImportError as error:
         extra = _EXTRA.get(protocol)
         raise Unsupported(

@@ -148,7 +148,16 @@ def test_a_bad_value_names_its_field_and_what_is_allowed(field: str, value: obje
     assert caught.value.expected
 
 
-SCHEMES = ("file:/d/c", "hdfs://nn:8020/c", "hdfs:/c", "s3://b/c", "s3a://b/c", "gs://b/c", "dbfs:/c")
+SCHEMES = (
+    "file:/d/c",
+    "hdfs://nn:8020/c",
+    "hdfs:/c",
+    "webhdfs://nn:9870/c",
+    "s3://b/c",
+    "s3a://b/c",
+    "gs://b/c",
+    "dbfs:/c",
+)
 
 
 @pytest.mark.parametrize("storage", [*SCHEMES, "abfss://box@account.dfs.core.windows.net/c", "rel/c", "/abs"])
@@ -159,7 +168,7 @@ def test_a_place_is_kept_as_written(storage: str) -> None:
 @pytest.mark.parametrize(
     "storage",
     ["", " x", "~/c", "a\nb", "a\0b", "ftp://h/c", "C:\\c", "s3://", "s3a:///c", "s3:/c", "gs://",
-     "file://host/c", "file:c", "file://", "hdfs:c", "hdfs:", None, 3, b"x"],
+     "file://host/c", "file:c", "file://", "hdfs:c", "hdfs:", "webhdfs:/c", None, 3, b"x"],
 )  # fmt: skip
 def test_a_place_that_leads_nowhere_is_refused(storage: object) -> None:
     with pytest.raises(Invalid) as caught:

@@ -127,6 +127,7 @@ PLAIN: dict[str, object] = {
     f"{R}.localdir": "/x",
     "state.backend.type": "rocksdb",
     "restart-strategy.type": "none",
+    "high-availability.type": "none",
     "restart-strategy.exponential-delay.max-backoff": "2 min",
 }
 FLAGS = ("enabled", "incremental", "managed", "subdir", "finish", "snapshot-compression")
@@ -280,3 +281,36 @@ def test_the_place_may_be_given_apart_and_must_be_given() -> None:
     with pytest.raises(Invalid) as caught:
         Checkpoint.from_flink({f"{E}.interval": "1 s"})
     assert "storage=" in (caught.value.expected or "")
+
+
+def test_high_availability_becomes_the_address_of_elections() -> None:
+    settings = read(
+        **{
+            "high-availability.type": "ZOOKEEPER",
+            "high-availability.zookeeper.quorum": "a:2181,b:2181",
+            "high-availability.zookeeper.path.root": "/teams/flink",
+            "high-availability.zookeeper.client.session-timeout": "30 s",
+            "high-availability.storageDir": "s3://bucket/ha",
+            "high-availability.jobmanager.port": "50010",
+        }
+    )
+    assert (settings.ha, settings.lease_ms) == ("zookeeper://a:2181,b:2181/teams/flink", 30_000)
+    assert of(settings, "high-availability.type") is Outcome.SUPERVISOR
+    assert of(settings, "high-availability.storageDir") is Outcome.NO_USE
+    assert of(settings, "high-availability.jobmanager.port") is Outcome.NO_USE
+    becomes = {knob.name: knob.becomes for knob in settings.report}
+    assert becomes["high-availability.zookeeper.quorum"] == "--ha zookeeper://a:2181,b:2181/teams/flink"
+    assert becomes["high-availability.zookeeper.client.session-timeout"] == "--lease 30s"
+
+
+def test_one_supervisor_alone_needs_no_elections() -> None:
+    settings = read(**{"high-availability": "NONE", "high-availability.zookeeper.quorum": "a:2181"})
+    assert (settings.ha, settings.lease_ms) == (None, None)
+    assert of(settings, "high-availability.zookeeper.quorum") is Outcome.NO_USE
+
+
+def test_zookeeper_needs_servers() -> None:
+    with pytest.raises(Invalid, match="no ZooKeeper to elect a leader in"):
+        read(**{"high-availability.type": "zookeeper"})
+    with pytest.raises(Invalid, match="high-availability"):
+        read(**{"high-availability.type": "kubernetes"})

@@ -72,10 +72,9 @@ def test_why_a_lease_could_not_be_renewed_is_told() -> None:
     assert election.renewed.wait(PATIENCE_S)
     now[0] = 11.0
     tenure.close(resign=False)
-    assert tenure.lost in (
-        "ZooKeeper does not answer: ConnectionLoss",
-        "the lease could not be renewed in time",
-    )
+    why = "ZooKeeper does not answer: ConnectionLoss"
+    # It may have come back after that, and then the clock alone says no.
+    assert tenure.lost in (why, "the lease could not be renewed in time")
 
 
 def test_the_registry_can_depose_a_leader_too() -> None:

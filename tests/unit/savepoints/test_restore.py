@@ -13,6 +13,7 @@ from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.savepoints.restoring import Operation
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -78,7 +79,7 @@ def test_a_target_that_exists_is_refused(there: dict[str, bytes]) -> None:
     assert new.files == there
 
 
-def test_a_finished_restore_is_not_done_again_unless_it_is_the_same_and_untouched() -> None:
+def test_a_finished_restore_will_do_only_for_who_asks_for_it_and_if_untouched() -> None:
     hands, into, new = Hands(), catalog(), target()
     checkpoint = MemoryStorage(file_query(3))
     one, other = (hands.take(checkpoint, into, batch).manifest for batch in (1, 2))
@@ -86,6 +87,9 @@ def test_a_finished_restore_is_not_done_again_unless_it_is_the_same_and_untouche
     before = new.files
     hands.restore(into, one.savepoint_id, new)
     assert new.files == before
+    with pytest.raises(Conflict, match="the target exists") as refused:
+        hands.make(into, one.savepoint_id, new, Operation.RESTORE, again=False)
+    assert "finished" in str(refused.value.found)
     with pytest.raises(Conflict, match="the target exists"):
         hands.restore(into, other.savepoint_id, new)
     with pytest.raises(Conflict, match="the target exists"):

@@ -1,0 +1,87 @@
+"""A real S3 gateway for the tests: private directory, loopback, free port, ended by its pid."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / ".services" / "bin" / "versitygw"
+PATIENCE_S = 30
+ACCESS, SECRET = "holdfast", "holdfast-secret"
+
+
+class Gateway:
+    """A running gateway, whose buckets are directories."""
+
+    def __init__(self, folder: Path) -> None:
+        self._buckets = count()
+        for name in ("root", "iam"):
+            (folder / name).mkdir()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.endpoint = f"http://{address}"
+        self._log = folder / "log"
+        command = [str(PROGRAM), "--access", ACCESS, "--secret", SECRET, "--port", address]
+        command += ["--iam-dir", str(folder / "iam"), "posix", str(folder / "root")]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self._ready(address)
+
+    def environment(self) -> dict[str, str]:
+        """Where s3fs looks for its connection."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def bucket(self) -> str:
+        """The URI of a new, empty bucket; the environment has to be set."""
+        name = f"bucket-{next(self._buckets)}"
+        filesystem().mkdir(name)
+        return f"s3://{name}"
+
+    def stop(self) -> None:
+        """End the gateway."""
+        self._process.terminate()
+        self._process.wait(PATIENCE_S)
+
+    def _ready(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        until = time.monotonic() + PATIENCE_S
+        while self._process.poll() is None and time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    return
+            time.sleep(0.05)
+        pytest.fail(f"the S3 gateway does not start:\n{self._log.read_text()}")
+
+
+def filesystem() -> Any:
+    """The file system of the environment, as `RemoteStorage` opens it."""
+    import fsspec
+
+    return fsspec.filesystem("s3")
+
+
+@pytest.fixture(scope="session")
+def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway for the whole session."""
+    if not PROGRAM.exists():
+        pytest.skip("the S3 gateway is not there; `make services-s3` builds it")
+    pytest.importorskip("s3fs", reason="comes with the extra s3")
+    gateway = Gateway(tmp_path_factory.mktemp("s3"))
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in gateway.environment().items():
+            patched.setenv(name, value)
+        yield gateway
+    gateway.stop()
