@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast import savepoints as savepoints
     from holdfast import skew
     from holdfast.config import (
+        Alerts,
         Checkpoint,
         Memory,
         RocksDB,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.drill import drill
     from holdfast.jobs.upgrade import check
+    from holdfast.jobs.watching import Watch, watch
     from holdfast.model import UpgradeReport
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
@@ -74,6 +76,7 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOMES = {
     "holdfast.config": (
+        "Alerts",
         "Checkpoint",
         "Memory",
         "RocksDB",
@@ -105,6 +108,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.drill": ("drill",),
     "holdfast.jobs.upgrade": ("check",),
+    "holdfast.jobs.watching": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
@@ -145,6 +149,7 @@ _MODULES = ("checkpoints", "savepoints", "skew")
 
 __all__ = [
     "Aggregate",
+    "Alerts",
     "BufferedSink",
     "Checkpoint",
     "Conflict",
@@ -167,6 +172,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "UpgradeReport",
+    "Watch",
     "WatermarkWarning",
     "add",
     "adopt",
@@ -211,6 +217,7 @@ __all__ = [
     "ttl",
     "union_list",
     "value",
+    "watch",
     "windowed",
 ]
 
