@@ -150,7 +150,7 @@ class OperatorStates:
         offsets = logs.offsets(batch_id)
         self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
         self._logs = logs
-        self._batch_id = batch_id
+        self.batch_id = batch_id
         self._metadata = metadata
         self._schemas = schemas
         self._codecs: dict[tuple[str, str], StateCodec] = {}
@@ -182,6 +182,11 @@ class OperatorStates:
             for family in self._schemas.get(store) or (DEFAULT_STORE,):
                 yield self.codec_of(store, family)
 
+    def times(self) -> tuple[int, int | None]:
+        """When the batch was planned, and its watermark if it has one, in milliseconds."""
+        offsets = self._logs.offsets(self.batch_id)
+        return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
+
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
         """The files of a store at the batch.
 
@@ -190,10 +195,10 @@ class OperatorStates:
         """
         index = self.store_names.index(store.name)
         folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
-        chain = folder.chain(self._batch_id + 1, lambda of: self._logs.unique_id(store, index, of))
+        chain = folder.chain(self.batch_id + 1, lambda of: self._logs.unique_id(store, index, of))
         if chain.missing is not None:
             raise NotFound(
-                f"a file that batch {self._batch_id} needs is not there",
+                f"a file that batch {self.batch_id} needs is not there",
                 where=full(storage.uri, chain.missing),
                 hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
                 "see `holdfast checkpoint verify`",
