@@ -216,6 +216,11 @@ class OperatorStates:
             for family in self._schemas.get(store) or (DEFAULT_STORE,):
                 yield self.codec_of(store, family)
 
+    def times(self) -> tuple[int, int | None]:
+        """When the batch was planned, and its watermark if it has one, in milliseconds."""
+        offsets = self._logs.offsets(self.batch_id)
+        return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
+
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
         """The files of a store at the batch.
 
