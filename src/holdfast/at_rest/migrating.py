@@ -128,11 +128,11 @@ def migrate(
 ) -> Migrated:
     """Make a new checkpoint with the same state in another backend, other partitions, another format.
 
-    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and takes the partitions
-    that it has. The rows of every state are counted and hashed before and after, whatever the backend puts
-    around them, and are the same, or nothing is made. The source stays as it is. The state is moved in a batch
-    of its own, which reads nothing; the query goes on with the batch after that one. Let no other query run on
-    the old checkpoint afterwards.
+    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and goes on in the
+    partitions that it has. The rows of every state are counted and hashed before and after, whatever the
+    backend puts around them, and are the same, or nothing is made. The source stays as it is. The state is
+    moved in a batch of its own, which reads nothing; the query goes on with the batch after that one. Let no
+    other query run on the old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core. No Spark
     and no JVM.
@@ -141,7 +141,7 @@ def migrate(
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
             its name.
-        backend: `rocksdb`, or `memory` (also called `hashmap`): Spark's store on the heap. By default as it is.
+        backend: `rocksdb`, or `memory` (also called `hashmap`), Spark's store on the heap; as it is by default.
         partitions: How many partitions the state is to have; by default as many as it has.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
             default as it is, and 2 for what comes from the heap. Start the query with the same in
