@@ -84,6 +84,42 @@ class StateCodec:
         return self._schema
 
     @property
+    def key_type(self) -> Struct:
+        """The fields of a key.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("key")
+
+    @property
+    def value_type(self) -> Struct:
+        """The fields of a value, or of an element of a list.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("value")
+
+    def first_fields(self, count: int) -> Struct:
+        """The first fields of a key."""
+        whole = self._type("key")
+        return Struct(whole.names[:count], whole.types[:count])
+
+    @property
+    def key_form(self) -> KeyForm:
+        """How keys are put into bytes."""
+        return self._key_form
+
+    def key_codec(self) -> KeyCodec:
+        """What reads keys as RocksDB's provider stores them, and knows how they begin."""
+        if self._key is None:
+            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
+        return self._key
+
+    @property
     def plain_keys(self) -> int | None:
         """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
         if not self.values.rocksdb or self.values.avro:
@@ -100,9 +136,19 @@ class StateCodec:
             return key
         if self._key_form.kind is KeyKind.ROW:
             return key[1:]
-        if self._key is None:
-            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
-        return self._key.row(key)
+        return self.key_codec().row(key)
+
+    def stored_key(self, row: bytes) -> bytes:
+        """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if not self.values.rocksdb or self.values.avro:
+            return row
+        if self._key_form.kind is KeyKind.ROW:
+            return b"\0" + row
+        return self.key_codec().stored(row)
 
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""
