@@ -10,21 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kept_state import Shop, by_who, hold, kept, timed
-from keyed_programs import (
-    EVENTS,
-    LAST_TTL,
-    OPS,
-    OUTPUT,
-    SEEN_TTL,
-    SPAN_TTL,
-    TOTAL_TTL,
-    Everything,
-    Model,
-    _Key,
-)
+from kept_state import Shop, asked_of, by_who, hold, kept, put, timed
+from keyed_programs import EVENTS, OPS, OUTPUT, Everything, Model
 
-from holdfast.at_rest.keyed.changing import KeyChange, changed
+from holdfast.at_rest.keyed.changing import changed
 from holdfast.at_rest.keyed.making import made
 from holdfast.at_rest.keyed.regrouping import regrouped
 from holdfast.checkpoints.key_rows import KeyRow, KeyTimer
@@ -89,34 +78,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "FOLD_CHANGES", 3)
 
 
-def put(model: Model, change: dict[str, Any], now: int, watermark: int) -> None:
-    """Change a key of the model: what was there keeps its stamp, what is new gets the batch's."""
-    if change["remove"]:
-        model.keys.pop(change["who"], None)
-        return
-    key = model.keys.setdefault(change["who"], _Key())
-    states = change["states"]
-    for name in ("last", "total"):
-        if name in states:
-            before, value = getattr(key, name), states[name]
-            lives = before is not None and now < before[1] + {"last": LAST_TTL, "total": TOTAL_TTL}[name]
-            setattr(key, name, None if value is None else (value, before[1] if lives else now))
-    if "recent" in states:
-        # Which places there are depends on what has been cleaned up, so their stamps are set as well.
-        key.recent = list(zip(states["recent"] or (), change["recent_stamps"], strict=False))
-    if "seen" in states:
-        before = {entry: stamp for entry, (_, stamp) in key.seen.items() if stamp + SEEN_TTL > watermark}
-        key.seen = {
-            entry: (value, before.get(entry, watermark)) for entry, value in (states["seen"] or {}).items()
-        }
-    if "span" in states:
-        lives = key.span is not None and key.span[2] + SPAN_TTL > watermark
-        value, stamp = states["span"], key.span[2] if key.span is not None and lives else watermark
-        key.span = None if value is None else (value[0], value[1], stamp)
-    if change["timers"] is not None:
-        key.timers = {(each.clock, each.name): each.at_ms for each in change["timers"]}
-
-
 class Both:
     """A harness and the model, driven alike."""
 
@@ -143,22 +104,12 @@ class Both:
     def change(self, changes: list[dict[str, Any]]) -> None:
         self.harness.set_clocks(now=self.now, watermark=self.watermark)
         state = kept(self.harness)
-        asked = [
-            KeyChange(
-                (each["who"],),
-                each["states"],
-                {"recent": each["recent_stamps"]},
-                timers=each["timers"],
-                remove=each["remove"],
-            )
-            for each in changes
-        ]
         there = {row.key[0] for row in state.rows()}
-        found = changed(state, asked)
+        found = changed(state, map(asked_of, changes))
         removed = {each["who"] for each in changes if each["remove"]}
         assert found.removed == len(removed & there)
         assert found.missing == len(removed - there)
-        hold(self.harness, [each.after for each in found.groups])
+        hold(self.harness, [each.after for each in found.groups if each.after is not None])
         for each in changes:
             put(self.model, each, self.now, self.watermark)
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 
+from holdfast.at_rest.keyed.changing import KeyChange
 from holdfast.at_rest.keyed.groups import Held
 from holdfast.at_rest.keyed.operators import KeyedOperator, kept_states
 from holdfast.at_rest.keyed.reading import KeyedState
@@ -86,3 +88,42 @@ def by_who(rows: Iterable[Mapping[str, Any]]) -> dict[str | None, list[Any]]:
     for row in rows:
         found.setdefault(row["who"], []).append(tuple(row.values()))
     return found
+
+
+def asked_of(change: Mapping[str, Any]) -> KeyChange:
+    """A change of a key of `keyed_programs` as it is asked for."""
+    return KeyChange(
+        (change["who"],),
+        change["states"],
+        {"recent": change["recent_stamps"]},
+        timers=change["timers"],
+        remove=change["remove"],
+    )
+
+
+def put(model: Model, change: Mapping[str, Any], now: int, watermark: int) -> None:
+    """Change a key of the model: what was there keeps its stamp, what is new gets the batch's."""
+    if change["remove"]:
+        model.keys.pop(change["who"], None)
+        return
+    key = model.keys.setdefault(change["who"], _Key())
+    states = change["states"]
+    for name in ("last", "total"):
+        if name in states:
+            before, value = getattr(key, name), states[name]
+            lives = before is not None and now < before[1] + {"last": LAST_TTL, "total": TOTAL_TTL}[name]
+            setattr(key, name, None if value is None else (value, before[1] if lives else now))
+    if "recent" in states:
+        # Which places there are depends on what has been cleaned up, so their stamps are set as well.
+        key.recent = list(zip(states["recent"] or (), change["recent_stamps"], strict=False))
+    if "seen" in states:
+        before = {entry: stamp for entry, (_, stamp) in key.seen.items() if stamp + SEEN_TTL > watermark}
+        key.seen = {
+            entry: (value, before.get(entry, watermark)) for entry, value in (states["seen"] or {}).items()
+        }
+    if "span" in states:
+        lives = key.span is not None and key.span[2] + SPAN_TTL > watermark
+        value, stamp = states["span"], key.span[2] if key.span is not None and lives else watermark
+        key.span = None if value is None else (value[0], value[1], stamp)
+    if change["timers"] is not None:
+        key.timers = {(each.clock, each.name): each.at_ms for each in change["timers"]}

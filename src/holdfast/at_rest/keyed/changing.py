@@ -57,11 +57,11 @@ class GroupChange:
 
     Attributes:
         before: What it was; None for one that had no state.
-        after: What it is to be.
+        after: What it is to be; None for one that is to be gone.
     """
 
     before: KeyGroup | None
-    after: KeyGroup
+    after: KeyGroup | None
 
 
 @dataclass(frozen=True, slots=True)
