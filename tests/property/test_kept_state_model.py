@@ -35,16 +35,16 @@ BATCH = st.fixed_dictionaries(
     {
         "events": st.lists(EVENT, max_size=6),
         "now": st.sampled_from([0, 1_000, 5_000]),
-        "watermark": st.sampled_from([0, 2_000, 6_000]),
+        "watermark": st.sampled_from([2_000, 4_000, 6_000]),
     }
 )
 LIST = st.lists(st.integers(0, 9), max_size=3)
 TIMERS = st.lists(
     st.sampled_from(
         [
-            KeyTimer("t0", "event", START + 9_000),
-            KeyTimer("t1", "event", START + 21_000),
-            KeyTimer("clock", "processing", START + 7_000),
+            KeyTimer("t0", "event", START - 16_000),
+            KeyTimer("t1", "event", START - 14_000),
+            KeyTimer("clock", "processing", START + 3_000),
         ]
     ),
     max_size=3,
