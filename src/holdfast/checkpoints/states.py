@@ -84,6 +84,11 @@ class StateCodec:
         return self._schema
 
     @property
+    def key_form(self) -> KeyForm:
+        """How keys are put into bytes by RocksDB's provider."""
+        return self._key_form
+
+    @property
     def plain_keys(self) -> int | None:
         """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
         if not self.values.rocksdb or self.values.avro:
@@ -103,6 +108,20 @@ class StateCodec:
         if self._key is None:
             self._key = KeyCodec(self._key_form, self._type("key"), self.where)
         return self._key.row(key)
+
+    def stored_key(self, row: bytes) -> bytes:
+        """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if not self.values.rocksdb or self.values.avro:
+            return row
+        if self._key_form.kind is KeyKind.ROW:
+            return b"\0" + row
+        if self._key is None:
+            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
+        return self._key.stored(row)
 
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""

@@ -20,7 +20,7 @@ from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.restoring import Operation, Restored, free, plan_restore, restore
-from holdfast.savepoints.rewriting import rewrite
+from holdfast.savepoints.rewriting import StateShape, rewrite
 from holdfast.savepoints.taking import Chance, take
 from holdfast.savepoints.turns import Clock
 from holdfast.savepoints.view import SavepointView
@@ -248,7 +248,8 @@ def rescale(
     if plan.starts_spark:
         repartition(work.place, plan.partitions, plan.state_format)
     elif not plan.same:
-        rewrite(work.checkpoint, plan.partitions)
+        shape = StateShape(rocksdb=False, partitions=plan.partitions, state_format=plan.state_format)
+        rewrite(work.checkpoint, shape, folder / "stores", clock)
     if not plan.same:
         _note_partitions(work.checkpoint, plan.partitions)
     after = contents(work.checkpoint)
