@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from holdfast.at_rest.mending.changes import Tally
@@ -90,7 +90,7 @@ class Audit:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Audit:
         """From a manifest; fields that a newer Holdfast has added are left out."""
-        known = {name: given.get(name) for name in cls.__slots__}
+        known: dict[str, Any] = {each.name: given.get(each.name) for each in fields(cls)}
         return cls(**known)
 
     def as_dict(self) -> dict[str, Any]:

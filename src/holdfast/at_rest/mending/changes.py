@@ -1,8 +1,8 @@
-"""What an edit does to the rows of one partition: to those that people see, and to what Spark keeps beside them.
+"""What an edit does to the rows of one partition: those that people see, and what Spark keeps beside them.
 
 A list has a counter beside it, and with a time to live the least of its times and an index by that; a value
-with a time to live has an index; a timer is there twice, by key and by time; a row of a join has a number, and
-its key the count of them. All of it is worked out here, so that Spark finds what it would have written itself.
+with one has an index; a timer is there twice, by key and by time; a row of a join has a number,
+and its key the count of them. All of it is worked out here, so that Spark finds what it would have written itself.
 """
 
 from __future__ import annotations
@@ -151,18 +151,20 @@ class PartitionEdit:
         if len(coming) != len(inserts):
             raise self._taken(inserts[0])
         for keys, values in self._main(rows):
-            for key in keys:
-                if key in coming:
-                    raise self._taken(coming[key])
-            decoded = [(self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)]
+            for row in keys:
+                if row in coming:
+                    raise self._taken(coming[row])
+            decoded = [
+                (self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)
+            ]
             shown = [self._shown(key, value) for key, value in decoded]
             for place, new in self._decided(shown):
                 key, value = decoded[place]
                 self._single(keys[place], key, value, self._with(value, new))
-        for row in inserts:
-            self._tally.note(None, row)
-            key = self._nested(row, KEY)
-            self._single(self._key.encode(key), key, None, self._nested(row, VALUE))
+        for new_row in inserts:
+            self._tally.note(None, new_row)
+            new_key = self._nested(new_row, KEY)
+            self._single(self._key.encode(new_key), new_key, None, self._nested(new_row, VALUE))
 
     def _single(self, row: bytes, key: Values, old: Values | None, new: Values | None) -> None:
         self._put(self._state.main, row, None if new is None else (self._value.encode(new),))
@@ -179,7 +181,7 @@ class PartitionEdit:
     # Lists: several rows under a key
 
     def _lists(self, rows: Rows, inserts: Sequence[Values]) -> None:
-        touched: dict[bytes, tuple[Values, list[Values], list[Values]]] = {}
+        touched: dict[bytes, tuple[Values, list[Values]]] = {}
         coming: dict[bytes, list[Values]] = {}
         for each in inserts:
             coming.setdefault(self._key.encode(self._nested(each, KEY)), []).append(each)
@@ -194,19 +196,20 @@ class PartitionEdit:
                         self._with(each, decided[place]) if place in decided else each
                         for place, each in enumerate(elements)
                     ]
-                    touched[row] = (key, elements, [each for each in left if each is not None])
+                    touched[row] = (key, [each for each in left if each is not None])
         for row, new in coming.items():
-            key, old, left = touched.get(row) or (self._nested(new[0], KEY), [], [])
+            noted, before = touched.get(row) or (self._nested(new[0], KEY), [])
             for each in new:
                 self._tally.note(None, each)
-            touched[row] = (key, old, [*left, *(self._nested(each, VALUE) for each in new)])
+            touched[row] = (noted, [*before, *(self._nested(each, VALUE) for each in new)])
         least = self._least(rows) if "least" in self._state.paired else {}
-        for row, (key, _, left) in touched.items():
-            self._put(self._state.main, row, tuple(self._value.encode(each) for each in left) or None, is_list=True)
+        for row, (noted, kept) in touched.items():
+            encoded = tuple(self._value.encode(each) for each in kept)
+            self._put(self._state.main, row, encoded or None, is_list=True)
             for role in ("rows", "count"):
-                self._counted(role, row, len(left))
+                self._counted(role, row, len(kept))
             if "least" in self._state.paired:
-                self._move_least(row, key, least.get(row), left)
+                self._move_least(row, noted, least.get(row), kept)
 
     def _counted(self, role: str, row: bytes, count: int) -> None:
         codec = self._state.paired.get(role)
@@ -243,7 +246,9 @@ class PartitionEdit:
         count = self._state.paired["count"]
         count_key = _codec(count, KEY)
         for keys, values in self._main(rows):
-            decoded = [(self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)]
+            decoded = [
+                (self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)
+            ]
             shown = [self._shown(key, value, key[INDEX]) for key, value in decoded]
             for place, new in self._decided(shown):
                 key, value = decoded[place]
@@ -255,9 +260,9 @@ class PartitionEdit:
                     self._put(self._state.main, keys[place], (self._value.encode(changed),))
         coming: dict[bytes, list[Values]] = {}
         for each in inserts:
-            key = {**self._nested(each, KEY), INDEX: 0}
-            coming.setdefault(self._join_key(count_key, key), []).append(each)
-            again.setdefault(self._join_key(count_key, key), key)
+            new_key = {**self._nested(each, KEY), INDEX: 0}
+            coming.setdefault(self._join_key(count_key, new_key), []).append(each)
+            again.setdefault(self._join_key(count_key, new_key), new_key)
         if again:
             self._renumber(rows, again, gone, coming)
 
@@ -265,7 +270,11 @@ class PartitionEdit:
         return codec.encode({name: key[name] for name in codec.type.names})
 
     def _renumber(
-        self, rows: Rows, again: Mapping[bytes, Values], gone: set[bytes], coming: Mapping[bytes, list[Values]]
+        self,
+        rows: Rows,
+        again: Mapping[bytes, Values],
+        gone: set[bytes],
+        coming: Mapping[bytes, list[Values]],
     ) -> None:
         """Write the rows of some keys without gaps in their numbers, and the counts of them."""
         count = self._state.paired["count"]
@@ -283,19 +292,21 @@ class PartitionEdit:
                     written = self._changes.get(self._place(self._state.main, row))
                     new = value[0] if written is None or written.rows is None else written.rows[0]
                     kept[join_key].append((key[INDEX], new))
-        for join_key, key in again.items():
+        for join_key, of in again.items():
             left = [value for _, value in sorted(kept[join_key])]
             for each in coming.get(join_key, ()):
                 self._tally.note(None, each)
                 left.append(self._value.encode(self._nested(each, VALUE)))
             for index in range(max(before[join_key], len(left))):
-                row = self._key.encode({**key, INDEX: index})
+                row = self._key.encode({**of, INDEX: index})
                 self._put(self._state.main, row, (left[index],) if index < len(left) else None)
             self._counted("count", join_key, len(left))
 
     # What they share
 
-    def _main(self, rows: Rows, *, counted: bool = True) -> Iterator[tuple[list[bytes], list[tuple[bytes, ...]]]]:
+    def _main(
+        self, rows: Rows, *, counted: bool = True
+    ) -> Iterator[tuple[list[bytes], list[tuple[bytes, ...]]]]:
         """Keys and values of the family that people see."""
         main = self._state.main
         for codec, pairs in rows():
@@ -360,7 +371,7 @@ class PartitionEdit:
         return codec.name.store, codec.name.family, key
 
     def _taken(self, row: Values) -> Invalid:
-        shown = {each.name: row.get(each.name) for each in self._state.keys()}
+        shown = {each.name: row.get(each.name) for each in self._state.key_columns()}
         return Invalid(
             "a row cannot be inserted: its key is there already",
             where=self._state.label,

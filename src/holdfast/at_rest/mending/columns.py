@@ -1,4 +1,4 @@
-"""The columns by which people see a state: its key's and its value's fields, under names that are told apart."""
+"""The columns by which people see a state: the fields of its key and value, each under its own name."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def columns_of(
 ) -> tuple[Column, ...]:
     """The columns of a state, the key's first.
 
-    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that has
-    the name of one of the key gets `value_` before it.
+    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that
+    has the name of one of the key gets `value_` before it.
 
     Args:
         key: The key's type.

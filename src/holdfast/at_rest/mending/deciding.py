@@ -24,7 +24,7 @@ class Nothing:
 
     columns: Sequence[Column] = ()
 
-    def decide(self, partition: int, first: int, rows: Sequence[Values]) -> Iterable[tuple[int, None]]:  # noqa: ARG002 - as the others
+    def decide(self, *_: Any) -> Iterable[tuple[int, None]]:
         """See `Decider`."""
         return ()
 
@@ -38,7 +38,10 @@ class BySql:
         self.columns: Sequence[Column] = selection.columns
 
     def decide(
-        self, partition: int, first: int, rows: Sequence[Values]  # noqa: ARG002 - as the others
+        self,
+        partition: int,
+        first: int,
+        rows: Sequence[Values],  # noqa: ARG002 - as the others
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
         found = self._selection.run(rows)
@@ -135,7 +138,9 @@ class ByTable:
                     raise pa.ArrowInvalid(str(given.type))
                 columns.append(given.cast(types[column.name], safe=True))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise self._breaks(column.name, str(error).splitlines()[0], type_words(column.type)) from error
+                raise self._breaks(
+                    column.name, str(error).splitlines()[0], type_words(column.type)
+                ) from error
             if columns[-1].null_count and not column.nullable and column.side != PLACE:
                 raise self._breaks(column.name, "null", "never null")
         return pa.table(columns, names=list(types))

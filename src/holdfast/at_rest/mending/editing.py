@@ -1,17 +1,23 @@
-"""Edit the state of a savepoint: look at what would change, then make another savepoint with the change in it."""
+"""Edit the state of a savepoint: look at what would change, then make another savepoint that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast import layout
 from holdfast.at_rest.mending.audit import Audit, StateCount
-from holdfast.at_rest.mending.changes import Decider, PartitionEdit, RowChange, Sample, Tally, Values
-from holdfast.at_rest.mending.columns import KEY, PLACE
+from holdfast.at_rest.mending.changes import (
+    Decider,
+    PartitionEdit,
+    RowChange,
+    Sample,
+    Tally,
+    Values,
+    key_row,
+)
+from holdfast.at_rest.mending.columns import PLACE
 from holdfast.at_rest.mending.deciding import BySql, ByTable, Change, Nothing, checked
 from holdfast.at_rest.mending.files import StoreEdits
 from holdfast.at_rest.mending.proving import prove_stores
@@ -21,10 +27,9 @@ from holdfast.at_rest.mending.states import EditableState, editable_states, find
 from holdfast.at_rest.mending.values import key_given, typed
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.rows import Pairs, store_chunks
-from holdfast.checkpoints.states import OperatorStates, StateCodec, operator_states
-from holdfast.errors import Conflict, Invalid
+from holdfast.checkpoints.states import StateCodec, operator_states
+from holdfast.errors import Invalid
 from holdfast.formats.manifest import Manifest
-from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import Tell
@@ -329,7 +334,7 @@ class _Planning:
             return made, made.inserts
         if edit.insert:
             return Nothing(), [self._insert(each) for each in edit.insert]
-        key = None if edit.key is None else key_given(edit.key, state.keys(), state.label)
+        key = None if edit.key is None else key_given(edit.key, state.key_columns(), state.label)
         selection = Selection(state, edit.where, [parse_assignment(each) for each in edit.set], key)
         return BySql(selection, delete=edit.delete), ()
 
@@ -347,13 +352,13 @@ class _Planning:
             column = state.column(name)
             if column.side != PLACE:
                 row[column.name] = typed(value, column.type, column.name, state.label)
-        for column in state.keys():
+        for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
                     "a new row needs its whole key",
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
-                    expected=", ".join(each.name for each in state.keys()),
+                    expected=", ".join(each.name for each in state.key_columns()),
                 )
         checked(state, row)
         return row
@@ -362,8 +367,6 @@ class _Planning:
         """New rows by the partition that Spark's hash gives them."""
         if not inserts:
             return {}
-        from holdfast.at_rest.mending.changes import key_row  # noqa: PLC0415 - only inserts need it
-
         state = self._state
         operator = next(
             each for each in read(self._view).operators if each.operator_id == state.operator.operator_id

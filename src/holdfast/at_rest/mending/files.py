@@ -75,7 +75,7 @@ class StoreEdits:
         self.replaced(store, file)
 
     def _new_file(self, operator: OperatorStates, store: StoreId) -> StoreFile:
-        """The file of the whole store at the savepoint's batch, under a name that no other has where it can."""
+        """The file of the whole store at the savepoint's batch; where files have ids, under a new one."""
         version = self.manifest.batch_id + 1
         files = (layout.parse(file.path) for file in self.manifest.files)
         newest = [
@@ -103,9 +103,8 @@ class StoreEdits:
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksum(path).render()
         for each in (*kept, sums):
-            if each not in had or each in (path, sums):
-                if self.made.size(each) is not None:
-                    self._written.add(each)
+            if (each not in had or each in (path, sums)) and self.made.size(each) is not None:
+                self._written.add(each)
         # The checksums beside the old file are not those of the new one.
         for stale in (sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()):
             if stale in had and stale not in self._written:

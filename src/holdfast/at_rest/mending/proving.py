@@ -39,7 +39,9 @@ def prove_stores(
         has = _Content(after, operators_after[store.operator_id], store, expected)
         there = {place: each.rows for place, each in expected.items() if each.rows is not None}
         if has.chosen != there:
-            raise _differs(store, f"{len(has.chosen)} rows that changed", f"{len(there)} with their new values")
+            raise _differs(
+                store, f"{len(has.chosen)} rows that changed", f"{len(there)} with their new values"
+            )
         for family in sorted(had.sums.keys() | has.sums.keys()):
             one, other = had.sum(family), has.sum(family)
             if (one.rows, one.digest()) != (other.rows, other.digest()):

@@ -1,13 +1,13 @@
 """Which rows an edit is about and what becomes of them, in SQL, worked out by DuckDB over Arrow's tables.
 
-The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. Nothing on the disk
-or the network can be reached from it.
+The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. Nothing on the
+disk or the network can be reached from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,7 +107,7 @@ class Selection:
 
     def _settable(self, name: str) -> Column:
         column = self._state.column(name)
-        if column.side == KEY or column.side == PLACE:
+        if column.side in (KEY, PLACE):
             raise Invalid(
                 "a key cannot be set",
                 where=self._state.label,
@@ -121,8 +121,8 @@ class Selection:
     def _check(self, text: str) -> None:
         """Refuse what looks at more than its row: the state is worked through a part at a time."""
         statement = f"select (\n{text}\n)"
-        found = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchone()
-        parsed = json.loads(found[0]) if found else {"error": True}
+        found = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
+        parsed: dict[str, Any] = json.loads(found[0][0]) if found else {"error": True}
         if parsed.get("error"):
             raise self._refused(str(parsed.get("error_message", "no expression")), text)
         statements = parsed["statements"]
@@ -139,7 +139,8 @@ class Selection:
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:
-        for index, (column, assignment) in enumerate(zip(self.columns, self._assignments, strict=True)):
+        pairs = zip(self.columns, self._assignments, strict=True)
+        for index, (column, assignment) in enumerate(pairs):
             given = found.schema.field(index + 1).type
             if assignment.expression.lower() == "null":
                 if not column.nullable:
@@ -147,18 +148,17 @@ class Selection:
             elif not fits(given, self._types[column.name]):
                 raise self._unfit(column, f"{assignment.expression} of type {given}", type_words(column.type))
         if where is not None:
-            kind = self._connection.sql(
-                f"describe select (\n{where}\n) from (select {self._typed_nulls()})"  # noqa: S608 - as above
-            ).fetchone()
-            if kind is not None and kind[1] not in ("BOOLEAN", '"NULL"'):
-                raise self._refused(f"a condition of type {kind[1]}", where)
+            described = f"describe select (\n{where}\n) from (select {self._typed_nulls()})"  # noqa: S608 - as above
+            kind = self._connection.execute(described).fetchall()
+            if kind[0][1] not in ("BOOLEAN", '"NULL"'):
+                raise self._refused(f"a condition of type {kind[0][1]}", where)
 
     def _typed_nulls(self) -> str:
         """A row without values, of the columns' types as DuckDB names them."""
         empty = rows_table(self._state, [], self._types)
         self._connection.register(_TABLE, empty)
         try:
-            described = self._connection.sql(f"describe select * from {_TABLE}").fetchall()  # noqa: S608 - as above
+            described = self._connection.execute(f"describe select * from {_TABLE}").fetchall()  # noqa: S608 - as above
         finally:
             self._connection.unregister(_TABLE)
         return ", ".join(f"null::{kind} as {_quoted(name)}" for name, kind, *_ in described)
@@ -225,42 +225,40 @@ def fits(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of a type can be such of another without a change of their meaning."""
     import pyarrow.types as t  # noqa: PLC0415 - as above
 
-    whole = t.is_integer(found) or (t.is_decimal(found) and found.scale == 0)
     if found == expected or t.is_null(found):
         return True
-    if t.is_integer(expected):
-        return bool(whole)
-    if t.is_floating(expected) or t.is_decimal(expected):
-        number = t.is_integer(found) or t.is_decimal(found)
-        return bool(number or (t.is_floating(found) and t.is_floating(expected)))
-    if t.is_timestamp(expected):
-        return bool(t.is_timestamp(found))
-    if t.is_string(expected):
-        return bool(t.is_large_string(found) or t.is_string_view(found))
-    if t.is_binary(expected):
-        return bool(t.is_large_binary(found))
-    if t.is_struct(expected):
-        return _same_struct(found, expected)
-    if t.is_map(expected):
-        return bool(
-            t.is_map(found)
-            and fits(found.key_type, expected.key_type)
-            and fits(found.item_type, expected.item_type)
-        )
-    return bool(t.is_list(expected) and t.is_list(found) and fits(found.value_type, expected.value_type))
+    number = t.is_integer(found) or t.is_decimal(found)
+    rules: list[tuple[bool, Callable[[], bool]]] = [
+        (t.is_integer(expected), lambda: t.is_integer(found) or (t.is_decimal(found) and found.scale == 0)),
+        (t.is_floating(expected), lambda: number or t.is_floating(found)),
+        (t.is_decimal(expected), lambda: number),
+        (t.is_timestamp(expected), lambda: t.is_timestamp(found)),
+        (t.is_string(expected), lambda: t.is_large_string(found) or t.is_string_view(found)),
+        (t.is_binary(expected), lambda: t.is_large_binary(found)),
+        (t.is_struct(expected), lambda: t.is_struct(found) and _same_fields(found, expected)),
+        (t.is_map(expected), lambda: t.is_map(found) and _same_entries(found, expected)),
+        (t.is_list(expected), lambda: t.is_list(found) and fits(found.value_type, expected.value_type)),
+    ]
+    return any(wanted and bool(rule()) for wanted, rule in rules)
 
 
-def _same_struct(found: pa.DataType, expected: pa.DataType) -> bool:
-    import pyarrow.types as t  # noqa: PLC0415 - as above
-
-    if not t.is_struct(found) or [each.name for each in found] != [each.name for each in expected]:
+def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
+    if [each.name for each in found] != [each.name for each in expected]:
         return False
     return all(fits(one.type, other.type) for one, other in zip(found, expected, strict=True))
 
 
+def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
+    return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
+
+
 def _readable(value: Any) -> Any:
     """Text that is no UTF-8, with marks where it is not."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+    return (
+        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _seen(node: Any) -> str | None:

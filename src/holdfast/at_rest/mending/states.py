@@ -88,7 +88,7 @@ class EditableState:
             expected=", ".join(each.name for each in self.columns),
         )
 
-    def keys(self) -> tuple[Column, ...]:
+    def key_columns(self) -> tuple[Column, ...]:
         """The columns of its key."""
         return tuple(each for each in self.columns if each.side == KEY)
 
@@ -104,8 +104,13 @@ def editable_states(operators: Sequence[OperatorStates]) -> list[EditableState]:
             found += _variables(operator, codecs)
         else:
             found += [
-                _state(each.name.label if len(codecs) > 1 else operator.name or each.name.label, operator,
-                       Kind.SINGLE, each, {})
+                _state(
+                    each.name.label if len(codecs) > 1 else operator.name or each.name.label,
+                    operator,
+                    Kind.SINGLE,
+                    each,
+                    {},
+                )
                 for each in codecs.values()
                 if not each.name.internal
             ]
@@ -172,7 +177,12 @@ def _variables(operator: OperatorStates, codecs: dict[str, StateCodec]) -> list[
             continue
         paired = {
             role: codecs[f"${prefix}_{label}"]
-            for role, prefix in (("rows", "rowCounter"), ("count", "count"), ("least", "min"), ("expiry", "ttl"))
+            for role, prefix in (
+                ("rows", "rowCounter"),
+                ("count", "count"),
+                ("least", "min"),
+                ("expiry", "ttl"),
+            )
             if f"${prefix}_{label}" in codecs
         }
         kind = Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE

@@ -66,8 +66,8 @@ def key_given(text: str, columns: Sequence[Column], where: str) -> dict[str, Any
         if name not in by_name:
             raise _unfit(text, columns, where)
         column = by_name[name]
-        found[name] = worded(value, column, where) if isinstance(value, str) else typed(
-            value, column.type, name, where
+        found[name] = (
+            worded(value, column, where) if isinstance(value, str) else typed(value, column.type, name, where)
         )
     if not found:
         raise _unfit(text, columns, where)
@@ -148,7 +148,10 @@ def _as(kind: type, given: Any) -> Any:
 def _map(given: Mapping[str, Any], type_: Map) -> list[tuple[Any, Any]]:
     text = type_.key == Atom("string")
     return [
-        (_typed(key if text else json.loads(key), type_.key), None if each is None else _typed(each, type_.value))
+        (
+            _typed(key if text else json.loads(key), type_.key),
+            None if each is None else _typed(each, type_.value),
+        )
         for key, each in given.items()
     ]
 
