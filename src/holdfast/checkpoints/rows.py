@@ -188,33 +188,6 @@ def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> It
     return ((each.key, each.value) for each in records if each.value is not None)
 
 
-def store_chunks(
-    storage: Storage, operator: OperatorStates, store: StoreId
-) -> Iterator[tuple[StateCodec, Pairs]]:
-    """The rows of one store as `state_chunks` gives them.
-
-    Raises:
-        NotFound: A file is gone.
-        Corrupt: A file is damaged.
-    """
-    try:
-        with ExitStack() as stack:
-            found = layers(storage, operator, store)
-            snapshot = None
-            rows: Iterable[tuple[bytes, bytes]] = ()
-            if found.base is not None and found.base.kind is Kind.ZIP:
-                snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
-                rows = snapshot.items()
-            elif found.base is not None:
-                rows = base_rows(storage, operator, found.base)
-            named = None if snapshot is None else snapshot.metadata
-            families = family_numbers(operator, store, named, marked=found.marked)
-            numbers = None if families is None else _by_bytes(families)
-            yield from _sorted_out(found.changes.over(rows), numbers, operator, store)
-    except (struct.error, ValueError, IndexError) as error:
-        raise _damaged(storage, store, str(error)) from error
-
-
 def stored_values(
     storage: Storage, operator: OperatorStates, store: StoreId, keys: Iterable[tuple[str, bytes]]
 ) -> dict[tuple[str, bytes], bytes]:
@@ -249,12 +222,9 @@ def stored_values(
                     found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
                 return found
             snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-            numbers = family_numbers(operator, store, snapshot.metadata, marked=False) or {}
-            names = {
-                numbers[family].to_bytes(FAMILY_BYTES, "little") + key: (family, key)
-                for family, key in keys
-                if family in numbers
-            }
+            families = family_numbers(operator, store, snapshot.metadata, marked=False) or {}
+            numbers = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()}
+            names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
             overlay = Overlay(operator.values)
             for file in changes:
                 records = changelog_records(_stream(storage, operator, file), file.render())
@@ -267,6 +237,33 @@ def stored_values(
 
 def _key_of(record: Record, values: ValueForm) -> bytes:
     return values.deleted(record.key) if record.change is Change.DELETE else record.key
+
+
+def store_chunks(
+    storage: Storage, operator: OperatorStates, store: StoreId
+) -> Iterator[tuple[StateCodec, Pairs]]:
+    """The rows of one store as `state_chunks` gives them.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+    """
+    try:
+        with ExitStack() as stack:
+            found = layers(storage, operator, store)
+            snapshot = None
+            rows: Iterable[tuple[bytes, bytes]] = ()
+            if found.base is not None and found.base.kind is Kind.ZIP:
+                snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
+                rows = snapshot.items()
+            elif found.base is not None:
+                rows = base_rows(storage, operator, found.base)
+            named = None if snapshot is None else snapshot.metadata
+            families = family_numbers(operator, store, named, marked=found.marked)
+            numbers = None if families is None else _by_bytes(families)
+            yield from _sorted_out(found.changes.over(rows), numbers, operator, store)
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged(storage, store, str(error)) from error
 
 
 def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> dict[str, int] | None:

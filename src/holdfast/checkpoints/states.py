@@ -148,9 +148,7 @@ class StateCodec:
             return row
         if self._key_form.kind is KeyKind.ROW:
             return b"\0" + row
-        if self._key is None:
-            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
-        return self._key.stored(row)
+        return self.key_codec().stored(row)
 
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""

@@ -15,8 +15,9 @@ from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rescaling import Rescaled, Source, plan_rescale, rescale
+from holdfast.savepoints.rescaling import Rescaled, plan_rescale, rescale
 from holdfast.savepoints.rewriting import StateShape, rewrite
+from holdfast.savepoints.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.storage import FaultyStorage, Killed

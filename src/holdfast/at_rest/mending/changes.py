@@ -24,6 +24,9 @@ Values = Mapping[str, Any]
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
 DELETED: Final = None
 _SAMPLES: Final = 5
+# The columns of a session: the window in its value begins with the time in its key.
+_SESSION: Final = "session_window"
+_BEGUN: Final = "sessionStartTime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,8 @@ class PartitionEdit:
             self._single(self._key.encode(new_key), new_key, None, self._nested(new_row, VALUE))
 
     def _single(self, row: bytes, key: Values, old: Values | None, new: Values | None) -> None:
+        if new is not None:
+            self._agrees(key, new)
         self._put(self._state.main, row, None if new is None else (self._value.encode(new),))
         reverse, expiry = self._state.paired.get("reverse"), self._state.paired.get("expiry")
         if reverse is not None:
@@ -177,6 +182,21 @@ class PartitionEdit:
             before = None if old is None else old[EXPIRY]
             after = None if new is None else new[EXPIRY]
             self._move_expiry(expiry, key, before, after)
+
+    def _agrees(self, key: Values, value: Values) -> None:
+        """Refuse a row whose value says another key than it is under: Spark would lose one of them."""
+        window = value.get(_SESSION)
+        begun = key.get(_BEGUN)
+        other = isinstance(window, Mapping) and begun is not None and window.get("start") != begun
+        for name, column in self._state.repeated().items():
+            other = other or self._state.column(name).of(key, value) != column.of(key, value)
+        if other:
+            raise Invalid(
+                "the value of a row does not go with its key",
+                where=self._state.label,
+                found=str({**key, **value})[:200],
+                expected="the same key in both, and a session that starts when its key says",
+            )
 
     # Lists: several rows under a key
 

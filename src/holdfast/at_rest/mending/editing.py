@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.at_rest.keys import parse_key, typed
 from holdfast.at_rest.mending.audit import Audit, StateCount
 from holdfast.at_rest.mending.changes import (
     Decider,
@@ -17,14 +18,14 @@ from holdfast.at_rest.mending.changes import (
     Values,
     key_row,
 )
-from holdfast.at_rest.mending.columns import PLACE
+from holdfast.at_rest.mending.columns import PLACE, Column, type_words
 from holdfast.at_rest.mending.deciding import BySql, ByTable, Change, Nothing, checked
 from holdfast.at_rest.mending.files import StoreEdits
 from holdfast.at_rest.mending.proving import prove_stores
 from holdfast.at_rest.mending.shown import shown
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
-from holdfast.at_rest.mending.states import EditableState, editable_states, find, require_editable
-from holdfast.at_rest.mending.values import key_given, typed
+from holdfast.at_rest.mending.states import EditableState, editable
+from holdfast.at_rest.naming import named_operators, pick
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.rows import Pairs, store_chunks
 from holdfast.checkpoints.states import StateCodec, operator_states
@@ -200,9 +201,7 @@ def plan_edit(
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)
-    operators = operator_states(view, manifest.batch_id)
-    state = find(editable_states(operators), edit.state, uri)
-    require_editable(state)
+    state = editable(*pick(named_operators(view, manifest.batch_id), edit.state))
     tally = Tally()
     changes = _Planning(view, state, edit, tally, tell).changes()
     if not tally.touched:
@@ -334,7 +333,7 @@ class _Planning:
             return made, made.inserts
         if edit.insert:
             return Nothing(), [self._insert(each) for each in edit.insert]
-        key = None if edit.key is None else key_given(edit.key, state.key_columns(), state.label)
+        key = None if edit.key is None else parse_key([edit.key], state.key, state.label)
         selection = Selection(state, edit.where, [parse_assignment(each) for each in edit.set], key)
         return BySql(selection, delete=edit.delete), ()
 
@@ -351,7 +350,7 @@ class _Planning:
         for name, value in given.items():
             column = state.column(name)
             if column.side != PLACE:
-                row[column.name] = typed(value, column.type, column.name, state.label)
+                row[column.name] = _typed(value, column, state.label)
         for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
@@ -360,6 +359,8 @@ class _Planning:
                     found=", ".join(sorted(row)) or "no column",
                     expected=", ".join(each.name for each in state.key_columns()),
                 )
+        for name, column in state.repeated().items():
+            row.setdefault(name, row[column.name])
         checked(state, row)
         return row
 
@@ -382,6 +383,18 @@ class _Planning:
         operator = self._state.operator
         for name in self._state.stores:
             yield from store_chunks(self._view, operator, StoreId(operator.operator_id, partition, name))
+
+
+def _typed(value: Any, column: Column, where: str) -> Any:
+    try:
+        return typed(value, column.type)
+    except ValueError as error:
+        raise Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{where}, column {column.name}",
+            found=str(getattr(error, "found", error)),
+            expected=type_words(column.type),
+        ) from error
 
 
 class Collecting:

@@ -116,6 +116,13 @@ class Selection:
                 or "a state with values",
                 hint="delete the row, and insert one with the other key",
             )
+        if column.name in self._state.repeated():
+            raise Invalid(
+                "this column only repeats one of the key",
+                where=self._state.label,
+                found=column.name,
+                hint="delete the row, and insert one with the other key",
+            )
         return column
 
     def _check(self, text: str) -> None:

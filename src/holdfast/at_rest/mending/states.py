@@ -8,19 +8,18 @@ from enum import Enum
 from typing import Final
 
 from holdfast.at_rest.mending.columns import KEY, PLACE, VALUE, Column, columns_of
+from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.tables import EXPIRES
 from holdfast.checkpoints.states import OperatorStates, StateCodec
-from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
-from holdfast.formats.row_forms import KeyForm, KeyKind
+from holdfast.errors import Corrupt, Invalid, Unsupported
 from holdfast.formats.spark_types import Atom, Struct, parse_struct
-from holdfast.layout import DEFAULT_STORE
 
 JOIN: Final = "symmetricHashJoin"
-_TRANSFORM: Final = "transformWithState"
-_SIDES: Final = ("left", "right")
 _COUNTS, _INDEXED = "-keyToNumValues", "-keyWithIndexToValue"
 _BY_TIME, _TIMES = "-keyWithTsToValues", "-tsWithKey"
-_TIMERS: Final = {"$eventTimers": "timers", "$procTimers": "timers"}
-TIMERS: Final = "timers"
+_FORWARD, _BACK = "_keyToTimestamp", "_timestampToKey"
+# What Spark keeps beside a state of transformWithState, by what it is for.
+_BESIDE: Final = {"rows": "rowCounter", "count": "count", "least": "min", "expiry": "ttl"}
 EXPIRY: Final = "ttlExpirationMs"
 INDEX: Final = "index"
 
@@ -34,32 +33,34 @@ class Kind(str, Enum):
     JOIN = "join"
     JOIN_BY_TIME = "join by time"
 
+    @property
+    def several(self) -> bool:
+        """Whether a key has several rows, each with a place."""
+        return self in (Kind.LIST, Kind.JOIN, Kind.JOIN_BY_TIME)
+
 
 @dataclass(frozen=True, slots=True)
 class EditableState:
     """One state of an operator, as people know it.
 
     Attributes:
-        name: Its name: of transformWithState the variable's or `timers`, of a join `left` or `right`, else
-            what Spark calls the operator.
+        label: Its name, with the operator's where that has several.
         operator: The operator.
         kind: How its rows are kept.
         main: The family that has its rows.
-        paired: What Spark keeps beside them, by what it is for: `count`, `expiry`, `least`, `reverse`.
-        columns: Its columns.
+        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
+            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
+        key: The columns that a key is asked for by.
+        columns: All its columns.
     """
 
-    name: str
+    label: str
     operator: OperatorStates
     kind: Kind
     main: StateCodec
     paired: dict[str, StateCodec]
+    key: Struct
     columns: tuple[Column, ...]
-
-    @property
-    def label(self) -> str:
-        """The name that fits no other state of the checkpoint."""
-        return f"{self.operator.operator_id}/{self.name}"
 
     @property
     def families(self) -> tuple[StateCodec, ...]:
@@ -89,122 +90,76 @@ class EditableState:
         )
 
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of its key."""
+        """The columns of the stored key."""
         return tuple(each for each in self.columns if each.side == KEY)
 
-
-def editable_states(operators: Sequence[OperatorStates]) -> list[EditableState]:
-    """The states of a checkpoint that people name, Holdfast's own pages apart."""
-    found: list[EditableState] = []
-    for operator in operators:
-        codecs = {each.name.label: each for each in operator.known()}
-        if operator.name == JOIN:
-            found += _sides(operator, codecs)
-        elif operator.name.startswith(_TRANSFORM):
-            found += _variables(operator, codecs)
-        else:
-            found += [
-                _state(
-                    each.name.label if len(codecs) > 1 else operator.name or each.name.label,
-                    operator,
-                    Kind.SINGLE,
-                    each,
-                    {},
-                )
-                for each in codecs.values()
-                if not each.name.internal
-            ]
-    return found
+    def repeated(self) -> dict[str, Column]:
+        """Columns of the value that only repeat one of the key, by the names of both."""
+        keys = {each.path[-1]: each for each in self.key_columns()}
+        return {
+            each.name: keys[each.path[-1]]
+            for each in self.columns
+            if each.side == VALUE and len(each.path) == 1 and each.path[-1] in keys
+        }
 
 
-def find(states: Sequence[EditableState], name: str, where: str) -> EditableState:
-    """The state that a person means: `count`, `0/count`, or an operator's id or name where it has only one.
+def editable(operator: NamedOperator, state: NamedState) -> EditableState:
+    """A state as it can be edited.
 
     Raises:
-        NotFound: There is none.
-        Invalid: There are several.
+        Unsupported: Its rows are of a kind that cannot be changed with certainty.
+        Corrupt: It has no schema.
     """
-    operator, slash, rest = name.rpartition("/")
-    found = [
-        each
-        for each in states
-        if (
-            (slash and _is_operator(each, operator) and each.name == rest)
-            or (not slash and (each.name == name or _only(each, states, name)))
+    main = state.codec
+    if main is None or state.form is Form.KEYED:
+        raise Unsupported("key groups are not edited row by row", where=state.full_name)
+    if main.values.avro:
+        raise Unsupported(
+            "state that is encoded as Avro cannot be edited",
+            where=main.where,
+            found="spark.sql.streaming.stateStore.encodingFormat=avro",
+            expected="unsaferow",
         )
-    ]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(each.label for each in states) or "no state"
-    if found:
-        raise Invalid(
-            "several states have this name",
-            where=where,
-            found=name,
-            expected="one of " + ", ".join(each.label for each in found),
+    codecs = {each.name.label: each for each in operator.files.known()}
+    kind, paired = _kept(main, codecs, state)
+    for codec in (main, *paired.values()):
+        if codec.schema is None:
+            raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
+    return EditableState(
+        state.full_name, operator.files, kind, main, paired, state.key, _columns(main, kind, ttl=state.ttl)
+    )
+
+
+def _kept(
+    main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
+) -> tuple[Kind, dict[str, StateCodec]]:
+    label = main.name.label
+    if label.endswith(_INDEXED):
+        return Kind.JOIN, {"count": codecs[label.removesuffix(_INDEXED) + _COUNTS]}
+    if label.endswith(_BY_TIME):
+        times = codecs.get(label.removesuffix(_BY_TIME) + _TIMES)
+        return Kind.JOIN_BY_TIME, {} if times is None else {"count": times}
+    if label.endswith(_TIMES):
+        raise Unsupported(
+            "this is an index of a join's rows, which follows them",
+            where=state.full_name,
+            hint=f"edit {label.removesuffix(_TIMES)}{_BY_TIME}",
         )
-    raise NotFound("there is no such state", where=where, found=name, expected=f"one of {known}")
+    if state.form is Form.TIMERS:
+        return Kind.TIMER, {"reverse": codecs[label.removesuffix(_FORWARD) + _BACK]}
+    paired = {
+        role: codecs[f"${prefix}_{label}"]
+        for role, prefix in _BESIDE.items()
+        if f"${prefix}_{label}" in codecs
+    }
+    return (Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE), paired
 
 
-def _is_operator(state: EditableState, name: str) -> bool:
-    return name in (str(state.operator.operator_id), state.operator.name)
-
-
-def _only(state: EditableState, states: Sequence[EditableState], name: str) -> bool:
-    """Whether a name is that of an operator with this state alone."""
-    same = [each for each in states if each.operator is state.operator]
-    return len(same) == 1 and (_is_operator(state, name) or name == DEFAULT_STORE)
-
-
-def _sides(operator: OperatorStates, codecs: dict[str, StateCodec]) -> list[EditableState]:
-    found = []
-    for side in _SIDES:
-        if f"{side}{_INDEXED}" in codecs:
-            paired = {"count": codecs[f"{side}{_COUNTS}"]}
-            main = codecs[f"{side}{_INDEXED}"]
-            found.append(_state(side, operator, Kind.JOIN, main, paired, frozenset({INDEX})))
-        elif f"{side}{_BY_TIME}" in codecs:
-            times = codecs.get(f"{side}{_TIMES}")
-            paired = {} if times is None else {"count": times}
-            found.append(_state(side, operator, Kind.JOIN_BY_TIME, codecs[f"{side}{_BY_TIME}"], paired))
-    return found
-
-
-def _variables(operator: OperatorStates, codecs: dict[str, StateCodec]) -> list[EditableState]:
-    found = []
-    for label, codec in codecs.items():
-        if codec.name.internal or codec.name.family == DEFAULT_STORE:
-            continue
-        paired = {
-            role: codecs[f"${prefix}_{label}"]
-            for role, prefix in (
-                ("rows", "rowCounter"),
-                ("count", "count"),
-                ("least", "min"),
-                ("expiry", "ttl"),
-            )
-            if f"${prefix}_{label}" in codecs
-        }
-        kind = Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE
-        found.append(_state(label, operator, kind, codec, paired))
-    for family in _TIMERS:
-        forward, back = codecs.get(f"{family}_keyToTimestamp"), codecs.get(f"{family}_timestampToKey")
-        if forward is not None and back is not None:
-            found.append(_state(TIMERS, operator, Kind.TIMER, forward, {"reverse": back}))
-    return found
-
-
-def _state(
-    name: str,
-    operator: OperatorStates,
-    kind: Kind,
-    main: StateCodec,
-    paired: dict[str, StateCodec],
-    hidden: frozenset[str] = frozenset(),
-) -> EditableState:
+def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
     schema = main.schema
     if schema is None:
-        raise Corrupt("a state has no schema", where=main.where, found=name)
+        raise Corrupt("a state has no schema", where=main.where, found=main.name.label)
+    hidden = frozenset({INDEX}) if kind is Kind.JOIN else frozenset()
     columns = columns_of(
         parse_struct(schema.key_schema, main.where),
         schema.key_schema,
@@ -212,9 +167,16 @@ def _state(
         schema.value_schema,
         hidden,
     )
-    if kind in (Kind.LIST, Kind.JOIN, Kind.JOIN_BY_TIME):
-        columns = (*columns, Column(_free(PLACE, columns), PLACE, (), Atom("long"), nullable=False))
-    return EditableState(name, operator, kind, main, paired, columns)
+    if ttl:
+        columns = tuple(
+            Column(EXPIRES, each.side, each.path, each.type, each.nullable)
+            if each.path == (EXPIRY,)
+            else each
+            for each in columns
+        )
+    if kind.several:
+        columns = (*columns, Column(_free(INDEX, columns), PLACE, (), Atom("long"), nullable=False))
+    return columns
 
 
 def _free(name: str, columns: Sequence[Column]) -> str:
@@ -222,39 +184,3 @@ def _free(name: str, columns: Sequence[Column]) -> str:
     while name in taken:
         name = f"{name}_"
     return name
-
-
-def require_editable(state: EditableState) -> None:
-    """Refuse what cannot be changed with certainty.
-
-    Raises:
-        Unsupported: The rows are not in a form that is written here.
-    """
-    if state.main.values.avro:
-        raise Unsupported(
-            "state that is encoded as Avro cannot be edited",
-            where=state.main.where,
-            found="spark.sql.streaming.stateStore.encodingFormat=avro",
-            expected="unsaferow",
-        )
-    for codec in state.families:
-        if codec.schema is None:
-            raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
-
-
-__all__ = [
-    "EXPIRY",
-    "INDEX",
-    "KEY",
-    "PLACE",
-    "TIMERS",
-    "VALUE",
-    "EditableState",
-    "KeyForm",
-    "KeyKind",
-    "Kind",
-    "Struct",
-    "editable_states",
-    "find",
-    "require_editable",
-]
