@@ -85,7 +85,7 @@ class Manifest:
 
     @property
     def change(self) -> Mapping[str, Any] | None:
-        """What was done to the state since Spark wrote it, if this was made by an edit or by taking one back."""
+        """What was done to the state, if this was made by an edit or by taking one back."""
         found = self.fields.get(CHANGE)
         return found if isinstance(found, dict) else None
 

@@ -1,8 +1,8 @@
 """What an edit does to the rows of one partition: those that people see, and what Spark keeps beside them.
 
 A list has a counter beside it, and with a time to live the least of its times and an index by that; a value
-with one has an index; a timer is there twice, by key and by time; a row of a join has a number,
-and its key the count of them. All of it is worked out here, so that Spark finds what it would have written itself.
+with one has an index; a timer is there twice, by key and by time; a row of a join has a number, and its key
+the count of them. All of it is worked out here, so that Spark finds what it would have written itself.
 """
 
 from __future__ import annotations

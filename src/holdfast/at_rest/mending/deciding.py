@@ -39,9 +39,9 @@ class BySql:
 
     def decide(
         self,
-        partition: int,
-        first: int,
-        rows: Sequence[Values],  # noqa: ARG002 - as the others
+        partition: int,  # noqa: ARG002 - one condition for all
+        first: int,  # noqa: ARG002 - likewise
+        rows: Sequence[Values],
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
         found = self._selection.run(rows)

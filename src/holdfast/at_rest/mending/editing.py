@@ -86,7 +86,7 @@ class Edit:
     def statement(self) -> str:
         """It in words, for the audit record."""
         picked = [f"where {self.where}"] if self.where else []
-        picked += [f"key {self.key}"] if self.key else []
+        picked += [f"with key {self.key}"] if self.key else []
         if self.change is not None:
             done = f"change by {getattr(self.change, '__qualname__', repr(self.change))}"
         elif self.insert:

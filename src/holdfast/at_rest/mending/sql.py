@@ -142,7 +142,7 @@ class Selection:
                 "an expression may only look at its own row",
                 where=self._state.label,
                 found=f"{refused} in {text}",
-                hint="for more than that give a function on a table, as `holdfast.at_rest.edit` takes",
+                hint="for more than that give `hf.edit` a function on a table",
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:
