@@ -6,7 +6,6 @@ state of anybody's. A join's two stores of a side are one state, and so are the 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -26,7 +26,6 @@ from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
-
 _LONG: Final = Atom("long")
 
 
