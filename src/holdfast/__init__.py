@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
-    from holdfast.at_rest.mending.public import edit, plan_edit, plan_undo, undo
+    from holdfast.at_rest.mending.public import (
+        edit,
+        erase,
+        plan_edit,
+        plan_erase,
+        plan_undo,
+        undo,
+    )
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
         Checkpoint,
@@ -74,7 +81,14 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
-    "holdfast.at_rest.mending.public": ("edit", "plan_edit", "plan_undo", "undo"),
+    "holdfast.at_rest.mending.public": (
+        "edit",
+        "erase",
+        "plan_edit",
+        "plan_erase",
+        "plan_undo",
+        "undo",
+    ),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
         "Checkpoint",
@@ -185,6 +199,7 @@ __all__ = [
     "drill",
     "edit",
     "enrich",
+    "erase",
     "every",
     "explain",
     "exponential",
@@ -203,6 +218,7 @@ __all__ = [
     "no_restart",
     "operate",
     "plan_edit",
+    "plan_erase",
     "plan_undo",
     "reducing",
     "running",

@@ -27,6 +27,7 @@ from holdfast.cli import (
     skew,
     state,
     state_edit,
+    state_erase,
     status,
     stop,
     watch,
@@ -105,6 +106,7 @@ app.add_typer(
 app.add_typer(state.app, name="state", short_help="List, get, scan or query the state of any query.")
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
+state.app.command("erase")(state_erase.erase)
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)

@@ -58,7 +58,10 @@ def _blocks(data: bytes, where: str) -> Iterator[bytes]:
     (version,) = struct.unpack_from("<I", footer, _FOOTER - 12)
     if version not in _VERSIONS:
         raise Unsupported(
-            "this version of RocksDB's data files is not known", where=where, found=str(version), expected="2 to 5"
+            "this version of RocksDB's data files is not known",
+            where=where,
+            found=str(version),
+            expected="2 to 5",
         )
     at = 1
     for _ in range(2):  # the index of other things comes before that of rows

@@ -100,7 +100,7 @@ def derive(
             new_bytes = _store(quick, home, changes, saved, turn, tell)
         view = SavepointView(catalog, saved, source.checkpoint)
         known = frozenset(file.path for file in source.files) - changes.written
-        _check(view, known, catalog)
+        require_whole(view, known, catalog)
         if prove is not None:
             prove(view)
         fields = {
@@ -175,7 +175,17 @@ def _still(catalog: Storage, source: Manifest) -> None:
         )
 
 
-def _check(view: SavepointView, known: frozenset[str], catalog: Storage) -> None:
+def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) -> None:
+    """Verify files that are to be a savepoint, as a checkpoint is verified.
+
+    Args:
+        view: The files.
+        known: Those whose bytes were verified before.
+        catalog: Where they are.
+
+    Raises:
+        Internal: They do not fit together.
+    """
     found = verify(view, None, known)
     if found.ok:
         return

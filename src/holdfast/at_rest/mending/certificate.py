@@ -1,4 +1,4 @@
-"""What an erasure has searched, found and rewritten, for whoever has to show it. The key itself is not in it."""
+"""What an erasure has searched, found and rewritten, to be shown; the key itself is not in it."""
 
 from __future__ import annotations
 
@@ -106,14 +106,17 @@ class Certificate:
         """The file: JSON with a line for each fact, and the hash of all that at its end."""
         body = json.dumps(self.as_dict(), indent=1, ensure_ascii=False)
         digest = hashlib.sha256(body.encode()).hexdigest()
-        return json.dumps({"certificate": self.as_dict(), "sha256": digest}, indent=1, ensure_ascii=False).encode()
+        return json.dumps(
+            {"certificate": self.as_dict(), "sha256": digest}, indent=1, ensure_ascii=False
+        ).encode()
 
     def lines(self) -> list[str]:
         """It for people."""
         began, ended = _moment(self.begun_ms), _moment(self.ended_ms)
         where = ", ".join(self.columns) or "every column of keys"
         found = [
-            f"  {each.place}: {each.rows:,} rows" + (f", traces in {each.traces:,} files" if each.traces else "")
+            f"  {each.place}: {each.rows:,} rows"
+            + (f", traces in {each.traces:,} files" if each.traces else "")
             + (f"; {each.rewritten:,} files written anew" if each.touched else "; nothing of it")
             for each in self.searched
         ]
@@ -121,11 +124,13 @@ class Certificate:
         return [
             f"key with SHA-256 {self.key_sha256}, looked for in {where}",
             f"erased by {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
-            f"{len(self.searched):,} places searched, {len(self.rewritten):,} rewritten, {self.rows:,} rows erased:",
+            f"searched {len(self.searched):,}, rewritten {len(self.rewritten):,}, rows erased {self.rows:,}:",
             *found,
             f"{self.removed_files:,} files removed, {self.removed_bytes:,} bytes; {proof}",
             *(
-                [f"{self.linked:,} of the removed files are still linked from elsewhere, such as a checkpoint"]
+                [
+                    f"{self.linked:,} of the removed files are still linked from elsewhere, such as a checkpoint"
+                ]
                 if self.linked
                 else []
             ),

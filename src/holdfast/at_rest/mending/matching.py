@@ -1,4 +1,4 @@
-"""Whether a row of state is of a key that is to be forgotten: by its key's columns, or by columns of its value."""
+"""Whether a row of state is of a key that is to be forgotten, by columns of its key or of its value."""
 
 from __future__ import annotations
 
@@ -17,9 +17,24 @@ from holdfast.formats.unsafe_row import RowCodec
 # Fields of keys that are Spark's and no user's.
 _SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
 _FIXED: Final = frozenset(
-    "boolean byte short integer date months long timestamp timestamp_ntz micros time float double".split()
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "date",
+        "months",
+        "long",
+        "timestamp",
+        "timestamp_ntz",
+        "micros",
+        "time",
+        "float",
+        "double",
+    }
 )
 _SLOT: Final = 8
+_LONG_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +209,12 @@ def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
 
 
 def _needle(leaf: Leaf) -> bytes:
-    """The bytes that a row has where a field has this value, whatever else is in it."""
+    """The bytes that a row has where a field has this value, whatever else is in it.
+
+    What does not fit into a word stands behind the words, filled up to whole ones.
+    """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
-    if isinstance(leaf.type, Atom) and leaf.type.name in _FIXED:
+    fixed = isinstance(leaf.type, Atom) and leaf.type.name in _FIXED
+    if fixed or (isinstance(leaf.type, Decimal) and leaf.type.precision <= _LONG_DIGITS):
         return row[_SLOT : 2 * _SLOT]
-    if isinstance(leaf.type, Decimal) and leaf.type.precision <= 18:
-        return row[_SLOT : 2 * _SLOT]
-    size = int.from_bytes(row[_SLOT : _SLOT + 4], "little")
-    return row[2 * _SLOT : 2 * _SLOT + size]
+    return row[2 * _SLOT :]

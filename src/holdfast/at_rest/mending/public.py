@@ -1,4 +1,4 @@
-"""Edits by address: what `hf.edit` and `hf.undo` offer. Without Spark."""
+"""Edits by address: what `hf.edit`, `hf.undo` and `hf.erase` offer. Without Spark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.at_rest.mending import editing, undoing
+from holdfast.at_rest.mending import editing, erasing, erasing_checkpoint, undoing
+from holdfast.at_rest.mending.certificate import Certificate, Searched
 from holdfast.at_rest.mending.deciding import Change
 from holdfast.at_rest.mending.editing import Edit, Edited, EditPlan
+from holdfast.at_rest.mending.erasing import ErasePlan
+from holdfast.at_rest.mending.matching import subject
 from holdfast.at_rest.mending.undoing import Undone, UndoPlan, change_of
 from holdfast.checkpoints.reading import read
 from holdfast.config.storage import local_path
@@ -151,6 +154,71 @@ def plan_undo(savepoint: Address, *, tell: Tell | None = None) -> UndoPlan:
     catalog, savepoint_id = opened(savepoint)
     change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
     return undoing.plan_undo(catalog, savepoint_id, *opened(change.of), tell=tell)
+
+
+def erase(
+    key: str,
+    *,
+    everywhere: Address,
+    column: str | None = None,
+    checkpoint: Address | None = None,
+    why: str | None = None,
+    who: str | None = None,
+    tell: Tell | None = None,
+) -> Certificate:
+    """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
+
+    It goes from the rows that count and from every byte that is left of others: what was deleted or overwritten
+    is still in a file until that is written anew. Savepoints keep their addresses, and restore as before; of the
+    checkpoint only the newest batch is left. Edits and labels that name the key have it taken out. The classic
+    mistake is to forget where else it is: the source that is read again, the sink, other catalogs.
+
+    Args:
+        key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or
+            `column=value`, which are looked for in columns of keys and of values.
+        everywhere: The catalog.
+        column: The column that a bare value is looked for in, of keys and of values.
+        checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
+        why: What for; in the certificate, and kept with the savepoints.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The certificate: what was searched, found and rewritten. The key is in it by its hash alone.
+
+    Raises:
+        NotFound: No state has such a column, or there is no such checkpoint.
+        Conflict: A query uses the checkpoint, a savepoint is being taken, or a removal is under way.
+        Corrupt: Something that had to be searched is damaged.
+        Unsupported: Some state is of a kind that cannot be searched.
+    """
+    meant, catalog = subject(key, column), open_storage(os.fspath(everywhere), "everywhere")
+    by = who or person()
+    first: tuple[Searched, ...] = ()
+    if checkpoint is not None:
+        storage = open_storage(os.fspath(checkpoint))
+        require_stopped(storage)
+        with workplace(storage, "erase") as folder:
+            first = (
+                erasing_checkpoint.erase_checkpoint(
+                    storage, meant, folder, who=by, why=why, clock=now_ms, chance=os.urandom, tell=tell
+                ),
+            )
+    with workplace(catalog, "erase") as folder:
+        made = erasing.erase(catalog, meant, folder, who=by, why=why, clock=now_ms, token=token(), tell=tell)
+    return replace(made, searched=(*first, *made.searched))
+
+
+def plan_erase(
+    key: str, *, everywhere: Address, column: str | None = None, tell: Tell | None = None
+) -> ErasePlan:
+    """Where `erase` would find a key in a catalog; changes nothing.
+
+    Raises:
+        As `erase`.
+    """
+    catalog = open_storage(os.fspath(everywhere), "everywhere")
+    return erasing.plan_erase(catalog, subject(key, column), tell=tell)
 
 
 def apply(
