@@ -70,12 +70,11 @@ def edit(
     change is proved to be the same, row by row, before the new savepoint comes to be.
     """
     from holdfast.at_rest.mending import editing, public  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.mending.request import Edit  # noqa: PLC0415 - as above
     from holdfast.savepoints.taking import check_label  # noqa: PLC0415 - as above
 
     check_label(label)
-    asked = editing.Edit(
-        state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ())
-    )
+    asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ()))
     address = checkpoint_of(source, home)
     with progress("edit", "parts") as tell:
         opened = public.source_of(address, to, tell, keep=not dry_run)

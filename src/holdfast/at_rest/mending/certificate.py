@@ -128,9 +128,7 @@ class Certificate:
             *found,
             f"{self.removed_files:,} files removed, {self.removed_bytes:,} bytes; {proof}",
             *(
-                [
-                    f"{self.linked:,} of the removed files are still linked from elsewhere, such as a checkpoint"
-                ]
+                [f"{self.linked:,} of the removed files have links elsewhere, as in a checkpoint"]
                 if self.linked
                 else []
             ),

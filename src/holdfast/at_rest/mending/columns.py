@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unsupported
-from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.formats.spark_types import Array, Atom, Decimal, Map, Struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,14 +38,14 @@ class Column:
         name: Its name.
         side: Whether it is of the key, of the value, or a row's place among others of its key.
         path: The names of the fields that lead to it.
-        type: Its type.
+        type: Its type: Spark's, or of keyed state Arrow's.
         nullable: Whether it may be null.
     """
 
     name: str
     side: str
     path: tuple[str, ...]
-    type: DataType
+    type: Any
     nullable: bool = True
 
     def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
@@ -119,7 +119,7 @@ def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[s
     return changed
 
 
-def type_words(type_: DataType) -> str:
+def type_words(type_: Any) -> str:
     """A type as Spark's SQL writes it."""
     if isinstance(type_, Decimal):
         return f"decimal({type_.precision},{type_.scale})"
@@ -130,16 +130,23 @@ def type_words(type_: DataType) -> str:
     if isinstance(type_, Struct):
         inner = ",".join(f"{n}:{type_words(t)}" for n, t in zip(type_.names, type_.types, strict=True))
         return f"struct<{inner}>"
+    if not isinstance(type_, Atom):
+        from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - a type of Arrow's: keyed state
+
+        return type_text(type_)
     return _WORDS.get(type_.name, type_.name)
 
 
-def arrow_type(type_: DataType, where: str) -> pa.DataType:
-    """The same type of Arrow's.
+def arrow_type(type_: Any, where: str) -> pa.DataType:
+    """The same type of Arrow's; that of keyed state is one already.
 
     Raises:
         Unsupported: Arrow has none.
     """
     import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
+
+    if isinstance(type_, pa.DataType):
+        return type_
 
     if isinstance(type_, Decimal):
         return pa.decimal128(type_.precision, type_.scale)

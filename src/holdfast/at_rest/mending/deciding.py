@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.at_rest.mending.changes import Values
 from holdfast.at_rest.mending.columns import KEY, PLACE, Column, arrow_type, type_words
 from holdfast.at_rest.mending.sql import ROW, Selection, fits, rows_table
-from holdfast.at_rest.mending.states import EditableState
+from holdfast.at_rest.mending.states import Columns, EditableState
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class ByTable:
         )
 
 
-def checked(state: EditableState, row: Mapping[str, Any]) -> None:
+def checked(state: Columns, row: Mapping[str, Any]) -> None:
     """Refuse a new row that leaves out what may not be null.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.at_rest.keys import parse_key, typed
+from holdfast.at_rest.keys import parse_key
 from holdfast.at_rest.mending.audit import Audit, StateCount
 from holdfast.at_rest.mending.changes import (
     Decider,
@@ -18,13 +18,15 @@ from holdfast.at_rest.mending.changes import (
     Values,
     key_row,
 )
-from holdfast.at_rest.mending.columns import PLACE, Column, type_words
-from holdfast.at_rest.mending.deciding import BySql, ByTable, Change, Nothing, checked
+from holdfast.at_rest.mending.columns import PLACE
+from holdfast.at_rest.mending.deciding import BySql, ByTable, Nothing, checked
 from holdfast.at_rest.mending.files import StoreEdits
+from holdfast.at_rest.mending.keyed import KeyedEdit
 from holdfast.at_rest.mending.proving import prove_stores
+from holdfast.at_rest.mending.request import Edit, given_value
 from holdfast.at_rest.mending.shown import shown
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
-from holdfast.at_rest.mending.states import EditableState, editable
+from holdfast.at_rest.mending.states import Columns, EditableState, editable
 from holdfast.at_rest.naming import named_operators, pick
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.rows import Pairs, store_chunks
@@ -41,59 +43,6 @@ from holdfast.savepoints.taking import Chance, Taken
 from holdfast.savepoints.turns import Clock
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """What is to be done to a state: rows set, deleted or inserted, or a function that does it.
-
-    Attributes:
-        state: The state's name.
-        where: Which rows, in SQL.
-        key: Only the rows of this key: JSON, `field=value`, or a bare word.
-        set: `column = expression` each.
-        delete: Whether the rows go.
-        insert: Rows that come, by column.
-        change: From a table of all rows to one of what they are to be.
-    """
-
-    state: str
-    where: str | None = None
-    key: str | None = None
-    set: tuple[str, ...] = ()
-    delete: bool = False
-    insert: tuple[Mapping[str, Any], ...] = ()
-    change: Change | None = None
-
-    def __post_init__(self) -> None:
-        asked = [bool(self.set), self.delete, bool(self.insert), self.change is not None]
-        if sum(asked) != 1:
-            raise Invalid(
-                "an edit does one of four things",
-                found=f"{sum(asked)} of them",
-                expected="rows are set, deleted or inserted, or a function changes the table",
-            )
-        if (self.where or self.key) and not (self.set or self.delete):
-            raise Invalid("only rows that are set or deleted are picked by a condition or a key")
-        if self.delete and not (self.where or self.key):
-            raise Invalid(
-                "this would delete every row of the state",
-                where=self.state,
-                hint="if that is meant, say so with the condition `true`",
-            )
-
-    @property
-    def statement(self) -> str:
-        """It in words, for the audit record."""
-        picked = [f"where {self.where}"] if self.where else []
-        picked += [f"with key {self.key}"] if self.key else []
-        if self.change is not None:
-            done = f"change by {getattr(self.change, '__qualname__', repr(self.change))}"
-        elif self.insert:
-            done = f"insert {len(self.insert)} rows"
-        else:
-            done = "delete" if self.delete else f"set {', '.join(self.set)}"
-        return " ".join([done, *picked])
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +150,15 @@ def plan_edit(
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)
-    state = editable(*pick(named_operators(view, manifest.batch_id), edit.state))
+    operator, named = pick(named_operators(view, manifest.batch_id), edit.state)
     tally = Tally()
-    changes = _Planning(view, state, edit, tally, tell).changes()
+    state: Columns
+    if named.own is not None:
+        keyed = KeyedEdit(operator, named, edit, tally, tell)
+        state, changes = keyed.table, keyed.changes()
+    else:
+        state = one = editable(operator, named)
+        changes = _Planning(view, one, edit, tally, tell).changes()
     if not tally.touched:
         raise Invalid(
             "the edit changes nothing",
@@ -350,7 +305,7 @@ class _Planning:
         for name, value in given.items():
             column = state.column(name)
             if column.side != PLACE:
-                row[column.name] = _typed(value, column, state.label)
+                row[column.name] = given_value(value, column, state.label)
         for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
@@ -383,18 +338,6 @@ class _Planning:
         operator = self._state.operator
         for name in self._state.stores:
             yield from store_chunks(self._view, operator, StoreId(operator.operator_id, partition, name))
-
-
-def _typed(value: Any, column: Column, where: str) -> Any:
-    try:
-        return typed(value, column.type)
-    except ValueError as error:
-        raise Invalid(
-            "the edit breaks the schema of the state",
-            where=f"{where}, column {column.name}",
-            found=str(getattr(error, "found", error)),
-            expected=type_words(column.type),
-        ) from error
 
 
 class Collecting:

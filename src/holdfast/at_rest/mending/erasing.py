@@ -21,7 +21,7 @@ from holdfast.at_rest.mending.cleansing import Cleansing, Matchers, Replaced, pa
 from holdfast.at_rest.mending.matching import Subject
 from holdfast.at_rest.mending.searching import Search, StoreHits
 from holdfast.at_rest.mending.states import EditableState, editable
-from holdfast.at_rest.naming import Form, NamedOperator, named_operators
+from holdfast.at_rest.naming import NamedOperator, named_operators
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.config.storage import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound, Unsupported
@@ -406,7 +406,7 @@ def _live(view: SavepointView, part: PartHits) -> Iterator[Finding]:
 def _states(operator: NamedOperator) -> list[EditableState]:
     found = []
     for each in operator.states:
-        if each.codec is not None and each.form is not Form.KEYED:
+        if each.codec is not None:
             with suppress(Unsupported):  # an index, which follows the rows that it is of
                 found.append(editable(operator, each))
     return found

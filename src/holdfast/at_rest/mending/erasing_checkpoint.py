@@ -49,8 +49,8 @@ def erase_checkpoint(
 ) -> Searched:
     """Erase a key from a checkpoint that no query uses.
 
-    Where the key is in any batch that is kept, or in a file that belongs to none, only the newest batch is left
-    afterwards; the query goes on after it as it would have.
+    Where the key is in any batch that is kept, or where files are that belong to none, only the newest batch
+    is left afterwards; the query goes on after it as it would have.
 
     Args:
         checkpoint: The checkpoint, on a local disk.
@@ -72,7 +72,7 @@ def erase_checkpoint(
         raise Unsupported(
             "a checkpoint is erased from on a local disk only",
             where=checkpoint.uri,
-            hint="take a savepoint of it, erase there, restore that into a new checkpoint, and delete this one",
+            hint="take a savepoint of it, erase there, restore that elsewhere, and delete this one",
         )
     with _held(checkpoint):
         catalog = LocalStorage(folder / "catalog")
@@ -98,9 +98,7 @@ def erase_checkpoint(
         restore(catalog, LocalStorage(made), plan, clock=clock, tell=tell)
         _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
         if not verify(LocalStorage(made)).ok:
-            raise Internal(
-                "the new checkpoint does not verify, and the old one was kept", where=checkpoint.uri
-            )
+            raise Internal("the new checkpoint does not verify; the old stays", where=checkpoint.uri)
         exchange(place, made)
         return replace(found, rewritten=max(1, found.rewritten))
 
@@ -151,9 +149,8 @@ def _lead(made: Storage, catalog: Storage, savepoint_id: str, uri: str) -> None:
     """Have paths to schemas lead to where the checkpoint will be, and not to where it is made."""
     for file in load(catalog, savepoint_id).files:
         if file.how == SCHEMA_PATHS:
-            data = CutFile(file.path, How.SCHEMA_PATHS, file.path).content(
-                made.read(file.path), hadoop_address(uri)
-            )
+            led = CutFile(file.path, How.SCHEMA_PATHS, file.path)
+            data = led.content(made.read(file.path), hadoop_address(uri))
             made.delete(layout.HadoopChecksum(file.path).render())
             made.write(file.path, data, replace=True)
 

@@ -16,9 +16,10 @@ from typing import Any
 from holdfast.at_rest.mending import editing, erasing, erasing_checkpoint, undoing
 from holdfast.at_rest.mending.certificate import Certificate, Searched
 from holdfast.at_rest.mending.deciding import Change
-from holdfast.at_rest.mending.editing import Edit, Edited, EditPlan
+from holdfast.at_rest.mending.editing import Edited, EditPlan
 from holdfast.at_rest.mending.erasing import ErasePlan
 from holdfast.at_rest.mending.matching import subject
+from holdfast.at_rest.mending.request import Edit
 from holdfast.at_rest.mending.undoing import Undone, UndoPlan, change_of
 from holdfast.checkpoints.reading import read
 from holdfast.config.storage import local_path
@@ -168,10 +169,11 @@ def erase(
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
 
-    It goes from the rows that count and from every byte that is left of others: what was deleted or overwritten
-    is still in a file until that is written anew. Savepoints keep their addresses, and restore as before; of the
-    checkpoint only the newest batch is left. Edits and labels that name the key have it taken out. The classic
-    mistake is to forget where else it is: the source that is read again, the sink, other catalogs.
+    It goes from the rows that count and from every byte that is left of others: what was deleted or
+    overwritten is still in a file until that is written anew. Savepoints keep their addresses, and restore as
+    before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
+    out. The classic mistake is to forget where else it is: the source that is read again, the sink, other
+    catalogs.
 
     Args:
         key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.mending.columns import KEY, PLACE, Column, arrow_type, type_words
-from holdfast.at_rest.mending.states import EditableState
+from holdfast.at_rest.mending.states import Columns
 from holdfast.errors import Invalid, Unsupported
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Selection:
 
     def __init__(
         self,
-        state: EditableState,
+        state: Columns,
         where: str | None,
         assignments: Sequence[Assignment],
         key: Mapping[str, Any] | None = None,
@@ -202,7 +202,7 @@ class Selection:
 
 
 def rows_table(
-    state: EditableState, rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType]
+    state: Columns, rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType]
 ) -> pa.Table:
     """Rows as a table of Arrow's, numbered in its first column.
 

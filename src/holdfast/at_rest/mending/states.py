@@ -39,38 +39,12 @@ class Kind(str, Enum):
         return self in (Kind.LIST, Kind.JOIN, Kind.JOIN_BY_TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class EditableState:
-    """One state of an operator, as people know it.
+class Columns:
+    """What has columns under names; `label` and `columns` say which."""
 
-    Attributes:
-        label: Its name, with the operator's where that has several.
-        operator: The operator.
-        kind: How its rows are kept.
-        main: The family that has its rows.
-        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
-            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
-        key: The columns that a key is asked for by.
-        columns: All its columns.
-    """
-
+    __slots__ = ()
     label: str
-    operator: OperatorStates
-    kind: Kind
-    main: StateCodec
-    paired: dict[str, StateCodec]
-    key: Struct
     columns: tuple[Column, ...]
-
-    @property
-    def families(self) -> tuple[StateCodec, ...]:
-        """Every family that an edit may change."""
-        return (self.main, *self.paired.values())
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """Their stores."""
-        return tuple(dict.fromkeys(each.name.store for each in self.families))
 
     def column(self, name: str) -> Column:
         """A column by its name, in whatever case.
@@ -103,6 +77,40 @@ class EditableState:
         }
 
 
+@dataclass(frozen=True)
+class EditableState(Columns):
+    """One state of an operator, as people know it.
+
+    Attributes:
+        label: Its name, with the operator's where that has several.
+        operator: The operator.
+        kind: How its rows are kept.
+        main: The family that has its rows.
+        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
+            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
+        key: The columns that a key is asked for by.
+        columns: All its columns.
+    """
+
+    label: str
+    operator: OperatorStates
+    kind: Kind
+    main: StateCodec
+    paired: dict[str, StateCodec]
+    key: Struct
+    columns: tuple[Column, ...]
+
+    @property
+    def families(self) -> tuple[StateCodec, ...]:
+        """Every family that an edit may change."""
+        return (self.main, *self.paired.values())
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Their stores."""
+        return tuple(dict.fromkeys(each.name.store for each in self.families))
+
+
 def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     """A state as it can be edited.
 
@@ -111,7 +119,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
         Corrupt: It has no schema.
     """
     main = state.codec
-    if main is None or state.form is Form.KEYED:
+    if main is None:
         raise Unsupported("key groups are not edited row by row", where=state.full_name)
     if main.values.avro:
         raise Unsupported(
