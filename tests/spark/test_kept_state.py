@@ -91,7 +91,7 @@ def test_a_job_goes_on_from_state_that_was_mended_at_rest(spark: SparkSession, t
 
     # One key is removed, one made, others have other state; all of it is in the next batch.
     seen = clocks(tmp_path / "checkpoint")[-1][1]
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"who": "ann", "states": {}, "recent_stamps": [], "timers": None, "remove": True},
         {
             "who": "eve",
