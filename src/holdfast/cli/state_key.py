@@ -108,10 +108,7 @@ def _show_explanation(found: Explanation) -> None:
             ("batch", str(found.found.batch_id)),
             ("written", _written(found)),
             ("planned", output.moment(found.written_ms)),
-            (
-                "watermark",
-                f"{output.moment(found.watermark_ms)} then, {output.moment(found.watermark_now_ms)} now",
-            ),
+            ("watermark", f"{_moment(found.watermark_ms)} then, {_moment(found.watermark_now_ms)} now"),
             ("expires", _expiry(found)),
             ("partition", f"{found.partition} of {found.partitions}"),
             *([] if found.key_group is None else [("key group", str(found.key_group))]),
@@ -125,6 +122,10 @@ def _show_explanation(found: Explanation) -> None:
             ["SOURCE", "AFTER", "UP TO"],
             [(each.source, _offset(each.after), _offset(each.upto)) for each in found.inputs],
         )
+
+
+def _moment(ms: int | None) -> str:
+    return "none" if ms is None else output.moment(ms)
 
 
 def _written(found: Explanation) -> str:
@@ -152,4 +153,7 @@ def _rank(found: Explanation) -> str:
 
 
 def _offset(offset: object) -> str:
-    return "–" if offset is None else output.compact(offset, 80)
+    if offset is None:
+        return "–"
+    # Spark has most offsets as JSON already.
+    return offset if isinstance(offset, str) else output.compact(offset, 80)
