@@ -27,6 +27,7 @@ VERBS = (
     "rescale",
     "check",
     "skew",
+    "ttl",
     "doctor",
     "bench",
 )

@@ -10,7 +10,9 @@ from holdfast.errors import Unsupported
 from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from holdfast.at_rest.keyed.operators import KeptState
     from holdfast.at_rest.keyed.reading import KeyedState
@@ -82,6 +84,13 @@ def group_of(state: NamedState, key: Mapping[str, Any]) -> int:
 def clock_of(state: NamedState) -> str:
     """Which clock the time to live of a state goes by."""
     return _own(state).operator.state(state.name).clock or PROCESSING
+
+
+def stamps(state: NamedState) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """When the values of a state were last stamped, NaN where nobody noted it, and their bytes."""
+    for table in _own(state).ages(state.name):
+        written = table.column("stamp_ms").cast("float64").to_numpy()
+        yield written, table.column("size_bytes").to_numpy()
 
 
 def stored_key(

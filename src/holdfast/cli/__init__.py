@@ -29,6 +29,7 @@ from holdfast.cli import (
     state_key,
     status,
     stop,
+    ttl,
     watch,
 )
 from holdfast.cli import list as list_
@@ -113,6 +114,7 @@ app.command("rescale", short_help="Make a new checkpoint with its state in other
     rescale.rescale
 )
 app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
+app.command("ttl", short_help="Say what a time to live would free of the state that is there.")(ttl.ttl)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 
