@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import __version__
+from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.at_rest.mending.certificate import Certificate, Finding, Searched, key_hash, merged
 from holdfast.at_rest.mending.cleansing import Cleansing, Matchers, Replaced, partition_changes
+from holdfast.at_rest.mending.keyed_erasing import KeyedHits, KeyedSearch
 from holdfast.at_rest.mending.matching import Subject
 from holdfast.at_rest.mending.searching import Search, StoreHits
 from holdfast.at_rest.mending.states import EditableState, editable
@@ -65,23 +67,27 @@ class SavepointHits:
     files: int
     parts: tuple[PartHits, ...]
     findings: tuple[Finding, ...]
+    keyed: tuple[KeyedHits, ...] = ()
     told: bool = False
 
     @property
     def any(self) -> bool:
         """Whether anything was found."""
-        return bool(self.parts) or self.told
+        return bool(self.parts or self.keyed) or self.told
 
     @property
     def certain(self) -> bool:
         """Whether it was found in a row, or in words."""
         stores = (store for part in self.parts for store in part.stores)
-        return self.told or any(each.certain for store in stores for each in store.files.values())
+        rows = any(each.rows for each in self.keyed)
+        return self.told or rows or any(each.certain for store in stores for each in store.files.values())
 
     @property
     def traces(self) -> int:
         """The files in which it was found."""
-        return sum(store.traces for part in self.parts for store in part.stores)
+        plain = [store for part in self.parts for store in part.stores]
+        own = [store for each in self.keyed for store in each.stores]
+        return sum(each.traces for each in (*plain, *own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,10 @@ class _Erasure:
             new, found = self._part(hits.view, hashes, part)
             replaced += new
             findings += found
+        for each in hits.keyed:
+            self.turn.check()
+            replaced += self._keyed(hits.view, hashes, each)
+            findings.append(Finding(each.operator.name, each.rows))
         files = _files(hits.manifest, replaced)
         manifest = self._manifest(hits, files, sum(each.rows for each in findings))
         self.turn.check()
@@ -253,22 +263,39 @@ class _Erasure:
             after=hash_of(manifest.render()),
         )
 
+    def _keyed(self, view: SavepointView, hashes: Mapping[str, str], hits: KeyedHits) -> list[Replaced]:
+        changes = hits.row_changes()
+        known = {each.store for each in hits.stores}
+        stores = [
+            *hits.stores,
+            *(
+                StoreHits(store, hits.operator.files.chain(view, store), {})
+                for store in changes
+                if store not in known
+            ),
+        ]
+        work, operator = self._work(), hits.operator.files
+        return [work.flat(view, hashes, operator, each, changes.get(each.store, ())) for each in stores]
+
+    def _work(self) -> Cleansing:
+        if self._cleansing is None:
+            self._cleansing = Cleansing(self.catalog, self.folder, self.clock())
+        return self._cleansing
+
     def _part(
         self, view: SavepointView, hashes: Mapping[str, str], part: PartHits
     ) -> tuple[list[Replaced], list[Finding]]:
-        if self._cleansing is None:
-            self._cleansing = Cleansing(self.catalog, self.folder, self.clock())
-        operator = part.operator.files
+        work, operator = self._work(), part.operator.files
         if not part.by_value:
             replaced = []
             for store in part.stores:
-                replaced += self._cleansing.by_key(view, hashes, operator, store)
+                replaced += work.by_key(view, hashes, operator, store)
             return replaced, list(_live(view, part))
         changes, counts = partition_changes(
             view, operator, part.partition, _states(part.operator), part.matchers
         )
         flat = [
-            self._cleansing.flat(view, hashes, operator, store, changes.get(store.store, ()))
+            work.flat(view, hashes, operator, store, changes.get(store.store, ()))
             for store in part.stores
             if store.any or store.store in changes
         ]
@@ -313,7 +340,7 @@ def redacted(value: Any, subject: Subject) -> Any:
 
 def _search(catalog: Storage, subject: Subject, tell: Tell | None) -> Iterator[SavepointHits]:
     """What is in each savepoint; a file that several share is searched once."""
-    search = Search(subject)
+    search, keyed_search = Search(subject), KeyedSearch(subject)
     known = ids(catalog)
     found = []
     states = 0
@@ -327,18 +354,32 @@ def _search(catalog: Storage, subject: Subject, tell: Tell | None) -> Iterator[S
         view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, savepoint_id))
         operators = named_operators(view, manifest.batch_id)
         states += sum(len(each.states) for each in operators)
-        parts = [part for each in operators for part in _parts(search, view, manifest, each)]
+        plain = [each for each in operators if not _own(each)]
+        parts = [part for each in plain for part in _parts(search, view, manifest, each)]
+        keyed = [
+            one
+            for each in operators
+            if (own := _own(each)) is not None
+            and (one := keyed_search.operator(view, manifest, each, own)) is not None
+        ]
         told = {**manifest.fields, ERASURES: None, "operators": None}
         hits = SavepointHits(
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
             tuple(parts),
-            merged([each for part in parts for each in _live(view, part)]),
+            merged(
+                [
+                    *(each for part in parts for each in _live(view, part)),
+                    *(Finding(each.operator.name, each.rows) for each in keyed),
+                ]
+            ),
+            tuple(keyed),
             told=_tells(told, subject),
         )
         found.append(hits)
-    missing = [each for each in subject.columns if each not in search.columns]
+    there = search.columns | keyed_search.columns
+    missing = [each for each in subject.columns if each not in there]
     if missing and states:
         raise NotFound(
             "no state of the catalog has such a column, or none in which the value fits",
@@ -372,6 +413,11 @@ def _parts(
             yield PartHits(operator, partition, matchers, stores)
 
 
+def _own(operator: NamedOperator) -> KeyedState | None:
+    """What reads an operator of Holdfast's own; None of any other."""
+    return next((each.own for each in operator.states if each.own is not None), None)
+
+
 def _require_searchable(operator: NamedOperator) -> None:
     files: OperatorStates = operator.files
     if files.values.avro:
@@ -384,7 +430,7 @@ def _require_searchable(operator: NamedOperator) -> None:
 
 def _counted(hits: SavepointHits) -> tuple[Finding, ...]:
     """The rows that count, those included that only their values tell."""
-    found = []
+    found = [Finding(each.operator.name, each.rows) for each in hits.keyed]
     for part in hits.parts:
         if not part.by_value:
             found += list(_live(hits.view, part))
