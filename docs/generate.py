@@ -30,6 +30,7 @@ VERBS = (
     "rescale",
     "check",
     "skew",
+    "ttl",
     "doctor",
     "bench",
 )
@@ -37,6 +38,7 @@ VERBS = (
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
     "alerts": ("list", "export"),
+    "state": ("list", "get", "scan", "history", "explain", "diff"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.mending.public import (
+        edit,
+        erase,
+        plan_edit,
+        plan_erase,
+        plan_undo,
+        undo,
+    )
+    from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
         Alerts,
         Checkpoint,
@@ -75,6 +84,15 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.at_rest.mending.public": (
+        "edit",
+        "erase",
+        "plan_edit",
+        "plan_erase",
+        "plan_undo",
+        "undo",
+    ),
+    "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
         "Alerts",
         "Checkpoint",
@@ -168,6 +186,7 @@ __all__ = [
     "Promise",
     "RocksDB",
     "Sink",
+    "StatesAtRest",
     "Ttl",
     "Unavailable",
     "Unsupported",
@@ -186,7 +205,9 @@ __all__ = [
     "days",
     "dedupe",
     "drill",
+    "edit",
     "enrich",
+    "erase",
     "every",
     "explain",
     "exponential",
@@ -204,6 +225,9 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "plan_edit",
+    "plan_erase",
+    "plan_undo",
     "recovery",
     "reducing",
     "running",
@@ -214,7 +238,9 @@ __all__ = [
     "sink",
     "skew",
     "split_hot",
+    "state",
     "ttl",
+    "undo",
     "union_list",
     "value",
     "watch",

@@ -10,10 +10,11 @@ from holdfast.cli import options, output
 from holdfast.cli.asking import Yes, confirm
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
-from holdfast.cli.where import checkpoint_of
+from holdfast.cli.where import checkpoint_of, place_of
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
+    from holdfast.formats.manifest import Manifest
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.difference import Difference
     from holdfast.savepoints.planning import TakePlan
@@ -140,6 +141,7 @@ def show(
             ("provider", fields.get("provider")),
             ("size", f"{manifest.size_bytes:,} bytes in {len(manifest.files):,} files"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
+            *_changes(manifest),
         ]
     )
     output.line()
@@ -206,19 +208,11 @@ def diff(
             _show_difference(by_files)
         return
     with progress("diff", "stores") as tell:
-        found = savepoints.diff(_place(first, home), _place(second, home), samples=samples, tell=tell)
+        found = savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
     if json:
         output.emit_json(found.as_dict())
     else:
         _show_states(found)
-
-
-def _place(given: str, home: str | None) -> str:
-    """The address of a savepoint or of a checkpoint; a job's name stands for its checkpoint."""
-    place, at, batch = given.rpartition("@")
-    if at and batch.isascii() and batch.isdigit():
-        return f"{checkpoint_of(place, home)}@{batch}"
-    return checkpoint_of(given, home)
 
 
 @app.command("delete")
@@ -294,7 +288,7 @@ def _show_taken(taken: Taken) -> None:
 
 def _show_list(found: tuple[Listed, ...]) -> None:
     output.table(
-        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES"],
+        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "CHANGED"],
         [
             (
                 each.savepoint_id,
@@ -304,12 +298,41 @@ def _show_list(found: tuple[Listed, ...]) -> None:
                 each.manifest.batch_id,
                 each.manifest.size_bytes,
                 each.manifest.new_bytes,
+                _changed(each.manifest),
             )
             if each.manifest is not None
-            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None)
+            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None, None)
             for each in found
         ],
     )
+
+
+def _changed(manifest: Manifest) -> str | None:
+    """In a word what was done to the state by hand; None where nothing was."""
+    change = manifest.change
+    words = [] if change is None else [str(change.get("kind"))]
+    return ", ".join([*words, *(["erased"] if manifest.erasures else [])]) or None
+
+
+def _changes(manifest: Manifest) -> list[tuple[str, str]]:
+    """What was done to the state by hand, for people."""
+    found = []
+    change = manifest.change
+    if change is not None:
+        who = f"{change.get('who')}, {output.moment(change.get('when_ms'))}"
+        state = f" in {change['state']}" if change.get("state") else ""
+        why = f" ({change['why']})" if change.get("why") else ""
+        found.append((str(change.get("kind")), f"{change.get('statement')}{state}{why}"))
+        if change.get("rows_before") is not None:
+            counts = ", ".join(f"{change.get(name):,} {name}" for name in ("changed", "deleted", "inserted"))
+            found.append(
+                ("rows", f"{change['rows_before']:,} before, {change['rows_after']:,} after: {counts}")
+            )
+        found += [("by", who), ("made of", str(change.get("of")))]
+    for each in manifest.erasures:
+        why = f" ({each['why']})" if each.get("why") else ""
+        found.append(("erased", f"{each.get('rows'):,} rows of a key, by {each.get('who')}{why}"))
+    return found
 
 
 def _show_operators(operators: list[dict[str, object]]) -> None:

@@ -19,19 +19,20 @@ from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.difference import Difference, compare
 from holdfast.savepoints.pace import Pace, seems_to_run
+from holdfast.savepoints.places import place_of
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore
 from holdfast.savepoints.taking import Taken
-from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.rescaling import Rescaled, RescalePlan, Source
+    from holdfast.savepoints.rescaling import Rescaled, RescalePlan
     from holdfast.savepoints.state_difference import State, StatesDifference
+    from holdfast.savepoints.working_copy import Source
 
 Address = str | os.PathLike[str]
 
@@ -165,16 +166,8 @@ def _state(address: Address) -> State:
     """The state at an address: a savepoint's, or a checkpoint's at a batch."""
     from holdfast.savepoints.state_difference import State  # noqa: PLC0415 - as above
 
-    text = os.fspath(address)
-    if catalogs.is_savepoint(text):
-        catalog, savepoint_id = opened(text)
-        manifest = catalogs.load(catalog, savepoint_id)
-        uri = catalogs.savepoint_uri(catalog, savepoint_id)
-        return State(SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri)
-    place, at, number = text.rpartition("@")
-    batch = int(number) if at and number.isascii() and number.isdigit() else None
-    storage = open_storage(text if batch is None else place)
-    return State(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
+    place = place_of(address)
+    return State(place.storage, place.batch_id, place.name)
 
 
 def restore(
@@ -252,9 +245,7 @@ def rescale(
     from holdfast.savepoints import rescaling  # noqa: PLC0415 - reads state, which others do not
 
     given, target, plan = _rescale(source, checkpoint, partitions)
-    beside = local_path(target.uri)
-    folder = Path(tempfile.gettempdir()) if beside is None else beside.parent
-    with sandbox(folder, "rescale", token()) as work:
+    with sandbox(beside(target), "rescale", token()) as work:
         return rescaling.rescale(
             given, target, plan, work, repartitioning(master), clock=now_ms, chance=os.urandom, tell=tell
         )
@@ -307,6 +298,21 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
     return open_storage(address, "savepoint"), savepoint_id
 
 
+def source_of(address: Address) -> Source:
+    """A checkpoint or a savepoint, whose state is to be changed in a copy."""
+    from holdfast.savepoints.working_copy import Source  # noqa: PLC0415 - as above
+
+    if catalogs.is_savepoint(os.fspath(address)):
+        return Source(*opened(address))
+    return Source(open_storage(os.fspath(address)))
+
+
+def beside(target: Storage) -> Path:
+    """Where to work on what is to become a checkpoint: on its disk if that is this machine's."""
+    local = local_path(target.uri)
+    return Path(tempfile.gettempdir()) if local is None else local.parent
+
+
 def token() -> str:
     """A name that no other process has."""
     return os.urandom(8).hex()
@@ -323,11 +329,7 @@ def _rescale(
     from holdfast.savepoints import rescaling  # noqa: PLC0415 - as above
 
     whole(partitions, "partitions", least=1)
-    address = os.fspath(source)
-    if catalogs.is_savepoint(address):
-        given = rescaling.Source(*opened(address))
-    else:
-        given = rescaling.Source(open_storage(address))
+    given = source_of(source)
     if checkpoint is None:
         checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
     target = open_storage(os.fspath(checkpoint))
