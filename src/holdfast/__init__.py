@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
         Checkpoint,
@@ -73,6 +74,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
         "Checkpoint",
@@ -158,6 +160,8 @@ __all__ = [
     "KeyedTable",
     "Ledger",
     "Memory",
+    "Migrated",
+    "MigrationPlan",
     "NotFound",
     "Operator",
     "Promise",
@@ -196,9 +200,11 @@ __all__ = [
     "ledger",
     "list",
     "map",
+    "migrate",
     "minutes",
     "no_restart",
     "operate",
+    "plan_migrate",
     "reducing",
     "running",
     "savepoints",

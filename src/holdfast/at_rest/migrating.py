@@ -141,7 +141,7 @@ def migrate(
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
             its name.
-        backend: `rocksdb`, or `memory` (also called `hashmap`), Spark's store on the heap; as it is by default.
+        backend: `rocksdb`, or `memory` (also `hashmap`), Spark's store on the heap. By default as it is.
         partitions: How many partitions the state is to have; by default as many as it has.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
             default as it is, and 2 for what comes from the heap. Start the query with the same in

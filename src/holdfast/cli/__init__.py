@@ -26,6 +26,7 @@ from holdfast.cli import (
     savepoint,
     skew,
     state,
+    state_move,
     status,
     stop,
     watch,
@@ -100,6 +101,9 @@ app.add_typer(
 )
 app.add_typer(
     savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
+)
+state.app.command("migrate", short_help="Move it to another backend, partitions or format.")(
+    state_move.migrate
 )
 app.add_typer(state.app, name="state", short_help="List, get, scan or query the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
