@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast import skew
     from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.public import StatesAtRest, state
+    from holdfast.at_rest.warm import Bootstrapped
     from holdfast.config import (
         Checkpoint,
         Memory,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.jobs.bootstrapping import bootstrap
     from holdfast.jobs.comparison import compare
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.drill import drill
@@ -76,6 +78,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
+    "holdfast.at_rest.warm": ("Bootstrapped",),
     "holdfast.config": (
         "Checkpoint",
         "Memory",
@@ -103,6 +106,7 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
+    "holdfast.jobs.bootstrapping": ("bootstrap",),
     "holdfast.jobs.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.drill": ("drill",),
@@ -147,6 +151,7 @@ _MODULES = ("checkpoints", "savepoints", "skew")
 
 __all__ = [
     "Aggregate",
+    "Bootstrapped",
     "BufferedSink",
     "Checkpoint",
     "Conflict",
@@ -177,6 +182,7 @@ __all__ = [
     "adopt",
     "aggregating",
     "available_now",
+    "bootstrap",
     "broadcast",
     "check",
     "checkpoints",

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.formats.plan_note import Plan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.driver import sinks_of
+from holdfast.jobs.loader import load_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,7 @@ def session_for(
         given: The session to use.
         purpose: What a new session is for, in its name.
     """
-    from holdfast.engine.session import session  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.session import running_session, session  # noqa: PLC0415 - needs Spark
 
     if job is None:
         yield frame_of_target(target).sparkSession
