@@ -18,13 +18,12 @@ from holdfast.formats.xxhash64 import key_hashes
 from holdfast.storage.port import Storage
 from holdfast.worker.declared.types import type_text
 from holdfast.worker.interface import TIMERS
-from holdfast.worker.kept.form import KEY_PREFIX, ROWS
-from holdfast.worker.kept.groups import group_of
-from holdfast.worker.kept.keys import same_keys
+from holdfast.worker.kept.form import ROWS
+from holdfast.worker.kept.groups import group_of, range_of
 from holdfast.worker.running.columns import Unfit, column_of
 
 if TYPE_CHECKING:
-    from holdfast.worker.kept.runs import Hashes
+    from holdfast.worker.kept.runs import Hashes, Run
 
 # Beside the key columns.
 VALUE: Final = "value"
@@ -110,8 +109,7 @@ class KeyedState:
             if self.operator.placed is False:
                 return None
         for each in self.source.groups():
-            placed = self._placed_hash(each, wanted)
-            row = None if placed is None else self._at(each, wanted, placed)
+            row = self._at(each, wanted, placed_hash(h, each.group, self.operator.key_groups))
             if row is not None:
                 return each, row
         return None
@@ -188,19 +186,10 @@ class KeyedState:
         key = [column[0].as_py() for column in wanted.columns]
         return next((row for row in key_rows(group, self.where, h) if same_key(row.key, key)), None)
 
-    def _placed_hash(self, group: KeyGroup, wanted: pa.Table) -> Hashes | None:
-        """The hash that a key has in a group, found by looking at all of its keys."""
-        for part in parts_of(group, self.where):
-            run = part.tables.get(ROWS)
-            if run is None or not len(run):
-                continue
-            same = np.ones(len(run), np.bool_)
-            for at, column in enumerate(wanted.columns):
-                repeated = column.take(pa.array(np.zeros(len(run), np.int64)))
-                same &= same_keys(run.column(f"{KEY_PREFIX}{at}"), repeated)
-            if same.any():
-                return run.h[same][:1]
-        return None
+    def is_by_hash(self, owners: Run) -> bool:
+        """Whether keys are where their hashes put them, and not where a placement does."""
+        keys = key_table(owners, self.operator.keys)
+        return bool((self.hash_of(keys) == owners.h).all())
 
     def _schema(self, kept: KeptState, *, sizes: bool = False) -> pa.Schema:
         taken = _RESERVED & set(self.operator.keys.names)
@@ -244,6 +233,15 @@ class KeyedState:
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))
             yield table
+
+
+def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
+    """The hashes that keys have where a placement has put them into a group: brought into its range."""
+    if key_groups == 1:
+        return h
+    low, high = range_of(group, key_groups)
+    placed: Hashes = np.uint64(low) + h % np.uint64((1 << 64 if high is None else high) - low)
+    return placed
 
 
 def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedState, ...]:
