@@ -35,6 +35,12 @@ def migrate(
             help="RocksDB's state-checkpoint format. [as it is; 2 for what comes from memory]",
         ),
     ] = None,
+    key_groups: Annotated[
+        int | None,
+        typer.Option(
+            "--key-groups", min=1, metavar="G", help="How many key groups keyed state of Holdfast's has."
+        ),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -53,12 +59,27 @@ def migrate(
     """
     from holdfast.at_rest import migrating  # noqa: PLC0415 - not needed for --help
 
-    wanted = {"backend": backend, "partitions": partitions, "state_format": state_format}
     if dry_run:
-        _show_plan(migrating.plan_migrate(source, to, **wanted), json)  # type: ignore[arg-type]
+        plan = migrating.plan_migrate(
+            source,
+            to,
+            backend=backend,
+            partitions=partitions,
+            state_format=state_format,
+            key_groups=key_groups,
+        )
+        _show_plan(plan, json)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(source, to, tell=tell, **wanted)  # type: ignore[arg-type]
+        made = migrating.migrate(
+            source,
+            to,
+            backend=backend,
+            partitions=partitions,
+            state_format=state_format,
+            key_groups=key_groups,
+            tell=tell,
+        )
     _show_made(made, json)
 
 
@@ -90,10 +111,13 @@ def _show_made(made: Migrated, json: bool) -> None:
 def _change(plan: MigrationPlan) -> str:
     facts = plan.as_dict()
     before = ", ".join(str(each) for each in sorted(set(plan.partitions_before))) or "1"
-    pairs = (
+    pairs: tuple[tuple[str, str, str], ...] = (
         ("backend", facts["backend_before"], facts["backend"]),
         ("partitions", before, str(facts["partitions"]) if plan.partitions_before else "1"),
         ("format", str(facts["state_format_before"]), str(facts["state_format"])),
     )
+    if plan.key_groups is not None:
+        groups = ", ".join(str(each) for each in sorted(set(plan.key_groups_before.values())))
+        pairs += (("key groups", groups, str(plan.key_groups)),)
     moved = [f"{what} {old} to {new}" for what, old, new in pairs if old != new]
     return ", ".join(moved) or "everything as before"
