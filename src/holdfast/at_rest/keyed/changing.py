@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from holdfast.at_rest.keyed.blobs import Token, alive, brought, filled, fresh_token, joined, written
 from holdfast.at_rest.keyed.groups import owners_of
-from holdfast.at_rest.keyed.reading import KeyedState, placed_hash, same_key
+from holdfast.at_rest.keyed.operators import BROADCAST
+from holdfast.at_rest.keyed.reading import KeyedState, key_table_of, placed_hash, same_key
 from holdfast.at_rest.keyed.rewriting import Edited, edited_rows
 from holdfast.checkpoints.key_groups import KeyGroup, Part, parts_of
-from holdfast.checkpoints.key_rows import KeyRow, KeyTimer, key_rows
+from holdfast.checkpoints.key_rows import SHARED, KeyRow, KeyTimer, key_rows
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.worker.kept.form import KEY_PREFIX, Form
 from holdfast.worker.kept.groups import group_of
@@ -117,6 +118,54 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
     return work.done()
 
 
+def without_shared(
+    state: KeyedState, stream: str, keys: Iterable[Any], *, token: Token = fresh_token
+) -> Changed:
+    """Work out the key groups without some rows of a broadcast stream, of which each group has a copy.
+
+    Nothing is written. A row that the stream had taken back is removed as well.
+
+    Cost: all state of the operator is read, and each group that has such a row made anew.
+
+    Args:
+        state: The operator's state.
+        stream: The name of the stream.
+        keys: The keys of the rows, in the same shapes as keys of the operator.
+        token: Makes the names of the groups' versions.
+
+    Raises:
+        NotFound: There is no such stream.
+        Invalid: The state is of keys, or a key does not fit.
+        Corrupt: A blob cannot be read.
+    """
+    kept = state.operator.state(stream)
+    if kept.kind != BROADCAST or kept.key_type is None:
+        raise Invalid("the state is of keys, and not of a broadcast stream", where=state.where, found=stream)
+    schema = pa.schema(list(kept.key_type))
+    where = f"{state.where}, broadcast stream {stream}"
+    wanted = {repr(key_table_of(key, schema, where).to_pylist()[0]) for key in keys}
+    made, found = [], set()
+    for group in state.source.groups():
+        parts, gone = [], set()
+        for part in parts_of(group, where, dead=True):
+            run = part.tables.get(stream)
+            if run is None:
+                parts.append(part)
+                continue
+            rows = [repr(each) for each in run.column("k").to_pylist()]
+            drop = np.array([each in wanted for each in rows], np.bool_) & (run.ord == SHARED)
+            gone |= {row for row, each in zip(rows, drop.tolist(), strict=True) if each}
+            parts.append(Part(part.form, {**part.tables, stream: run.take(~drop)}))
+        if gone:
+            if len(parts) == 1:
+                parts = [alive(parts[0])]
+            form = _newest(group, where, state.operator.form)
+            after = written(group.group, state.operator.key_groups, form, parts, token)
+            made.append(GroupChange(group, after))
+            found |= gone
+    return Changed(tuple(made), 0, 0, len(found), len(wanted - found))
+
+
 class _Work:
     """Finds the keys of changes and writes their groups."""
 
@@ -211,16 +260,8 @@ class _Work:
     def _check_places(self) -> None:
         """Refuse to make keys where something else than their hash would say in which group."""
         operator = self._state.operator
-        if not operator.instances and operator.placed is None:
-            for group in self._state.source.groups():
-                owners = owners_of(parts_of(group, self._state.where))
-                if owners is not None and len(owners):
-                    if self._state.is_by_hash(owners):
-                        return
-                    break
-            else:
-                return  # no key is there that would tell
-        elif not operator.instances and operator.placed is False:
+        by_hash = not operator.instances and operator.placed is not True
+        if by_hash and (operator.placed is False or all(self._by_hash())):
             return
         raise Unsupported(
             "where a new key belongs is known to the program alone",
@@ -228,6 +269,12 @@ class _Work:
             found="its keys are instances" if operator.instances else "a function places its keys",
             hint="change and remove keys that are there; let the query make new ones",
         )
+
+    def _by_hash(self) -> Iterator[bool]:
+        """Of each group, whether its keys are where their hashes put them."""
+        for group in self._state.source.groups():
+            owners = owners_of(parts_of(group, self._state.where))
+            yield owners is None or self._state.is_by_hash(owners)
 
     # Writing
 
@@ -286,7 +333,7 @@ class _Work:
 def _check(state: KeyedState, changes: Iterable[KeyChange]) -> None:
     for change in changes:
         for name in (*change.states, *change.stamps):
-            if state.operator.state(name).kind == "broadcast":
+            if state.operator.state(name).kind == BROADCAST:
                 fact = "the rows of a broadcast stream belong to no key"
                 raise Invalid(fact, where=state.where, found=name)
         if change.timers and not state.operator.timers:

@@ -63,21 +63,7 @@ class KeyedState:
         Raises:
             Invalid: It has other columns, or a value of another type.
         """
-        schema = self.operator.keys
-        values = _values_of(key, schema, self.where)
-        arrays = [self._key_column(value, column) for value, column in zip(values, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
-
-    def _key_column(self, value: Any, column: pa.Field) -> pa.Array:
-        try:
-            return column_of([value], column.type)
-        except Unfit as error:
-            raise Invalid(
-                "a key does not have the type of its column",
-                where=f"{self.where}, key column {column.name}",
-                found=repr(value),
-                expected=type_text(column.type),
-            ) from error
+        return key_table_of(key, self.operator.keys, self.where)
 
     def group_of(self, key: Any) -> int:
         """The key group that the hash of a key gives it; a placement may have put it elsewhere."""
@@ -233,6 +219,29 @@ class KeyedState:
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))
             yield table
+
+
+def key_table_of(key: Any, schema: pa.Schema, where: str) -> pa.Table:
+    """A key as a table of one row; given by column, in their order, or as the value of the only one.
+
+    Raises:
+        Invalid: It has other columns, or a value of another type.
+    """
+    values = _values_of(key, schema, where)
+    arrays = [_key_column(value, column, where) for value, column in zip(values, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
+    try:
+        return column_of([value], column.type)
+    except Unfit as error:
+        raise Invalid(
+            "a key does not have the type of its column",
+            where=f"{where}, key column {column.name}",
+            found=repr(value),
+            expected=type_text(column.type),
+        ) from error
 
 
 def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
