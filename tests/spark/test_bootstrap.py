@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -9,14 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grid_queries
+import pyarrow as pa
 import pytest
 from grid_queries import KINDS, SCHEMA
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
+from holdfast.at_rest.keyed.content import keyed_contents
+from holdfast.cli import app
 from holdfast.engine.workers import ship_by_value
-from holdfast.errors import Failed, Invalid
+from holdfast.errors import Failed, Invalid, Unsupported
+from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 ship_by_value(grid_queries)
 
-KEYS = ["join", "keyed"]
+KEYS = ["join"]
 if os.environ.get("HOLDFAST_GRID") == "all":
     KEYS = list(KINDS)
 
@@ -151,3 +158,99 @@ def test_what_cannot_be(spark: SparkSession, tmp_path: Path) -> None:
         hf.bootstrap(failing.dropDuplicates(["who"]).writeStream.format("console"), to, history=history)
     assert not [each for each in tmp_path.rglob("*.json") if "savepoints" in str(each)]
     assert not list(tmp_path.glob(".holdfast-*"))
+
+
+def test_tables_of_states_are_what_a_history_would_have_made(
+    spark: SparkSession, settings: Callable[[dict[str, str]], None], tmp_path: Path
+) -> None:
+    """Of Spark's operator and of Holdfast's: worked out by SQL here, and by the query itself there."""
+    settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "3"})
+    made = grid_queries.files(14, count=1, size=40)
+    grid_queries.write(tmp_path, 0, made[0])
+    history = past(spark, tmp_path)
+    seen = sorted(history.inputFiles())
+    aggregate = history.groupBy("who").agg(
+        F.count("*").alias("count"), F.sum("amount").alias("sum"), F.max("amount").alias("max")
+    )
+    query = writer(spark, "aggregate", tmp_path)
+    replayed = hf.bootstrap(query, tmp_path / "catalog", history=history)
+    given = hf.bootstrap(query, tmp_path / "catalog", states={"aggregate": aggregate}, start=seen)
+    assert given.states == replayed.states
+    assert given.rows == len(grid_queries.aggregated(made[0][0], []))
+    keyed = writer(spark, "keyed", tmp_path)
+    by_who = history.groupBy("who")
+    states = {
+        "visits.visits": by_who.agg(F.count("*").alias("value")),
+        "visits.spent": by_who.agg(F.sum("amount").alias("value")),
+        "often": history.groupBy("who", F.col("amount").alias("map_key")).agg(F.count("*").alias("value")),
+    }
+    replayed = hf.bootstrap(keyed, tmp_path / "catalog", history=history)
+    given = hf.bootstrap(keyed, tmp_path / "catalog", states=states, start=seen, watermark=1_000)
+    assert given.watermark_ms == 1_000
+    for each in (replayed, given):
+        savepoints.restore(each.uri, tmp_path / each.savepoint_id)
+    [expected] = keyed_contents(LocalStorage(tmp_path / replayed.savepoint_id))
+    [found] = keyed_contents(LocalStorage(tmp_path / given.savepoint_id))
+    assert found == expected
+    assert found.keys > 0
+
+
+def test_what_tables_cannot_give(
+    spark: SparkSession, settings: Callable[[dict[str, str]], None], tmp_path: Path
+) -> None:
+    settings({**PROVIDERS["rocksdb2"], PARTITIONS_KEY: "2"})
+    grid_queries.write(tmp_path, 0, grid_queries.files(13, count=1, size=5)[0])
+    to = tmp_path / "catalog"
+    table = pa.table({"who": ["a"], "count": [1], "sum": [2], "max": [2]})
+    aggregate = writer(spark, "aggregate", tmp_path)
+    with pytest.raises(Invalid, match="a key is there twice") as twice:
+        hf.bootstrap(aggregate, to, states={"aggregate": pa.concat_tables([table, table])})
+    assert twice.value.found == "who='a'"
+    with pytest.raises(Invalid, match="columns of its state") as columns:
+        hf.bootstrap(aggregate, to, states={"aggregate": table.drop_columns(["max"])})
+    assert columns.value.expected == "who string, count int64, sum int64, max int64"
+    wrong = table.set_column(1, "count", pa.array(["many"]))
+    with pytest.raises(Invalid, match="type of its column"):
+        hf.bootstrap(aggregate, to, states={"aggregate": wrong})
+    with pytest.raises(Invalid, match="both a history and states"):
+        hf.bootstrap(aggregate, to, states={"aggregate": table}, history=past(spark, tmp_path))
+    rows = pa.table({"who": ["a"], "amount": [1]})
+    with pytest.raises(Unsupported, match="cannot be made of a table"):
+        hf.bootstrap(writer(spark, "join", tmp_path), to, states={"left": rows})
+
+
+JOB = """
+import holdfast as hf
+from pyspark.sql import functions as F
+
+@hf.job(name="spending", checkpoint="./checkpoint", conf={{"spark.sql.shuffle.partitions": "2"}})
+def spending(spark):
+    seen = spark.readStream.schema("{schema}").json("{folder}/left").groupBy("who").agg(F.sum("amount"))
+    return hf.sink(seen, mode="update").console()
+"""
+PLAN = """
+def warm(spark):
+    return {{"history": spark.read.schema("{schema}").json("{folder}/left")}}
+"""
+
+
+def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, whose session it takes."""
+    monkeypatch.chdir(tmp_path)
+    left = grid_queries.files(15, count=1, size=30)[0][0]
+    grid_queries.write(tmp_path, 0, (left, []))
+    (tmp_path / "job.py").write_text(JOB.format(schema=SCHEMA, folder=tmp_path))
+    (tmp_path / "plan.py").write_text(PLAN.format(schema=SCHEMA, folder=tmp_path))
+    words = ["state", "bootstrap", "job.py", "--from", "plan.py", "--to", "catalog", "--home", "home"]
+    planned = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(planned.stdout)["sources"] == [{"kind": "files", "history": True, "files_read": 1}]
+    assert not (tmp_path / "catalog").exists()
+    said = CliRunner().invoke(app, [*words, "--label", "warm", "--json"])
+    made = json.loads(said.stdout)
+    assert made["rows"] == len({who for who, _, _ in left})
+    assert made["input_rows"] == len(left)
+    assert savepoints.show(made["savepoint"]).fields["label"] == "warm"
+    assert spark.conf.get("spark.sql.shuffle.partitions") is not None
+    unsaid = CliRunner().invoke(app, [*words[:4], "job.py", *words[5:]])
+    assert unsaid.exit_code == 2
+    assert "def warm(spark)" in unsaid.stderr

@@ -39,11 +39,8 @@ MOVES = [
 ]
 FEW = [
     ("aggregate", "memory", "rocksdb2", (2, 3)),
-    ("join", "memory", "rocksdb1", (2, 3)),
     ("join", "rocksdb2", "memory", (2, 2)),
-    ("session", "rocksdb1", "memory", (2, 3)),
-    ("session", "memory", "rocksdb2", (4, 2)),
-    ("state", "rocksdb2", "rocksdb1", (2, 3)),
+    ("session", "memory", "rocksdb1", (4, 2)),
     ("keyed", "rocksdb1", "rocksdb2", (2, 3)),
 ]
 GRID = FEW

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import layout
@@ -104,6 +104,29 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
         if beginning.seen:
             lines = tuple(_seen(path, changed) for path, changed in beginning.seen)
             checkpoint.write(SourceLogFile(str(number), 0).render(), SourceLog(1, lines).render())
+
+
+def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
+    """Have a checkpoint's next batch run under a watermark.
+
+    Args:
+        checkpoint: The checkpoint; no query may use it. It is changed.
+        watermark_ms: The watermark in epoch milliseconds.
+
+    Raises:
+        NotFound: No batch is committed.
+    """
+    logs = Logs(checkpoint)
+    newest = logs.newest
+    offsets = None if newest is None else logs.offsets(newest)
+    commit = None if newest is None else logs.commit(newest)
+    if newest is None or offsets is None or commit is None:
+        raise NotFound("no batch is committed", where=checkpoint.uri)
+    fields = {**(offsets.fields or {}), "batchWatermarkMs": watermark_ms}
+    planned = OffsetLog(offsets.version, fields, offsets.offsets)
+    _write(checkpoint, LogFile(Log.OFFSETS, newest).render(), planned.render())
+    noted = replace(commit, fields={**commit.fields, "nextBatchWatermarkMs": watermark_ms})
+    _write(checkpoint, LogFile(Log.COMMITS, newest).render(), noted.render())
 
 
 def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:

@@ -1,8 +1,11 @@
-"""Start a query warm: a savepoint of what it would know if it had read a history, which it has never run on.
+"""Start a query warm: a savepoint of what it would know if it had read a history, or of what it is to know.
 
 The query itself is run over the history, in a directory that nobody sees, with its sink left out. So what
 it keeps is what it would keep; nothing here knows how an operator does that. Then its sources are set to
 where it is to begin, and a savepoint is taken of it.
+
+Where a table for each state is given in place of a history, the query runs over nothing, which makes its
+operators and their schemas, and the tables are put into the stores that it has made.
 """
 
 from __future__ import annotations
@@ -13,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.beginnings import Beginning, after_kafka, begin_at, files_read, offset_of
+from holdfast.at_rest.beginnings import (
+    Beginning,
+    after_kafka,
+    begin_at,
+    begin_under,
+    files_read,
+    offset_of,
+)
 from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.reading import read
 from holdfast.engine.sources import FILES, SourceRead
@@ -25,6 +35,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -62,11 +73,15 @@ class BootstrapPlan:
         catalog: Where the savepoint is to be.
         name: The query's name.
         sources: Its sources, in the order of its offset log.
+        states: The states that are given, by the name that was given; none where there is a history.
+        watermark_ms: The watermark that it is to begin under, where it was given.
     """
 
     catalog: str
     name: str
     sources: tuple[SourceBeginning, ...]
+    states: tuple[str, ...] = ()
+    watermark_ms: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -75,6 +90,8 @@ class BootstrapPlan:
             "catalog": self.catalog,
             "query": self.name,
             "sources": [each.as_dict() for each in self.sources],
+            "given_states": list(self.states),
+            "given_watermark_ms": self.watermark_ms,
         }
 
 
@@ -137,6 +154,7 @@ class WarmQuery:
         mode: Its output mode.
         name: Its name; the savepoint's checkpoint is called so.
         histories: For each of its sources a batch frame with the columns of that source, or None.
+        states: Tables, by the names of states.
         plan: Where each source begins.
     """
 
@@ -144,6 +162,7 @@ class WarmQuery:
     mode: str
     name: str
     histories: tuple[DataFrame | None, ...]
+    states: Mapping[str, Any]
     plan: BootstrapPlan
 
 
@@ -154,6 +173,8 @@ def plan_bootstrap(
     catalog: Storage,
     history: Any,
     start: Any,
+    states: Mapping[str, Any] | None = None,
+    watermark_ms: int | None = None,
 ) -> WarmQuery:
     """Look at a query, its history, and where it is to begin; nothing is read but lists of files.
 
@@ -164,6 +185,8 @@ def plan_bootstrap(
         catalog: Where the savepoint is to be.
         history: See `holdfast.bootstrap`.
         start: See `holdfast.bootstrap`.
+        states: See `holdfast.bootstrap`.
+        watermark_ms: The watermark that the query is to begin under, where states are given.
 
     Raises:
         Invalid: They do not fit the query's sources, or where a source begins is not known.
@@ -173,21 +196,25 @@ def plan_bootstrap(
     sources = sources_once(frame)
     given = _by_source(history, sources, "history")
     starts = _by_source(start, sources, "start")
-    if all(each is None for each in given):
+    told = any(each is not None for each in given)
+    if told is bool(states):
         raise Invalid(
-            "there is no history",
-            where="history=…",
-            expected="a batch DataFrame with the columns of a source",
+            "there are both a history and states" if told else "there is no history",
+            where="history=…, states=…",
+            expected="a batch DataFrame with the columns of a source, or a table for each state",
         )
+    if watermark_ms is not None and told:
+        raise Invalid("a history has its own watermark", where="watermark=…", hint="leave it out")
     histories = tuple(
         None if each is None else like_source(each, schema, _called(number, read_))
         for number, (each, (read_, schema)) in enumerate(zip(given, sources, strict=True))
     )
     beginnings = tuple(
-        SourceBeginning(read_.kind, past is not None, _beginning(number, read_, past, wanted))
+        SourceBeginning(read_.kind, past is not None, _beginning(frame, number, read_, past, wanted))
         for number, ((read_, _), past, wanted) in enumerate(zip(sources, given, starts, strict=True))
     )
-    return WarmQuery(frame, mode, name, histories, BootstrapPlan(catalog.uri, name, beginnings))
+    plan = BootstrapPlan(catalog.uri, name, beginnings, tuple(states or ()), watermark_ms)
+    return WarmQuery(frame, mode, name, histories, dict(states or {}), plan)
 
 
 def bootstrap_query(
@@ -224,6 +251,13 @@ def bootstrap_query(
             where=query.name,
             hint="start it as it is; where its sources begin is for their own options",
         )
+    if query.plan.watermark_ms is not None:
+        begin_under(checkpoint, query.plan.watermark_ms)
+    if query.states:
+        from holdfast.at_rest.given_states import put_states  # noqa: PLC0415 - loads Arrow
+
+        tables = {name: _table(given, name) for name, given in query.states.items()}
+        put_states(checkpoint, tables, folder / "states", clock)
     begin_at(checkpoint, [each.beginning for each in query.plan.sources])
     found = contents(checkpoint, tell=tell)
     taken = _taken(checkpoint, catalog, clock, chance, label, tell)
@@ -279,6 +313,24 @@ def _written(query: WarmQuery, folder: Path) -> list[str]:
     return folders
 
 
+def _table(given: Any, name: str) -> pa.Table:
+    """A table, out of what people have: Arrow's, or a frame of Spark's or of pandas'."""
+    import pyarrow as pa  # noqa: PLC0415 - only who gives states loads it
+
+    if isinstance(given, pa.Table):
+        return given
+    if hasattr(given, "toArrow") and not getattr(given, "isStreaming", False):
+        return given.toArrow()
+    if hasattr(given, "iloc"):
+        return pa.Table.from_pandas(given, preserve_index=False)
+    raise Invalid(
+        "this is no table",
+        where=f"states={{{name!r}: …}}",
+        found=type(given).__name__,
+        expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
+    )
+
+
 def _taken(
     checkpoint: Storage,
     catalog: Storage,
@@ -332,7 +384,9 @@ def _called(number: int, read_: SourceRead) -> str:
     return f"source {number}, {read_.kind}"
 
 
-def _beginning(number: int, read_: SourceRead, past: DataFrame | None, wanted: Any) -> Beginning:
+def _beginning(
+    frame: DataFrame, number: int, read_: SourceRead, past: DataFrame | None, wanted: Any
+) -> Beginning:
     """Where a source begins: where it is told to, or behind its history."""
     from holdfast.engine.histories import changed_ms, last_of_kafka  # noqa: PLC0415 - needs Spark
 
@@ -342,13 +396,7 @@ def _beginning(number: int, read_: SourceRead, past: DataFrame | None, wanted: A
         if wanted is None and past is None:
             return files_read(())
         paths = _paths(number, read_, past) if wanted is None else [os.fspath(each) for each in wanted]
-        if past is None:
-            raise Invalid(
-                "files count as read of a source that has no history",
-                where=_called(number, read_),
-                hint="give the frame that was read of them in `history`",
-            )
-        return files_read(changed_ms(past, paths))
+        return files_read(changed_ms(frame, paths))
     if wanted is not None:
         return offset_of(wanted)
     last = last_of_kafka(past) if past is not None and read_.kind == KAFKA else None

@@ -105,6 +105,9 @@ app.add_typer(
 state.app.command("migrate", short_help="Move it to another backend, partitions or format.")(
     state_move.migrate
 )
+state.app.command("bootstrap", short_help="Make a savepoint that a job starts warm from.")(
+    state_move.bootstrap
+)
 app.add_typer(state.app, name="state", short_help="List, get, scan or query the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)

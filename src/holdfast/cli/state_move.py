@@ -1,16 +1,19 @@
-"""`holdfast state migrate`: the same state in another backend, other partitions, another format."""
+"""`holdfast state migrate` and `bootstrap`: the same state elsewhere, and state to start with."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.cli.run import Set, pairs
 
 if TYPE_CHECKING:
     from holdfast.at_rest.migrating import Migrated, MigrationPlan
+    from holdfast.at_rest.warm import Bootstrapped, BootstrapPlan
 
 
 def migrate(
@@ -81,6 +84,93 @@ def migrate(
             tell=tell,
         )
     _show_made(made, json)
+
+
+def bootstrap(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that is to be started with it.")
+    ],
+    given: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            metavar="PLAN.py",
+            help="A file with a function warm(spark) that returns the history: a batch DataFrame with the"
+            " columns of the source; or a dictionary of history, start, states and watermark.",
+        ),
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; made if need be.")
+    ],
+    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
+    query: options.Query = None,
+    set_: Set = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a savepoint of what a job would know after a history, so that it starts warm.
+
+    The job itself is run over the history, with its sink left out, in a directory that is gone afterwards.
+    Start it with `holdfast run FILE.py -s SAVEPOINT`.
+    """
+    from holdfast.jobs import bootstrapping  # noqa: PLC0415 - not needed for --help
+
+    function = bootstrapping.plan_of(given)
+    settings = pairs("--set", set_)
+    place = options.settings(home).home
+    if dry_run:
+        plan = bootstrapping.planned(
+            target, to, history=function, query=query, overrides=settings, master=master, home=place
+        )
+        _show_start(plan, json)
+        return
+    with progress("bootstrap", "stores") as tell:
+        made = bootstrapping.bootstrap(
+            target,
+            to,
+            history=function,
+            query=query,
+            label=label,
+            overrides=settings,
+            master=master,
+            home=place,
+            tell=tell,
+        )
+    _show_warm(made, json)
+
+
+def _show_start(plan: BootstrapPlan, json: bool) -> None:
+    if json:
+        output.emit_json({"dry_run": True, **plan.as_dict()})
+        return
+    given = f"states {', '.join(plan.states)}" if plan.states else "its history"
+    output.line(f"would run {plan.name} over {given}, and make a savepoint in {plan.catalog}")
+    _show_sources(plan)
+
+
+def _show_warm(made: Bootstrapped, json: bool) -> None:
+    if json:
+        output.emit_json(made.as_dict())
+        return
+    output.line(made.uri)
+    over = f"states {', '.join(made.plan.states)}" if made.plan.states else f"{made.input_rows:,} rows"
+    output.say(f"{made.plan.name} knows {made.rows:,} rows of state out of {over}")
+    _show_sources(made.plan)
+
+
+def _show_sources(plan: BootstrapPlan) -> None:
+    for number, each in enumerate(plan.sources):
+        facts = each.beginning.as_dict()
+        begins = (
+            f"behind {facts['files_read']:,} files that count as read"
+            if "files_read" in facts
+            else f"at {output.compact(facts['offset'])}"
+            if facts["offset"] is not None
+            else "where its own options say"
+        )
+        output.say(f"source {number}, {each.kind}, begins {begins}")
 
 
 def _show_plan(plan: MigrationPlan, json: bool) -> None:
