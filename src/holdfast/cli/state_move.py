@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
-from holdfast.cli.run import Set, pairs
+from holdfast.cli.run import Pairs, pairs
 
 if TYPE_CHECKING:
     from holdfast.at_rest.migrating import Migrated, MigrationPlan
@@ -104,7 +104,7 @@ def bootstrap(
     ],
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
     query: options.Query = None,
-    set_: Set = None,
+    set_: Pairs = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
