@@ -152,7 +152,7 @@ def test_migrates(place: Place) -> None:
     rng = random.Random(10)
     hit = 0
     before = contents(LocalStorage(place.checkpoint))
-    for number in range(KILLS):
+    for number in range(3):
         target = place.folder / f"moved-{number}" / "new"
         words = ("state", "migrate", "./ck", "--backend", "rocksdb", "--partitions", "3", "--to", str(target))
         hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
