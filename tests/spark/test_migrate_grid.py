@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import at_rest_queries
 import grid_queries
 import pytest
 from grid_queries import KINDS
@@ -18,14 +19,17 @@ from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 
 import holdfast as hf
 from holdfast import checkpoints
+from holdfast.checkpoints.contents import contents
 from holdfast.config.defaults import FORMAT_KEY
 from holdfast.engine.workers import ship_by_value
+from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 ship_by_value(grid_queries)
+ship_by_value(at_rest_queries)
 
 # Spark looks at the checksum of every row that it reads.
 LOOK = {"spark.sql.streaming.stateStore.rowChecksum.readVerificationRatio": "1"}
@@ -87,6 +91,58 @@ def test_a_query_goes_on_elsewhere(
     assert grid_queries.in_the_end(rows, KINDS[kind].key_columns) == KINDS[kind].model(left, right)
     [operator] = checkpoints.read(tmp_path / "second").operators
     assert operator.partitions == after
+
+
+# What they keep depends on nothing but their input, so it can be held against that of a query that stayed.
+STEADY = ["types", "everything", "dedupe", "dedupe_within", "join2", "join3", "groups"]
+STAYING = [("join3", "rocksdb2", "rocksdb2")]
+if os.environ.get("HOLDFAST_GRID") == "all":
+    STAYING = [
+        (kind, here, there)
+        for kind in STEADY
+        for here in PROVIDERS
+        for there in PROVIDERS
+        if at_rest_queries.KINDS[kind].heap or "memory" not in (here, there)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "here", "there"), STAYING, ids=str)
+def test_state_goes_on_as_that_of_a_query_that_stayed(
+    spark: SparkSession,
+    settings: Callable[[dict[str, str]], None],
+    tmp_path: Path,
+    kind: str,
+    here: str,
+    there: str,
+) -> None:
+    """Every operator, and every form in which Spark keeps a join."""
+    query = at_rest_queries.KINDS[kind]
+    both = {**query.settings, **LOOK, PARTITIONS_KEY: "2"}
+
+    def go_on(checkpoint: Path, provider: str, files: int) -> None:
+        settings({**PROVIDERS[provider], **both})
+        at_rest_queries.write_input(tmp_path / "in", files)
+        frame = query.build(spark, tmp_path / "in")
+        writer = frame.writeStream.format("noop").outputMode(query.mode)
+        running = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        running.awaitTermination()
+
+    go_on(tmp_path / "moving", here, 4)
+    go_on(tmp_path / "staying", here, 4)
+    moved = hf.migrate(
+        tmp_path / "moving",
+        tmp_path / "moved",
+        backend="memory" if there == "memory" else "rocksdb",
+        partitions=3,
+        state_format=int(PROVIDERS[there][FORMAT_KEY]),
+    )
+    assert moved.rows > 0
+    go_on(tmp_path / "moved", there, 7)
+    go_on(tmp_path / "staying", here, 7)
+    assert contents(LocalStorage(tmp_path / "moved")) == contents(LocalStorage(tmp_path / "staying"))
+    found = checkpoints.read(tmp_path / "moved")
+    assert found.batch_id is not None
+    assert found.batch_id > moved.batch_id
 
 
 def test_every_family_of_transform_with_state_finds_its_keys(
