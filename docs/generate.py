@@ -27,13 +27,14 @@ VERBS = (
     "rescale",
     "check",
     "skew",
+    "ttl",
     "doctor",
     "bench",
 )
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
-    "state": ("list", "get", "scan", "migrate", "bootstrap"),
+    "state": ("list", "get", "scan", "history", "explain", "diff", "migrate", "bootstrap"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.mending.public import (
+        edit,
+        erase,
+        plan_edit,
+        plan_erase,
+        plan_undo,
+        undo,
+    )
     from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.at_rest.warm import Bootstrapped
@@ -76,6 +84,14 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.at_rest.mending.public": (
+        "edit",
+        "erase",
+        "plan_edit",
+        "plan_erase",
+        "plan_undo",
+        "undo",
+    ),
     "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.at_rest.warm": ("Bootstrapped",),
@@ -191,7 +207,9 @@ __all__ = [
     "days",
     "dedupe",
     "drill",
+    "edit",
     "enrich",
+    "erase",
     "every",
     "explain",
     "exponential",
@@ -210,7 +228,10 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "plan_edit",
+    "plan_erase",
     "plan_migrate",
+    "plan_undo",
     "reducing",
     "running",
     "savepoints",
@@ -222,6 +243,7 @@ __all__ = [
     "split_hot",
     "state",
     "ttl",
+    "undo",
     "union_list",
     "value",
     "windowed",

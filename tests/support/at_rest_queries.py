@@ -124,21 +124,12 @@ def dedupe_within(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def joined(spark: SparkSession, folder: Path) -> DataFrame:
-    return _joined(spark, folder, "left_outer")
-
-
-def joined_inner(spark: SparkSession, folder: Path) -> DataFrame:
-    """The only kind of join for which Spark still takes the first form of its state."""
-    return _joined(spark, folder, "inner")
-
-
-def _joined(spark: SparkSession, folder: Path, how: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
     left = events(spark, folder, "10 minutes")
     right = left.select(F.col("who").alias("also"), F.col("amount").alias("paid"), F.col("ts").alias("at"))
     near = F.expr("who = also and at between ts - interval 1 minute and ts")
-    return left.join(right, near, how)
+    return left.join(right, near, "left_outer")
 
 
 def in_groups(spark: SparkSession, folder: Path) -> DataFrame:
@@ -249,7 +240,6 @@ KINDS: dict[str, Kind] = {
     "session": Kind(sessions, "append"),
     "dedupe": Kind(dedupe, "append"),
     "dedupe_within": Kind(dedupe_within, "append"),
-    "join1": Kind(joined_inner, "append", settings={JOIN_FORMAT: "1"}),
     "join2": Kind(joined, "append", settings={JOIN_FORMAT: "2"}),
     "join3": Kind(joined, "append", heap=False, settings={JOIN_FORMAT: "3"}),
     "groups": Kind(in_groups),

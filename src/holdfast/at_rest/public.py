@@ -6,17 +6,22 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from holdfast.at_rest.keys import typed_key
 from holdfast.at_rest.naming import NamedOperator, NamedState
 from holdfast.at_rest.reading import Entry, Found, StateReader
 from holdfast.checkpoints.values import Tell
 from holdfast.config.check import whole
+from holdfast.config.units import Duration, parse_duration
 from holdfast.savepoints.places import place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.at_rest.explaining import Explanation
+    from holdfast.at_rest.history import KeyHistory
     from holdfast.at_rest.tables import StateTable
+    from holdfast.at_rest.what_if import WhatIf
 
 Address = str | os.PathLike[str]
 
@@ -149,6 +154,102 @@ class StatesAtRest:
         chosen, named = self._reader.pick(name, None if state is None else operator)
         return frame(self._reader, chosen, named, spark)
 
+    def history(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        savepoints: Address | None = None,
+    ) -> KeyHistory:
+        """Each value that a state has had for a key, over the batches that are kept up to this one.
+
+        The files of the key's partition are read once, for this key alone.
+
+        Args:
+            state: The state.
+            key: As for `get`.
+            operator: The operator, where the state's name alone would not do.
+            savepoints: A directory of savepoints, for batches that the checkpoint no longer keeps.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.history import key_history  # noqa: PLC0415 - only what is asked for
+        from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        catalog = None if savepoints is None else open_storage(savepoints, "catalog")
+        return key_history(self._reader, chosen, named, values, catalog=catalog)
+
+    def explain(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        rank: bool = True,
+        tell: Tell | None = None,
+    ) -> Explanation:
+        """Why a state holds what it holds for a key.
+
+        The batch that last wrote it and what that had read, the watermark then, the time it has left, its
+        partition and key group, its bytes, and with `rank` where it stands among the largest keys, for
+        which every row of the state is read.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.explaining import explain  # noqa: PLC0415 - only what is asked for
+        from holdfast.savepoints.public import now_ms  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        return explain(self._reader, chosen, named, values, now_ms(), rank=rank, tell=tell)
+
+    def what_if(
+        self,
+        *,
+        ttl: Duration | None = None,
+        watermark: Duration | None = None,
+        state: str | None = None,
+        operator: str | int | None = None,
+        by: str | None = None,
+        current_ttl: Duration | None = None,
+        tell: Tell | None = None,
+    ) -> tuple[WhatIf, ...]:
+        """What a time to live, or another delay of the watermark, would free; nothing is changed.
+
+        By the times that the states carry, as of the batch: a checkpoint does not grow older by lying about.
+
+        Args:
+            ttl: A time to live, such as `"24h"`.
+            watermark: A delay of the watermark.
+            state: Only this state; all by default.
+            operator: The operator, where the state's name alone would not do.
+            by: A column of the state that has the time, where the state carries none of itself.
+            current_ttl: The time to live that a state of Spark's has now, where it cannot be worked out.
+            tell: Called with stores done, stores in all, and what is being done.
+
+        Raises:
+            Invalid: Neither rule or both were given, or there is no such column of times.
+            NotFound: There is no such state, or a file that the batch needs is gone.
+            Corrupt: A file or a row is damaged.
+        """
+        from holdfast.at_rest.what_if import what_if  # noqa: PLC0415 - only what is asked for
+
+        return what_if(
+            self._reader,
+            ttl_ms=_duration(ttl, "ttl"),
+            watermark_ms=_duration(watermark, "watermark"),
+            state=state,
+            operator=operator,
+            by=by,
+            current_ttl_ms=_duration(current_ttl, "current_ttl"),
+            tell=tell,
+        )
+
     def pick(self, state: str, operator: str | int | None = None) -> NamedState:
         """The state that a name means, with its columns.
 
@@ -162,3 +263,7 @@ class StatesAtRest:
         from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - it needs Arrow
 
         return state_table(self._reader, *self._reader.pick(state, operator), tell=tell)
+
+
+def _duration(given: Duration | None, name: str) -> int | None:
+    return None if given is None else parse_duration(given, name, allow_zero=True)

@@ -104,11 +104,11 @@ def _batches(
     schema: pa.Schema,
     tell: Tell | None,
 ) -> Iterator[pa.RecordBatch]:
-    for codec, partition, pairs in _gathered(reader.chunks(operator, state, tell=tell)):
-        yield _batch(state, codec, partition, pairs, schema)
+    for codec, partition, pairs in gathered(reader.chunks(operator, state, tell=tell)):
+        yield row_batch(state, codec, partition, pairs, schema)
 
 
-def _gathered(
+def gathered(
     chunks: Iterable[tuple[StateCodec, int, Pairs]],
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
     """Chunks of one partition put together: taking apart has a price for each batch."""
@@ -126,9 +126,14 @@ def _gathered(
         yield *last, list(chain.from_iterable(held))
 
 
-def _batch(
+def row_batch(
     state: NamedState, codec: StateCodec, partition: int, pairs: Pairs, schema: pa.Schema
 ) -> pa.RecordBatch:
+    """Rows as they are stored, taken apart into columns.
+
+    Raises:
+        Corrupt: One is damaged.
+    """
     import numpy as np  # noqa: PLC0415 - as above
     import pyarrow as pa  # noqa: PLC0415 - as above
 

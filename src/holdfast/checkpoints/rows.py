@@ -222,8 +222,12 @@ def stored_values(
                     found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
                 return found
             snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-            families = family_numbers(operator, store, snapshot.metadata, marked=False) or {}
-            numbers = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()}
+            families = family_numbers(operator, store, snapshot.metadata, marked=False)
+            numbers = {DEFAULT_STORE: b""}
+            if families is not None:
+                numbers = {
+                    name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()
+                }
             names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
             overlay = Overlay(operator.values)
             for file in changes:

@@ -26,9 +26,13 @@ from holdfast.cli import (
     savepoint,
     skew,
     state,
+    state_edit,
+    state_erase,
+    state_key,
     state_move,
     status,
     stop,
+    ttl,
     watch,
 )
 from holdfast.cli import list as list_
@@ -102,13 +106,19 @@ app.add_typer(
 app.add_typer(
     savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
 )
+state.app.command("history")(state_key.history)
+state.app.command("explain")(state_key.explain)
+state.app.command("diff")(savepoint.diff)
+state.app.command("edit")(state_edit.edit)
+state.app.command("undo")(state_edit.undo)
+state.app.command("erase")(state_erase.erase)
 state.app.command("migrate", short_help="Move it to another backend, partitions or format.")(
     state_move.migrate
 )
 state.app.command("bootstrap", short_help="Make a savepoint that a job starts warm from.")(
     state_move.bootstrap
 )
-app.add_typer(state.app, name="state", short_help="List, get, scan or query the state of any query.")
+app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
@@ -116,6 +126,7 @@ app.command("rescale", short_help="Make a new checkpoint with its state in other
     rescale.rescale
 )
 app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
+app.command("ttl", short_help="Say what a time to live would free of the state that is there.")(ttl.ttl)
 app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 

@@ -1,0 +1,96 @@
+"""`holdfast ttl`: what a time to live, or another watermark, would free of a state that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.cli.state import Batch, Operator, Place, opened
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.what_if import WhatIf
+
+_WIDTH = 40
+
+
+def ttl(
+    place: Place,
+    what_if: Annotated[
+        str | None, typer.Option("--what-if", metavar="TIME", help="A time to live, such as 24h.")
+    ] = None,
+    watermark: Annotated[
+        str | None, typer.Option("--watermark", metavar="TIME", help="A delay of the watermark, such as 2h.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="Only this state. [all]")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMN", help="A column that has the time, where a state has none."),
+    ] = None,
+    current_ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--current-ttl",
+            metavar="TIME",
+            help="The time to live that a state of Spark's has now. [worked out]",
+        ),
+    ] = None,
+    operator: Operator = None,
+    batch: Batch = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show what a time to live would free of real state, and how old its rows are; nothing is changed."""
+    from holdfast.at_rest.what_if import what_if as applied  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
+
+    if (what_if is None) == (watermark is None):
+        raise Invalid(
+            "ask about a time to live, or about a watermark's delay",
+            hint="holdfast ttl CHECKPOINT --what-if 24h, or --watermark 2h",
+        )
+    ttl_ms = None if what_if is None else parse_duration(what_if, "what-if", allow_zero=True)
+    delay_ms = None if watermark is None else parse_duration(watermark, "watermark", allow_zero=True)
+    now_ttl = None if current_ttl is None else parse_duration(current_ttl, "current-ttl")
+    reader = opened(place, home, batch)
+    with progress("ttl", "stores") as tell:
+        found = applied(
+            reader,
+            ttl_ms=ttl_ms,
+            watermark_ms=delay_ms,
+            state=state,
+            operator=operator,
+            by=by,
+            current_ttl_ms=now_ttl,
+            tell=tell,
+        )
+    if json:
+        states = [each.as_dict() for each in found]
+        output.emit_json(
+            {"batch": reader.batch_id, "ttl_ms": ttl_ms, "watermark_ms": delay_ms, "states": states}
+        )
+        return
+    rule = f"a time to live of {what_if}" if what_if is not None else f"a watermark delay of {watermark}"
+    output.line(f"batch {reader.batch_id}, under {rule}")
+    for each in found:
+        _show(each)
+
+
+def _show(found: WhatIf) -> None:
+    output.line()
+    output.line(f"{found.name}: {found.rows:,} rows, {found.size_bytes:,} bytes")
+    if found.freed_rows is None:
+        output.line(f"  cannot be told: {found.what}")
+    else:
+        share = found.freed_rows / max(found.rows, 1)
+        output.line(f"  would free {found.freed_rows:,} rows ({share:.1%}), {found.freed_bytes or 0:,} bytes")
+        output.line(f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms)}")
+    most = max((each.rows for each in found.histogram), default=0)
+    for each in found.histogram:
+        bar = "█" * max(round(_WIDTH * each.rows / max(most, 1)), 1 if each.rows else 0)
+        output.line(f"  {each.label:>14}  {each.rows:>12,}  {bar}".rstrip())
