@@ -71,7 +71,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
     """
     if isinstance(given, Mapping):
         values = dict(given)
-    elif isinstance(given, (list, tuple)) and len(given) == len(columns.names) != 1:
+    elif isinstance(given, (list, tuple)) and len(given) == len(columns.names) and not _one_list(columns):
         values = dict(zip(columns.names, given, strict=True))
     elif len(columns.names) == 1:
         values = {columns.names[0]: given}
@@ -96,6 +96,11 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
             hint=f"the key is {key_text(columns)}",
         ) from unfit
     return found
+
+
+def _one_list(columns: Struct) -> bool:
+    """Whether a list is the value of the only column, and not the columns' values."""
+    return len(columns.types) == 1 and isinstance(columns.types[0], (Array, Struct))
 
 
 def key_text(columns: Struct) -> str:
