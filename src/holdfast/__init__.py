@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.mending.public import (
+        edit,
+        erase,
+        plan_edit,
+        plan_erase,
+        plan_undo,
+        undo,
+    )
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
         Checkpoint,
@@ -73,6 +81,14 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.at_rest.mending.public": (
+        "edit",
+        "erase",
+        "plan_edit",
+        "plan_erase",
+        "plan_undo",
+        "undo",
+    ),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
         "Checkpoint",
@@ -181,7 +197,9 @@ __all__ = [
     "days",
     "dedupe",
     "drill",
+    "edit",
     "enrich",
+    "erase",
     "every",
     "explain",
     "exponential",
@@ -199,6 +217,9 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "plan_edit",
+    "plan_erase",
+    "plan_undo",
     "reducing",
     "running",
     "savepoints",
@@ -210,6 +231,7 @@ __all__ = [
     "split_hot",
     "state",
     "ttl",
+    "undo",
     "union_list",
     "value",
     "windowed",

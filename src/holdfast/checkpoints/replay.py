@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.formats.records import Change, Record
 from holdfast.formats.row_forms import ValueForm
@@ -61,6 +61,18 @@ class Overlay:
                 yield key, left
             elif left is not None:
                 yield key, self._joined(left, None)
+
+    def changed(self, base: Callable[[bytes], bytes | None]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Each key that the changes touch, with its value after them; None where it is deleted.
+
+        Args:
+            base: The value of a key in the base; asked for keys to whose values others are appended.
+        """
+        for key, entry in self._entries.items():
+            if isinstance(entry, _Appended):
+                yield key, self._joined(entry, base(key) if entry.onto_base else None)
+            else:
+                yield key, entry
 
     def _append(self, key: bytes, value: bytes) -> None:
         entry = self._entries.get(key, _ABSENT)

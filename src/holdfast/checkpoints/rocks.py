@@ -110,27 +110,13 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
         Corrupt: The snapshot is damaged.
         NotFound: One of its files is gone.
     """
-    from rocksdict import AccessType, Cache, Options, Rdict  # noqa: PLC0415 - a library of 20 MB
+    from rocksdict import AccessType, Rdict  # noqa: PLC0415 - a library of 20 MB
 
-    path = file.render()
-    data = storage.read(path)
-    metadata = parse_snapshot(data, path)
     with tempfile.TemporaryDirectory(prefix="holdfast-rows-", ignore_cleanup_errors=True) as temporary:
         place = Path(temporary, "db")
-        place.mkdir()
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for name in archive.namelist():
-                # What a log archive of RocksDB's holds is in the data files already.
-                if name != METADATA and _NAME.fullmatch(name):
-                    (place / name).write_bytes(archive.read(name))
-        for shared in metadata.shared:
-            if shared.folder == layout.SSTS:
-                _bring(storage, file, shared, place)
-        options = Path(temporary, "options")
-        options.mkdir()
-        (options / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))
+        metadata = laid_out(storage, file, place)
         try:
-            known, families = Options.load_latest(str(options), cache=Cache(_CACHE_BYTES))
+            known, families = database_options(Path(temporary, "options"), delimiter)
             database = Rdict(
                 str(place),
                 options=known,
@@ -143,6 +129,44 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
             yield Snapshot(database, metadata, file, storage)
         finally:
             database.close()
+
+
+def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata:
+    """Lay the files of a snapshot out in a new directory, as RocksDB knows them.
+
+    Data files are linked where the checkpoint is on this machine, else copied. RocksDB never changes one.
+
+    Raises:
+        Corrupt: The snapshot is damaged.
+        NotFound: One of its files is gone.
+    """
+    path = file.render()
+    data = storage.read(path)
+    metadata = parse_snapshot(data, path)
+    place.mkdir()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            # What a log archive of RocksDB's holds is in the data files already.
+            if name != METADATA and _NAME.fullmatch(name):
+                (place / name).write_bytes(archive.read(name))
+    for shared in metadata.shared:
+        if shared.folder == layout.SSTS:
+            _bring(storage, file, shared, place)
+    return metadata
+
+
+def database_options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
+    """The options under which snapshots are opened, of the database and of its column families.
+
+    Args:
+        folder: A directory that is made for them, and may be removed when the database is open.
+        delimiter: What stands between values that RocksDB merges.
+    """
+    from rocksdict import Cache, Options  # noqa: PLC0415 - as above
+
+    folder.mkdir()
+    (folder / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))
+    return Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
 
 
 def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path) -> None:

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.replay import Overlay
-from holdfast.checkpoints.rocks import Snapshot, opened
+from holdfast.checkpoints.rocks import opened
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.compression import decompressed
 from holdfast.formats.records import Change, Record, changelog_records, delta_records, parse_head
 from holdfast.formats.row_forms import FAMILY_BYTES, ValueForm
+from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -138,11 +139,53 @@ def state_chunks(
                 store = StoreId(operator.operator_id, partition, name)
                 if tell is not None:
                     tell(done, total, "reading state")
-                for codec, pairs in _store_chunks(storage, operator, store):
+                for codec, pairs in store_chunks(storage, operator, store):
                     yield codec, partition, pairs
                 done += 1
     if tell is not None:
         tell(done, total, "reading state")
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a store's state is made of.
+
+    Attributes:
+        base: The file that holds it whole at an older version, or at this one; None where there is none.
+        changes: What the batches since have done to that; used up by who lays it over the base.
+        marked: Whether a changelog has said that the store has column families.
+    """
+
+    base: StoreFile | None
+    changes: Overlay
+    marked: bool
+
+
+def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers:
+    """Read all changes of a store since its base.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+    """
+    base, changes = _split(operator.chain(storage, store))
+    overlay = Overlay(operator.values)
+    marked = False
+    for file in changes:
+        stream = _stream(storage, operator, file)
+        path = file.render()
+        if file.kind is Kind.CHANGELOG:
+            marked = marked or parse_head(stream, path).version % 2 == 0
+            overlay.add(changelog_records(stream, path))
+        else:
+            overlay.add(delta_records(stream, path))
+    return Layers(base, overlay, marked)
+
+
+def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a base of the memory provider's."""
+    records = delta_records(_stream(storage, operator, base), base.render())
+    return ((each.key, each.value) for each in records if each.value is not None)
 
 
 def stored_values(
@@ -174,13 +217,17 @@ def stored_values(
             base, changes = _split(chain)
             if base is None or base.kind is not Kind.ZIP:
                 wanted = set(keys)
-                for codec, pairs in _store_chunks(storage, operator, store):
+                for codec, pairs in store_chunks(storage, operator, store):
                     family = codec.name.family
                     found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
                 return found
             snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-            families = _families(operator, store, snapshot, marked=False) or {}
-            numbers = {name: number for number, name in families.items()}
+            families = family_numbers(operator, store, snapshot.metadata, marked=False)
+            numbers = {DEFAULT_STORE: b""}
+            if families is not None:
+                numbers = {
+                    name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()
+                }
             names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
             overlay = Overlay(operator.values)
             for file in changes:
@@ -196,36 +243,43 @@ def _key_of(record: Record, values: ValueForm) -> bytes:
     return values.deleted(record.key) if record.change is Change.DELETE else record.key
 
 
-def _store_chunks(
+def store_chunks(
     storage: Storage, operator: OperatorStates, store: StoreId
 ) -> Iterator[tuple[StateCodec, Pairs]]:
-    chain = operator.chain(storage, store)
+    """The rows of one store as `state_chunks` gives them.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+    """
     try:
         with ExitStack() as stack:
-            base, changes = _split(chain)
+            found = layers(storage, operator, store)
             snapshot = None
-            if base is not None and base.kind is Kind.ZIP:
-                snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-                rows: Iterable[tuple[bytes, bytes]] = snapshot.items()
-            elif base is not None:
-                records = delta_records(_stream(storage, operator, base), base.render())
-                rows = ((each.key, each.value) for each in records if each.value is not None)
-            else:
-                rows = ()
-            overlay = Overlay(operator.values)
-            marked = False
-            for file in changes:
-                stream = _stream(storage, operator, file)
-                path = file.render()
-                if file.kind is Kind.CHANGELOG:
-                    marked = marked or parse_head(stream, path).version % 2 == 0
-                    overlay.add(changelog_records(stream, path))
-                else:
-                    overlay.add(delta_records(stream, path))
-            families = _families(operator, store, snapshot, marked)
-            yield from _sorted_out(overlay.over(rows), families, operator, store)
+            rows: Iterable[tuple[bytes, bytes]] = ()
+            if found.base is not None and found.base.kind is Kind.ZIP:
+                snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
+                rows = snapshot.items()
+            elif found.base is not None:
+                rows = base_rows(storage, operator, found.base)
+            named = None if snapshot is None else snapshot.metadata
+            families = family_numbers(operator, store, named, marked=found.marked)
+            numbers = None if families is None else _by_bytes(families)
+            yield from _sorted_out(found.changes.over(rows), numbers, operator, store)
     except (struct.error, ValueError, IndexError) as error:
         raise _damaged(storage, store, str(error)) from error
+
+
+def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> dict[str, int] | None:
+    """The numbers of a store's column families by name, from its base; None where it has none.
+
+    Cost: its base's index is read, and no row.
+    """
+    base, _ = _split(operator.chain(storage, store))
+    metadata = None
+    if base is not None and base.kind is Kind.ZIP:
+        metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
+    return family_numbers(operator, store, metadata, marked=False)
 
 
 def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreFile, ...]]:
@@ -239,16 +293,25 @@ def _stream(storage: Storage, operator: OperatorStates, file: StoreFile) -> byte
     return decompressed(storage.read(path), operator.codec, path)
 
 
-def _families(
-    operator: OperatorStates, store: StoreId, snapshot: Snapshot | None, marked: bool
-) -> Mapping[bytes, str] | None:
-    """The column families of a store by the bytes that its keys begin with; None where it has none."""
-    numbers = {} if snapshot is None else snapshot.metadata.fields.get("columnFamilyMapping") or {}
+def family_numbers(
+    operator: OperatorStates, store: StoreId, snapshot: SnapshotMetadata | None, *, marked: bool
+) -> dict[str, int] | None:
+    """The numbers of a store's column families by name; None where it has none.
+
+    Raises:
+        ValueError: The snapshot says something else.
+    """
+    numbers = {} if snapshot is None else snapshot.fields.get("columnFamilyMapping") or {}
     if not isinstance(numbers, dict):
         raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
     if not numbers and not marked and not operator.has_families(store.name):
         return None
-    return {int(number).to_bytes(FAMILY_BYTES, "little"): str(name) for name, number in numbers.items()}
+    return {str(name): int(number) for name, number in numbers.items()}
+
+
+def _by_bytes(families: Mapping[str, int]) -> dict[bytes, str]:
+    """The families by the bytes that their keys begin with."""
+    return {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in families.items()}
 
 
 def _sorted_out(

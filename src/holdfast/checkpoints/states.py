@@ -138,6 +138,18 @@ class StateCodec:
             return key[1:]
         return self.key_codec().row(key)
 
+    def stored_key(self, row: bytes) -> bytes:
+        """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if not self.values.rocksdb or self.values.avro:
+            return row
+        if self._key_form.kind is KeyKind.ROW:
+            return b"\0" + row
+        return self.key_codec().stored(row)
+
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""
         if self.values.avro:

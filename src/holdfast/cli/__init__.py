@@ -26,6 +26,8 @@ from holdfast.cli import (
     savepoint,
     skew,
     state,
+    state_edit,
+    state_erase,
     state_key,
     status,
     stop,
@@ -106,6 +108,9 @@ app.add_typer(
 state.app.command("history")(state_key.history)
 state.app.command("explain")(state_key.explain)
 state.app.command("diff")(savepoint.diff)
+state.app.command("edit")(state_edit.edit)
+state.app.command("undo")(state_edit.undo)
+state.app.command("erase")(state_erase.erase)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)

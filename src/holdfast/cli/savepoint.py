@@ -14,6 +14,7 @@ from holdfast.cli.where import checkpoint_of, place_of
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
+    from holdfast.formats.manifest import Manifest
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.difference import Difference
     from holdfast.savepoints.planning import TakePlan
@@ -140,6 +141,7 @@ def show(
             ("provider", fields.get("provider")),
             ("size", f"{manifest.size_bytes:,} bytes in {len(manifest.files):,} files"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
+            *_changes(manifest),
         ]
     )
     output.line()
@@ -286,7 +288,7 @@ def _show_taken(taken: Taken) -> None:
 
 def _show_list(found: tuple[Listed, ...]) -> None:
     output.table(
-        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES"],
+        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "CHANGED"],
         [
             (
                 each.savepoint_id,
@@ -296,12 +298,41 @@ def _show_list(found: tuple[Listed, ...]) -> None:
                 each.manifest.batch_id,
                 each.manifest.size_bytes,
                 each.manifest.new_bytes,
+                _changed(each.manifest),
             )
             if each.manifest is not None
-            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None)
+            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None, None)
             for each in found
         ],
     )
+
+
+def _changed(manifest: Manifest) -> str | None:
+    """In a word what was done to the state by hand; None where nothing was."""
+    change = manifest.change
+    words = [] if change is None else [str(change.get("kind"))]
+    return ", ".join([*words, *(["erased"] if manifest.erasures else [])]) or None
+
+
+def _changes(manifest: Manifest) -> list[tuple[str, str]]:
+    """What was done to the state by hand, for people."""
+    found = []
+    change = manifest.change
+    if change is not None:
+        who = f"{change.get('who')}, {output.moment(change.get('when_ms'))}"
+        state = f" in {change['state']}" if change.get("state") else ""
+        why = f" ({change['why']})" if change.get("why") else ""
+        found.append((str(change.get("kind")), f"{change.get('statement')}{state}{why}"))
+        if change.get("rows_before") is not None:
+            counts = ", ".join(f"{change.get(name):,} {name}" for name in ("changed", "deleted", "inserted"))
+            found.append(
+                ("rows", f"{change['rows_before']:,} before, {change['rows_after']:,} after: {counts}")
+            )
+        found += [("by", who), ("made of", str(change.get("of")))]
+    for each in manifest.erasures:
+        why = f" ({each['why']})" if each.get("why") else ""
+        found.append(("erased", f"{each.get('rows'):,} rows of a key, by {each.get('who')}{why}"))
+    return found
 
 
 def _show_operators(operators: list[dict[str, object]]) -> None:

@@ -52,6 +52,25 @@ class SparkChecksum:
         return compact(self.fields).encode()
 
 
+def spark_checksum(data: bytes, made_ms: int) -> SparkChecksum:
+    """Work out what Spark would write beside these bytes.
+
+    Args:
+        data: The whole file.
+        made_ms: When, in epoch milliseconds: Spark notes it and never looks at it.
+    """
+    value = crc32c(data)
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    fields = {
+        "algorithm": ALGORITHM,
+        "value": signed,
+        "mainFileSize": len(data),
+        "timestampMs": made_ms,
+        "creator": {"executorId": "driver", "taskInfo": ""},
+    }
+    return SparkChecksum(signed, len(data), fields)
+
+
 def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
     """Read `<name>.crc`.
 

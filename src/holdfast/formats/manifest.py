@@ -21,6 +21,9 @@ FORMAT: Final = 1
 WHOLE: Final = "whole"
 SOURCE_LOG: Final = "source log"
 SCHEMA_PATHS: Final = "schema paths"
+# What was done to the state by hand; savepoints that were taken do not have these.
+CHANGE: Final = "change"
+ERASURES: Final = "erasures"
 _HOWS: Final = (WHOLE, SOURCE_LOG, SCHEMA_PATHS)
 _WHAT = "the manifest"
 _FILES = "files"
@@ -79,6 +82,23 @@ class Manifest:
     files: tuple[SavedFile, ...]
     new_bytes: int
     fields: Mapping[str, Any]
+
+    @property
+    def change(self) -> Mapping[str, Any] | None:
+        """What was done to the state, if this was made by an edit or by taking one back."""
+        found = self.fields.get(CHANGE)
+        return found if isinstance(found, dict) else None
+
+    @property
+    def erasures(self) -> tuple[Mapping[str, Any], ...]:
+        """What was erased from it, oldest first; the keys by their hashes alone."""
+        found = self.fields.get(ERASURES)
+        return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether its state is not what Spark wrote."""
+        return self.change is not None or bool(self.erasures)
 
     @property
     def size_bytes(self) -> int:

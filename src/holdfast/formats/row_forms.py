@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Final
 
 from holdfast.errors import Unsupported
+from holdfast.formats.crc32c import crc32c_each
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.text import damaged, json_object, whole_number
 from holdfast.formats.unsafe_row import RowCodec
@@ -23,6 +24,7 @@ FAMILY_BYTES: Final = 2
 CHECKSUM_BYTES: Final = 4
 _WHAT = "a row of state"
 _INT: Final = struct.Struct("<i")
+_UINT: Final = struct.Struct("<I")
 _ENCODER = "an encoder of keys"
 
 
@@ -108,6 +110,38 @@ class ValueForm:
         except (struct.error, ValueError, IndexError) as error:
             raise damaged(_WHAT, where, f"a value of {len(value)} bytes: {error}") from error
 
+    def stored(self, keys: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
+        """Single values as they are stored, of their rows.
+
+        Args:
+            keys: The keys as they are stored, with the number of their column family: checksums are of both.
+            rows: The rows; UnsafeRows, or Avro where the store has that.
+        """
+        if not self.rocksdb:
+            if not self.checksums:
+                return list(rows)
+            return [_UINT.pack(crc) + row for crc, row in zip(_crcs(keys, rows), rows, strict=True)]
+        marked = list(rows) if self.avro else [b"\0" + row for row in rows]
+        if not self.checksums:
+            return marked
+        crcs = _crcs(keys, marked)
+        return [_UINT.pack(crc) + _INT.pack(len(row)) + row for crc, row in zip(crcs, marked, strict=True)]
+
+    def stored_list(self, key: bytes, rows: Sequence[bytes]) -> bytes:
+        """A list as it is stored; only RocksDB's provider has such.
+
+        Args:
+            key: The key as it is stored, with the number of its column family.
+            rows: Its elements; at least one, for an empty list is not stored.
+        """
+        parts = [_INT.pack(len(row) + 1) + b"\0" + row for row in rows]
+        if self.checksums:
+            crcs = _crcs([key] * len(parts), parts)
+            parts = [
+                _UINT.pack(crc) + _INT.pack(len(part)) + part for crc, part in zip(crcs, parts, strict=True)
+            ]
+        return self.delimiter.join(parts)
+
     def _joined(self, value: bytes) -> bytes:
         rows = self._checked(value) if self.checksums else self._plain(value)
         return b"".join([part for row in rows for part in (_INT.pack(len(row)), row)])
@@ -141,6 +175,10 @@ class ValueForm:
         if value[at : at + len(self.delimiter)] != self.delimiter:
             raise ValueError(f"no delimiter at {at}")
         return at + len(self.delimiter)
+
+
+def _crcs(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+    return crc32c_each([key + value for key, value in zip(keys, values, strict=True)])
 
 
 def _as_it_is(value: bytes) -> bytes:
@@ -213,7 +251,7 @@ def parse_encoder(text: str, where: str) -> KeyForm:
 
 
 class KeyCodec:
-    """Reads the keys of one family as RocksDB's provider stores them, without the family's number.
+    """Reads and writes the keys of one family as RocksDB's provider stores them, without the family's number.
 
     Args:
         form: How they are put into bytes.
@@ -256,6 +294,39 @@ class KeyCodec:
             return self._whole.decode(_unmarked(key, self._where), self._where)
         found = {**self._parts(key)}
         return {name: found[name] for name in self.type.names}
+
+    def stored(self, row: bytes) -> bytes:
+        """The key as it is stored, of one UnsafeRow: what `row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return b"\0" + row
+        values = self._whole.decode(row, self._where)
+        rest = b""
+        if self._rest.types:
+            rest = b"\0" + self._rest_codec.encode({name: values[name] for name in self._rest.names})
+        if self.form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
+            time = _time_bytes(row, len(self.type.types) - 1, len(self.type.types))
+            return time + rest if self.form.kind is KeyKind.TIME_FIRST else rest + time
+        first = {name: values[name] for name in self._first.names}
+        if self.form.kind is KeyKind.RANGE:
+            head = b"\0" + self._range_codec.encode(self._in_order(first))
+        else:
+            head = b"\0" + self._first_codec.encode(first)
+        return _INT.pack(len(head)) + head + rest
+
+    def _in_order(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+        """The reverse of `_ordered`."""
+        found = {}
+        for name, type_ in zip(self._first.names, self._first.types, strict=True):
+            atom = type_.name if isinstance(type_, Atom) else ""
+            packed = _ORDERED.get(atom)
+            if packed is None:
+                raise Unsupported("keys of this type cannot be put in order", where=self._where, found=name)
+            found[name] = _in_order(values[name], atom, packed)
+        return found
 
     def start(self, values: Mapping[str, Any]) -> bytes | None:
         """The bytes that the keys with these values begin with; all of a key where every field is given.
@@ -322,7 +393,7 @@ _ORDERED: Final = {
     "float": struct.Struct(">f"),
     "double": struct.Struct(">d"),
 }
-_NEGATIVE, _NULL = 0, 2
+_NEGATIVE, _POSITIVE, _NULL = 0, 1, 2
 
 
 def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
@@ -332,6 +403,24 @@ def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
     if mark == _NEGATIVE and atom in ("float", "double"):
         body = bytes(each ^ 0xFF for each in body)
     return packed.unpack(body)[0]
+
+
+def _in_order(value: Any, atom: str, packed: struct.Struct) -> bytes:
+    """The reverse of `_unordered`."""
+    if value is None:
+        return bytes([_NULL]) + bytes(packed.size)
+    body = packed.pack(value)
+    if not body[0] & 0x80 or atom == "boolean":
+        return bytes([_POSITIVE]) + body
+    if atom in ("float", "double"):
+        body = bytes(each ^ 0xFF for each in body)
+    return bytes([_NEGATIVE]) + body
+
+
+def _time_bytes(row: bytes, index: int, width: int) -> bytes:
+    """The reverse of `_time`, of a field of a row."""
+    at = (width + 63) // 64 * 8 + 8 * index
+    return (int.from_bytes(row[at : at + 8], "little", signed=True) + (1 << 63)).to_bytes(8, "big")
 
 
 def _time(data: bytes, where: str) -> int:

@@ -10,7 +10,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -164,6 +164,20 @@ def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str
         )
         for each in listed
     ]
+
+
+def snapshot_metadata(shared: Sequence[SharedFile], fields: Mapping[str, Any]) -> SnapshotMetadata:
+    """The metadata of a new snapshot.
+
+    Args:
+        shared: The data files that it needs.
+        fields: What else it says: the number of its keys, and its column families.
+    """
+    listed = [
+        {"localFileName": each.local_name, "dfsSstFileName": each.name, "sizeBytes": each.size_bytes}
+        for each in shared
+    ]
+    return SnapshotMetadata(1, tuple(shared), int(fields["numKeys"]), {"sstFiles": listed, **fields})
 
 
 def _not_whole(where: str, found: str) -> Corrupt:

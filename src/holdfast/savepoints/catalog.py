@@ -64,6 +64,8 @@ class Listed:
             "files": None if found is None else len(found.files),
             "bytes": None if found is None else found.size_bytes,
             "new_bytes": None if found is None else found.new_bytes,
+            "change": None if found is None else found.change,
+            "erasures": [] if found is None else list(found.erasures),
             "problem": self.problem,
         }
 

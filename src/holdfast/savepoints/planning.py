@@ -148,6 +148,8 @@ class _Earlier:
                 continue
             with suppress(HoldfastError):  # one that cannot be read tells nothing
                 manifest = load(catalog, savepoint_id)
+                if manifest.changed:  # its files may have the names of others that were written by Spark
+                    continue
                 if (manifest.query_id, manifest.checkpoint) == (found.query_id, found.uri):
                     self._files = {file.path: file for file in manifest.files}
                     return

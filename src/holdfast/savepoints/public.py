@@ -29,8 +29,9 @@ from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.rescaling import Rescaled, RescalePlan, Source
+    from holdfast.savepoints.rescaling import Rescaled, RescalePlan
     from holdfast.savepoints.state_difference import State, StatesDifference
+    from holdfast.savepoints.working_copy import Source
 
 Address = str | os.PathLike[str]
 
@@ -236,9 +237,7 @@ def rescale(
     from holdfast.savepoints import rescaling  # noqa: PLC0415 - reads state, which others do not
 
     given, target, plan = _rescale(source, checkpoint, partitions)
-    beside = local_path(target.uri)
-    folder = Path(tempfile.gettempdir()) if beside is None else beside.parent
-    with sandbox(folder, "rescale", token()) as work:
+    with sandbox(beside(target), "rescale", token()) as work:
         return rescaling.rescale(
             given, target, plan, work, repartitioning(master), clock=now_ms, chance=os.urandom, tell=tell
         )
@@ -291,6 +290,21 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
     return open_storage(address, "savepoint"), savepoint_id
 
 
+def source_of(address: Address) -> Source:
+    """A checkpoint or a savepoint, whose state is to be changed in a copy."""
+    from holdfast.savepoints.working_copy import Source  # noqa: PLC0415 - as above
+
+    if catalogs.is_savepoint(os.fspath(address)):
+        return Source(*opened(address))
+    return Source(open_storage(os.fspath(address)))
+
+
+def beside(target: Storage) -> Path:
+    """Where to work on what is to become a checkpoint: on its disk if that is this machine's."""
+    local = local_path(target.uri)
+    return Path(tempfile.gettempdir()) if local is None else local.parent
+
+
 def token() -> str:
     """A name that no other process has."""
     return os.urandom(8).hex()
@@ -307,11 +321,7 @@ def _rescale(
     from holdfast.savepoints import rescaling  # noqa: PLC0415 - as above
 
     whole(partitions, "partitions", least=1)
-    address = os.fspath(source)
-    if catalogs.is_savepoint(address):
-        given = rescaling.Source(*opened(address))
-    else:
-        given = rescaling.Source(open_storage(address))
+    given = source_of(source)
     if checkpoint is None:
         checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
     target = open_storage(os.fspath(checkpoint))

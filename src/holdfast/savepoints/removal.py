@@ -205,6 +205,24 @@ def sweep(
     )
 
 
+def remove_unneeded(catalog: Storage, turn: SweepTurn, clock: Clock, tell: Tell | None = None) -> Removal:
+    """Clear up within a removal that is under way.
+
+    Args:
+        catalog: The catalog.
+        turn: The removal's turn, which has begun.
+        clock: The time in epoch milliseconds.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Another removal has taken over.
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    plan = plan_sweep(catalog, clock())
+    _remove(catalog, plan.paths, turn, tell)
+    return plan
+
+
 def _folders(catalog: Storage, needed: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
     """Every folder with files of the catalog's own making, and the names in it that stay."""
     below = [

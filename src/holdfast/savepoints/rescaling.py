@@ -16,43 +16,18 @@ from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.offset_log import PROVIDER
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.layout import OperatorMetadataFile
-from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.copying import Tell
-from holdfast.savepoints.planning import plan_take
-from holdfast.savepoints.restoring import Operation, Restored, free, plan_restore, restore
-from holdfast.savepoints.rewriting import rewrite
-from holdfast.savepoints.taking import Chance, take
+from holdfast.savepoints.restoring import Operation, free
+from holdfast.savepoints.rewriting import StateShape, rewrite
+from holdfast.savepoints.taking import Chance
 from holdfast.savepoints.turns import Clock
-from holdfast.savepoints.view import SavepointView
-from holdfast.storage.local import LocalStorage
+from holdfast.savepoints.working_copy import Source, WorkingCopy
 from holdfast.storage.port import Storage
 
 # Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
 Repartition = Callable[[Path, int, int], None]
 
 _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What is to be rescaled: a checkpoint, or a savepoint in its catalog."""
-
-    storage: Storage
-    savepoint_id: str | None = None
-
-    @property
-    def uri(self) -> str:
-        """Its address."""
-        return (
-            self.storage.uri if self.savepoint_id is None else savepoint_uri(self.storage, self.savepoint_id)
-        )
-
-    def view(self) -> tuple[Storage, str]:
-        """It as a checkpoint, and the address of the checkpoint that it is or was taken of."""
-        if self.savepoint_id is None:
-            return self.storage, self.storage.uri
-        manifest = load(self.storage, self.savepoint_id)
-        return SavepointView(self.storage, manifest.files, manifest.checkpoint), manifest.checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +135,9 @@ def plan_rescale(source: Source, target: Storage, partitions: int) -> RescalePla
     """
     view, original = source.view()
     free(target, source.uri, Operation.RESCALE)
-    found = read(view)
-    if found.batch_id is None or not found.operators:
-        raise Invalid(
-            "there is no state to be brought into other partitions",
-            where=source.uri,
-            found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="restore it as it is; a query without state takes the number of the session that starts it",
-        )
-    if source.savepoint_id is None and found.uncommitted is not None:
-        raise Conflict(
-            "a batch is planned and not committed: it runs now, or will run again",
-            where=source.uri,
-            found=f"batch {found.uncommitted}",
-            expected=f"none after batch {found.batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does, or start it once more and let"
-            " it finish; a sink that has rows of that batch already would get them twice",
-        )
-    provider = _provider(found, source.uri)
+    found, batch_id = at_rest(source, view)
+    provider = provider_of(found, source.uri)
+    refuse_uncertain(found, source.uri)
     gathered = [operator for operator in found.operators if operator.gathered]
     if gathered and len(gathered) < len(found.operators) and provider == ROCKSDB_PROVIDER:
         raise Unsupported(
@@ -190,7 +150,7 @@ def plan_rescale(source: Source, target: Storage, partitions: int) -> RescalePla
         source=source.uri,
         original=original,
         checkpoint=target.uri,
-        batch_id=found.batch_id,
+        batch_id=batch_id,
         query_id=found.query_id,
         before=tuple(operator.partitions for operator in found.operators if not operator.gathered),
         partitions=partitions,
@@ -234,81 +194,73 @@ def rescale(
         Corrupt: The source is damaged.
         Internal: The rows are not what they were; nothing was written.
     """
-    work = _Work(folder, clock, chance, tell)
-    copy = work.copied(source)
-    if copy != plan.batch_id:
-        raise Conflict(
-            "the query has gone on since this was planned",
-            where=plan.source,
-            found=f"batch {copy}",
-            expected=f"batch {plan.batch_id}",
-            hint="stop it first",
-        )
+    work = WorkingCopy(folder, clock, chance, tell)
+    work.copied_at(source, plan.batch_id)
     before = contents(work.checkpoint)
     if plan.starts_spark:
         repartition(work.place, plan.partitions, plan.state_format)
     elif not plan.same:
-        rewrite(work.checkpoint, plan.partitions)
+        shape = StateShape(rocksdb=False, partitions=plan.partitions, state_format=plan.state_format)
+        rewrite(work.checkpoint, shape, folder / "stores", clock)
     if not plan.same:
         _note_partitions(work.checkpoint, plan.partitions)
     after = contents(work.checkpoint)
-    _prove(before, after, plan)
-    made = work.published(target, plan)
+    prove_same(before, after, plan.source)
+    made = work.published(target, Operation.RESCALE, (plan.source, plan.original))
     return Rescaled(plan, made.batch_id, after)
 
 
-class _Work:
-    """The steps of one rescale, in a directory that nobody else sees."""
+def at_rest(source: Source, view: Storage) -> tuple[Checkpoint, int]:
+    """What is in a checkpoint whose state is to be moved, and its batch.
 
-    def __init__(self, folder: Path, clock: Clock, chance: Chance, tell: Tell | None) -> None:
-        self.place = folder / "checkpoint"
-        self.checkpoint = LocalStorage(self.place)
-        self._catalog = LocalStorage(folder / "catalog")
-        self._clock = clock
-        self._chance = chance
-        self._tell = tell
-
-    def copied(self, source: Source) -> int:
-        """Copy the source to where it may be changed, and say its batch."""
-        if source.savepoint_id is None:
-            return self._restored(self._catalog, self._taken(source.storage), self.checkpoint).batch_id
-        return self._restored(source.storage, source.savepoint_id, self.checkpoint).batch_id
-
-    def published(self, target: Storage, plan: RescalePlan) -> Restored:
-        """Make the target of what the copy has become."""
-        savepoint_id = self._taken(self.checkpoint)
-        made = plan_restore(
-            self._catalog,
-            savepoint_id,
-            target,
-            Operation.RESCALE,
-            chance=self._chance,
-            named=(plan.source, plan.original),
-            tell=self._tell,
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: A batch is under way in the checkpoint.
+        Invalid: The query has no state.
+    """
+    found = read(view)
+    if found.batch_id is None or not found.operators:
+        raise Invalid(
+            "there is no state to be moved",
+            where=source.uri,
+            found="no committed batch" if found.batch_id is None else "a query without stateful operators",
+            hint="restore it as it is; a query without state takes the number of the session that starts it",
         )
-        return restore(self._catalog, target, made, clock=self._clock, tell=self._tell)
-
-    def _taken(self, checkpoint: Storage) -> str:
-        plan = plan_take(checkpoint, self._catalog)
-        taken = take(checkpoint, self._catalog, plan, clock=self._clock, chance=self._chance, tell=self._tell)
-        return taken.manifest.savepoint_id
-
-    def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
-        plan = plan_restore(
-            catalog, savepoint_id, target, Operation.RESTORE, chance=self._chance, tell=self._tell
+    if source.savepoint_id is None and found.uncommitted is not None:
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=source.uri,
+            found=f"batch {found.uncommitted}",
+            expected=f"none after batch {found.batch_id}",
+            hint="stop the query between two batches, as `holdfast stop` does, or start it once more and let"
+            " it finish; a sink that has rows of that batch already would get them twice",
         )
-        return restore(catalog, target, plan, clock=self._clock, tell=self._tell)
+    return found, found.batch_id
 
 
-def _provider(found: Checkpoint, uri: str) -> str:
+def provider_of(found: Checkpoint, uri: str) -> str:
+    """The class of the state store.
+
+    Raises:
+        Unsupported: It is not one that is known here.
+    """
     provider = found.confs.get(PROVIDER, MEMORY_PROVIDER)
     if provider not in (ROCKSDB_PROVIDER, MEMORY_PROVIDER):
         raise Unsupported(
-            "state of this store cannot be brought into other partitions",
+            "state of this store cannot be moved here",
             where=uri,
             found=provider,
             expected="RocksDB, or the memory provider",
         )
+    return provider
+
+
+def refuse_uncertain(found: Checkpoint, uri: str) -> None:
+    """Refuse other partitions where Spark does not say that the hash of a key decides its own.
+
+    Raises:
+        Unsupported: It does not.
+    """
     if found.confs.get(_STRICT, "true") != "true":
         raise Unsupported(
             "which partition a key belongs to is not certain in this checkpoint",
@@ -317,7 +269,6 @@ def _provider(found: Checkpoint, uri: str) -> str:
             expected="true, as every Spark since 3.3 fixes it",
             hint="keep the number of partitions that it has",
         )
-    return provider
 
 
 def _note_partitions(checkpoint: Storage, partitions: int) -> None:
@@ -331,13 +282,18 @@ def _note_partitions(checkpoint: Storage, partitions: int) -> None:
         checkpoint.write(path, noted.render(), replace=True)
 
 
-def _prove(before: Sequence[StateContent], after: Sequence[StateContent], plan: RescalePlan) -> None:
+def prove_same(before: Sequence[StateContent], after: Sequence[StateContent], where: str) -> None:
+    """See that every state has the rows that it had.
+
+    Raises:
+        Internal: One has not.
+    """
     lost = [one for one in before if one not in after] or [one for one in after if one not in before]
     if not lost:
         return
     raise Internal(
         "the rows of a state are not what they were, and nothing was written",
-        where=plan.source,
+        where=where,
         found=f"operator {lost[0].state.operator_id}, {lost[0].state.label}: {lost[0].rows:,} rows",
         expected="the same rows before and after",
         hint="the source is as it was; please report this with the query's operators and Spark's version",

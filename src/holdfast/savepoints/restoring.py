@@ -31,11 +31,15 @@ ORIGIN: Final = layout.ORIGIN
 
 
 class Operation(str, Enum):
-    """What makes the checkpoint: the same query's, a new one's, the same query's in other partitions."""
+    """What makes the checkpoint: the same query's, a new one's, the same query's with its state moved."""
 
     RESTORE = "restore"
     FORK = "fork"
     RESCALE = "rescale"
+    MIGRATE = "migrate"
+
+
+_CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ def free(
         operation.value,
     ):
         raise _taken(target, f"a {origin.get('operation')} of {origin.get('savepoint')}")
-    if operation is Operation.RESCALE and layout.METADATA in left:
+    if operation in _CHANGED and layout.METADATA in left:
         # Its source may have gone on; what was made of it then is not what would be made now.
         raise _taken(target, f"a finished {operation.value} of {savepoint}")
     return left, origin

@@ -1,146 +1,251 @@
-"""Another number of partitions for state of the memory provider, which Spark's own repartitioning refuses.
+"""All state of a checkpoint, written anew: by another provider, in other partitions, in another format.
 
-The rows stay byte for byte as they are; only the files that they are in change. What is done is a batch of
-its own that reads nothing, as Spark does it for RocksDB: the state of every partition is written whole, under
-the next version.
+The rows stay what they are; only what is around them and the files that they are in change. What is done is a
+batch of its own that reads nothing: the state of every partition is written whole, under the next version.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, Final
+import struct
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.logs import operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read
-from holdfast.checkpoints.rows import state_chunks
-from holdfast.checkpoints.states import StateCodec
-from holdfast.checkpoints.values import Operator
-from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.commit_log import parse_commit
-from holdfast.formats.compression import compressed
-from holdfast.formats.murmur3 import partition_of
-from holdfast.formats.offset_log import SHUFFLE_PARTITIONS, OffsetLog, parse_offsets
-from holdfast.formats.operator_metadata import parse_operator
-from holdfast.formats.records import Change, Record, render_records
-from holdfast.layout import Kind, Log, LogFile, OperatorMetadataFile, StoreFile, StoreId
+from holdfast.checkpoints.rows import Pairs, base_families, store_chunks
+from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.checkpoints.values import Operator, Tell
+from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.errors import Corrupt
+from holdfast.formats.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
+from holdfast.layout import OperatorMetadataFile, StoreId
+from holdfast.savepoints.own_batch import OwnBatch, begin
+from holdfast.savepoints.placing import Placement
+from holdfast.savepoints.scratch import new_family_numbers
+from holdfast.savepoints.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.turns import Clock
 from holdfast.storage.port import Storage, full
 
-# Operators whose rows go by their whole key.
-_BY_KEY: Final = frozenset(
-    {
-        "stateStoreSave",
-        "dedupe",
-        "dedupeWithinWatermark",
-        "flatMapGroupsWithState",
-        "applyInPandasWithState",
-    }
-)
-_SESSIONS: Final = "sessionWindowStateStoreSaveExec"
-_JOIN: Final = "symmetricHashJoin"
-_WITH_INDEX: Final = "-keyWithIndexToValue"
+# How much all writers of an operator may hold in memory together, and each at least.
+_BUFFERS: Final = 256 << 20
+_BUFFER: Final = 4 << 20
+_MOST: Final = 64 << 20
+_UNSAFE_ROW: Final = "unsaferow"
 
 
-def rewrite(checkpoint: Storage, partitions: int) -> int:
-    """Bring all state into so many partitions, in a batch of its own.
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """How a checkpoint keeps its state.
 
-    No query may use the checkpoint meanwhile, and its newest batch has to be committed. Before anything is
-    written, every key has to be in the partition that Spark's hash gives it now: else its place is decided by
-    something that is not known here.
+    Attributes:
+        rocksdb: By RocksDB, else on the heap.
+        partitions: In how many partitions; operators that go by no key are in one all the same.
+        state_format: The state-checkpoint format, 1 or 2.
+    """
 
-    Cost: all state is read into memory, operator by operator, and written once. No Spark.
+    rocksdb: bool
+    partitions: int
+    state_format: int
+
+    @property
+    def provider(self) -> str:
+        """The class of the provider."""
+        return ROCKSDB_PROVIDER if self.rocksdb else MEMORY_PROVIDER
+
+
+def rewrite(
+    checkpoint: Storage, shape: StateShape, folder: Path, clock: Clock, tell: Tell | None = None
+) -> int:
+    """Bring all state into another shape, in a batch of its own.
+
+    No query may use the checkpoint meanwhile, and its newest batch has to be committed. Where the number of
+    partitions changes, every key has to be in the one that Spark's hash gives it now: else its place is
+    decided by something that is not known here.
+
+    Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores take
+    their room on the disk, the heap's are held in memory, one operator at a time. No Spark.
 
     Args:
         checkpoint: The checkpoint; it is changed.
-        partitions: How many.
+        shape: What its state is to be like.
+        folder: A directory to work in that is not there yet.
+        clock: The time in epoch milliseconds.
+        tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
         The batch.
 
     Raises:
-        Unsupported: An operator, or the type of a key, whose partition is not known here.
+        Unsupported: An operator, or the type of a key, whose partition is not known here; or one that the
+            provider cannot keep.
         Corrupt: A file is damaged.
     """
-    found = read(checkpoint)
-    if found.batch_id is None:
-        raise NotFound("no batch is committed", where=checkpoint.uri)
-    path = LogFile(Log.OFFSETS, found.batch_id).render()
-    offsets = parse_offsets(checkpoint.read(path), path)
-    batch_id = found.batch_id + 1
-    checkpoint.write(LogFile(Log.OFFSETS, batch_id).render(), _fixed_to(offsets, partitions).render())
-    for operator in found.operators:
-        _Rewriting(checkpoint, operator, codec_of(offsets)).run(found.batch_id, partitions)
-    path = LogFile(Log.COMMITS, found.batch_id).render()
-    checkpoint.write(
-        LogFile(Log.COMMITS, batch_id).render(), parse_commit(checkpoint.read(path), path).render()
-    )
-    return batch_id
+    folder.mkdir()
+    # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
+    confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and not _on_rocksdb(checkpoint) else {}
+    confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
+    batch = begin(checkpoint, confs)
+    states = {each.operator_id: each for each in operator_states(checkpoint, batch.before)}
+    total = sum(each.partitions * len(each.store_names) for each in states.values())
+    ids: dict[int, tuple[tuple[str, ...], ...]] = {}
+    done = 0
+    for operator in batch.found.operators:
+        work = _Rewriting(batch, operator, states[operator.operator_id], shape, folder, clock())
+        for name in operator.store_names:
+            if tell is not None:
+                tell(done, total, "writing state")
+            work.store(name)
+            done += operator.partitions
+        ids[operator.operator_id] = work.ids()
+        work.note_partitions()
+    batch.commit(ids if shape.state_format > 1 else None)
+    if tell is not None:
+        tell(done, total, "writing state")
+    return batch.batch_id
 
 
-def _fixed_to(offsets: OffsetLog, partitions: int) -> OffsetLog:
-    confs = {**offsets.confs, SHUFFLE_PARTITIONS: str(partitions)}
-    return OffsetLog(offsets.version, {**(offsets.fields or {}), "conf": confs}, offsets.offsets)
+def _on_rocksdb(checkpoint: Storage) -> bool:
+    return read(checkpoint).confs.get(PROVIDER, MEMORY_PROVIDER) == ROCKSDB_PROVIDER
 
 
 class _Rewriting:
     """One operator's state."""
 
-    def __init__(self, checkpoint: Storage, operator: Operator, codec: str) -> None:
-        self._checkpoint = checkpoint
+    def __init__(
+        self,
+        batch: OwnBatch,
+        operator: Operator,
+        states: OperatorStates,
+        shape: StateShape,
+        folder: Path,
+        now_ms: int,
+    ) -> None:
+        self._batch = batch
+        self._checkpoint = batch.checkpoint
         self._operator = operator
-        self._codec = codec
-        self._where = full(checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
+        self._states = states
+        self._folder = folder
+        self._now_ms = now_ms
+        self._partitions = 1 if operator.gathered else shape.partitions
+        self._moves = self._partitions != operator.partitions
+        values = replace(states.values, rocksdb=shape.rocksdb)
+        self._form = StoreForm(values, codec_of(batch.offsets), shape.state_format > 1)
+        self._same_form = states.values == values
+        self._targets: dict[StateName, StateCodec] = {}
+        self._ids: list[list[str]] = [[] for _ in range(self._partitions)]
+        self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
 
-    def run(self, batch_id: int, partitions: int) -> None:
-        """Write what the operator has at a batch as the state of the next."""
-        number, names = self._operator.operator_id, self._operator.store_names
-        parts: dict[StoreId, list[Record]] = {
-            StoreId(number, partition, name): []
-            for partition in range(1 if self._operator.gathered else partitions)
-            for name in names
-        }
-        for state, partition, rows in state_chunks(self._checkpoint, batch_id, operator_id=number):
-            fields, hashed = self._key(state)
-            for key, value in rows:
-                place = self._place(key, fields, hashed, self._operator.partitions)
-                if place != partition:
-                    raise self._elsewhere(StoreId(number, partition, state.name.store), place)
-                to = StoreId(number, self._place(key, fields, hashed, partitions), state.name.store)
-                parts[to].append(Record(Change.PUT, key, value))
-        for store, records in parts.items():
-            file = StoreFile(store, batch_id + 2, Kind.SNAPSHOT, None)
-            self._checkpoint.write(file.render(), compressed(render_records(records), self._codec))
+    def store(self, name: str) -> None:
+        """Write what every partition has of one store."""
+        numbers = self._families(name)
+        places: dict[StateName, Placement] = {}
+        with ExitStack() as stack:
+            writers = [stack.enter_context(self._writer(name, to, numbers)) for to in range(self._partitions)]
+            for partition in range(self._operator.partitions):
+                store = StoreId(self._operator.operator_id, partition, name)
+                as_stored = self._same_form and self._given(store) == numbers
+                for state, pairs in store_chunks(self._checkpoint, self._states, store):
+                    if not self._moves:
+                        self._add(writers[partition], state, pairs, as_stored=as_stored)
+                        continue
+                    if state.name not in places:
+                        places[state.name] = Placement(self._checkpoint, self._operator, state, self._where)
+                    for to, some in self._placed(places[state.name], store, pairs).items():
+                        self._add(writers[to], state, some, as_stored=as_stored)
+            for to, writer in enumerate(writers):
+                self._ids[to].append(writer.finish().unique_id or "")
 
-    def _place(self, key: bytes, fields: list[dict[str, Any]], hashed: int, partitions: int) -> int:
-        # What goes by no key at all is gathered in one task.
-        return partition_of(key, fields, hashed, partitions, self._where) if hashed else 0
+    def ids(self) -> tuple[tuple[str, ...], ...]:
+        """The unique ids of what was written, by partition and store."""
+        return tuple(tuple(each) for each in self._ids)
 
-    def _key(self, state: StateCodec) -> tuple[list[dict[str, Any]], int]:
-        """The fields of a state's keys, and how many of them decide the partition."""
-        if state.schema is None:
-            raise Corrupt("a state has no schema", where=self._where, found=state.name.label)
-        fields = json.loads(state.schema.key_schema)["fields"]
-        name = self._operator.name
-        if name in _BY_KEY:
-            return fields, len(fields)
-        if name == _JOIN:
-            return fields, len(fields) - (1 if state.name.store.endswith(_WITH_INDEX) else 0)
-        if name == _SESSIONS:
-            return fields, self._prefix(state.name.store)
-        if self._operator.gathered:
-            return fields, 0
-        raise Unsupported(
-            "which partition a key of this operator belongs to is not known here",
-            where=self._where,
-            found=name or "an operator without a name",
-            hint="move the query to RocksDB, for which Spark itself knows",
+    def note_partitions(self) -> None:
+        """Have the operator's metadata say how many partitions there are."""
+        if not self._moves:
+            return
+        [found] = [
+            each
+            for each in operator_folders(self._checkpoint, self._batch.before)
+            if each.operator_id == self._operator.operator_id
+        ]
+        noted = read_operator(self._checkpoint, found.metadata_path)
+        if noted is None or found.metadata_path is None:
+            return
+        data = noted.with_partitions(self._partitions).render()
+        if noted.version == 1:
+            self._checkpoint.delete(layout.HadoopChecksum(found.metadata_path).render())
+            self._checkpoint.write(found.metadata_path, data, replace=True)
+            return
+        path = OperatorMetadataFile(self._operator.operator_id, self._batch.batch_id).render()
+        self._checkpoint.write(path, data)
+
+    def _writer(self, name: str, partition: int, numbers: dict[str, int] | None) -> StoreWriter:
+        store = StoreId(self._operator.operator_id, partition, name)
+        return StoreWriter(
+            self._checkpoint,
+            self._form.file(store, self._batch.version),
+            self._form,
+            self._folder / store.folder.replace("/", "-"),
+            families=numbers,
+            now_ms=self._now_ms,
+            buffer_bytes=min(max(_BUFFERS // self._partitions, _BUFFER), _MOST),
         )
 
-    def _prefix(self, store: str) -> int:
-        path = OperatorMetadataFile(self._operator.operator_id).render()
-        fields: Mapping[str, Any] = parse_operator(self._checkpoint.read(path), path).fields
-        info = next(each for each in fields["stateStoreInfo"] if each["storeName"] == store)
-        return int(info["numColsPrefixKey"])
+    def _given(self, store: StoreId) -> dict[str, int] | None:
+        return base_families(self._checkpoint, self._states, store)
+
+    def _families(self, name: str) -> dict[str, int] | None:
+        """Numbers for the column families, as the first partition that has some numbers them."""
+        known = {codec.name.family for codec in self._states.known() if codec.name.store == name}
+        for partition in range(self._operator.partitions):
+            given = self._given(StoreId(self._operator.operator_id, partition, name))
+            if given is None:
+                return None
+            if given:
+                return new_family_numbers(known, given)
+        return new_family_numbers(known)
+
+    def _placed(self, place: Placement, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
+        """Rows by the partition that they go to."""
+        placed: dict[int, Pairs] = {}
+        for value, pair in zip(place.hashes([key for key, _ in pairs]), pairs, strict=True):
+            if value % self._operator.partitions != store.partition:
+                raise self._elsewhere(store, value % self._operator.partitions)
+            placed.setdefault(value % self._partitions, []).append(pair)
+        return placed
+
+    def _add(self, writer: StoreWriter, state: StateCodec, pairs: Pairs, *, as_stored: bool) -> None:
+        family = state.name.family
+        if as_stored:
+            writer.add_stored(pairs, family)
+            return
+        keys = [key for key, _ in pairs]
+        if self._form.values.rocksdb != self._states.values.rocksdb:
+            rows = [state.key_row(key) for key in keys]
+            keys = [self._target(state).stored_key(row) for row in rows]
+        try:
+            found = [state.values.rows(value, state.where) for _, value in pairs]
+        except (struct.error, ValueError, IndexError) as error:
+            raise Corrupt("a row of state is damaged", where=self._where, found=str(error)) from error
+        if not any(is_list for _, is_list in found):
+            writer.add(keys, [rows[0] for rows, _ in found], family)
+            return
+        lists = [(key, rows) for key, (rows, is_list) in zip(keys, found, strict=True) if is_list]
+        writer.add_lists([key for key, _ in lists], [rows for _, rows in lists], family)
+        single = [(key, rows[0]) for key, (rows, is_list) in zip(keys, found, strict=True) if not is_list]
+        writer.add([key for key, _ in single], [row for _, row in single], family)
+
+    def _target(self, state: StateCodec) -> StateCodec:
+        """What puts keys together as they are stored there."""
+        found = self._targets.get(state.name)
+        if found is None:
+            values = self._form.values
+            found = StateCodec(state.name, values, state.schema, state.key_form, state.where)
+            self._targets[state.name] = found
+        return found
 
     def _elsewhere(self, store: StoreId, place: int) -> Corrupt:
         return Corrupt(

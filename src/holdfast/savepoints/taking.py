@@ -138,7 +138,7 @@ def take(
         }
         name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
         manifest = manifest_of({**fields, "id": name}, saved)
-        _publish(catalog, manifest, turn)
+        publish(catalog, manifest, turn)
     except BaseException:
         with suppress(HoldfastError):  # what is left is cleared up by the next removal
             let_go(catalog, turn.token)
@@ -315,7 +315,13 @@ def never_changes(path: str) -> bool:
     return isinstance(place, (layout.StoreFile, layout.SharedFile))
 
 
-def _publish(catalog: Storage, manifest: Manifest, turn: TakeTurn) -> None:
+def publish(catalog: Storage, manifest: Manifest, turn: TakeTurn) -> None:
+    """Write a manifest, with which its savepoint comes to be, and read it back.
+
+    Raises:
+        Conflict: The take was given up for dead meanwhile; there is no savepoint.
+        Corrupt: It does not read as it was written; there is no savepoint.
+    """
     path = manifest_path(manifest.savepoint_id)
     turn.check()
     catalog.write(path, manifest.render())

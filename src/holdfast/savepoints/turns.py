@@ -241,6 +241,23 @@ def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
     return Takes(tuple(live), tuple(dead), tuple(forgotten))
 
 
+def clear_dead_sweep(catalog: Storage) -> None:
+    """Take away the note of a removal whose process has died on this machine.
+
+    One of another machine may live, and is left to the time that a note holds for.
+    """
+    note = _read(catalog, SWEEP)
+    words = [] if note is None else note.owner.split()
+    if len(words) != 4 or words[3] != socket.gethostname() or not words[1].isdigit():
+        return
+    try:
+        os.kill(int(words[1]), 0)
+    except ProcessLookupError:
+        catalog.delete(SWEEP)
+    except OSError:
+        return  # it lives, and is somebody else's
+
+
 def staged(token: str, number: int) -> str:
     """Where a take holds on to a file until its hash is known."""
     return f"{STAGING}/{token}-{number}"

@@ -15,8 +15,9 @@ from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rescaling import Rescaled, Source, plan_rescale, rescale
-from holdfast.savepoints.rewriting import rewrite
+from holdfast.savepoints.rescaling import Rescaled, plan_rescale, rescale
+from holdfast.savepoints.rewriting import StateShape, rewrite
+from holdfast.savepoints.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.storage import FaultyStorage, Killed
@@ -98,7 +99,7 @@ def test_gathered_state_stays_with_the_one_task_that_has_it(tmp_path: Path) -> N
         assert [operator.partitions for operator in read(new).operators] == [1]
     heap = MemoryStorage(golden_files(GATHERED[1]))
     before = contents(heap)
-    rewrite(heap, 4)
+    rewrite(heap, StateShape(rocksdb=False, partitions=4, state_format=1), tmp_path / "w", lambda: 0)
     assert contents(heap) == before
     assert verify(heap).problems == ()
 

@@ -18,13 +18,12 @@ from holdfast.formats.xxhash64 import key_hashes
 from holdfast.storage.port import Storage
 from holdfast.worker.declared.types import type_text
 from holdfast.worker.interface import TIMERS
-from holdfast.worker.kept.form import KEY_PREFIX, ROWS
-from holdfast.worker.kept.groups import group_of
-from holdfast.worker.kept.keys import same_keys
+from holdfast.worker.kept.form import ROWS
+from holdfast.worker.kept.groups import group_of, range_of
 from holdfast.worker.running.columns import Unfit, column_of
 
 if TYPE_CHECKING:
-    from holdfast.worker.kept.runs import Hashes
+    from holdfast.worker.kept.runs import Hashes, Run
 
 # Beside the key columns.
 VALUE: Final = "value"
@@ -64,21 +63,7 @@ class KeyedState:
         Raises:
             Invalid: It has other columns, or a value of another type.
         """
-        schema = self.operator.keys
-        values = _values_of(key, schema, self.where)
-        arrays = [self._key_column(value, column) for value, column in zip(values, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
-
-    def _key_column(self, value: Any, column: pa.Field) -> pa.Array:
-        try:
-            return column_of([value], column.type)
-        except Unfit as error:
-            raise Invalid(
-                "a key does not have the type of its column",
-                where=f"{self.where}, key column {column.name}",
-                found=repr(value),
-                expected=type_text(column.type),
-            ) from error
+        return key_table_of(key, self.operator.keys, self.where)
 
     def group_of(self, key: Any) -> int:
         """The key group that the hash of a key gives it; a placement may have put it elsewhere."""
@@ -110,8 +95,7 @@ class KeyedState:
             if self.operator.placed is False:
                 return None
         for each in self.source.groups():
-            placed = self._placed_hash(each, wanted)
-            row = None if placed is None else self._at(each, wanted, placed)
+            row = self._at(each, wanted, placed_hash(h, each.group, self.operator.key_groups))
             if row is not None:
                 return each, row
         return None
@@ -188,19 +172,10 @@ class KeyedState:
         key = [column[0].as_py() for column in wanted.columns]
         return next((row for row in key_rows(group, self.where, h) if same_key(row.key, key)), None)
 
-    def _placed_hash(self, group: KeyGroup, wanted: pa.Table) -> Hashes | None:
-        """The hash that a key has in a group, found by looking at all of its keys."""
-        for part in parts_of(group, self.where):
-            run = part.tables.get(ROWS)
-            if run is None or not len(run):
-                continue
-            same = np.ones(len(run), np.bool_)
-            for at, column in enumerate(wanted.columns):
-                repeated = column.take(pa.array(np.zeros(len(run), np.int64)))
-                same &= same_keys(run.column(f"{KEY_PREFIX}{at}"), repeated)
-            if same.any():
-                return run.h[same][:1]
-        return None
+    def is_by_hash(self, owners: Run) -> bool:
+        """Whether keys are where their hashes put them, and not where a placement does."""
+        keys = key_table(owners, self.operator.keys)
+        return bool((self.hash_of(keys) == owners.h).all())
 
     def _schema(self, kept: KeptState, *, sizes: bool = False) -> pa.Schema:
         taken = _RESERVED & set(self.operator.keys.names)
@@ -244,6 +219,38 @@ class KeyedState:
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))
             yield table
+
+
+def key_table_of(key: Any, schema: pa.Schema, where: str) -> pa.Table:
+    """A key as a table of one row; given by column, in their order, or as the value of the only one.
+
+    Raises:
+        Invalid: It has other columns, or a value of another type.
+    """
+    values = _values_of(key, schema, where)
+    arrays = [_key_column(value, column, where) for value, column in zip(values, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
+    try:
+        return column_of([value], column.type)
+    except Unfit as error:
+        raise Invalid(
+            "a key does not have the type of its column",
+            where=f"{where}, key column {column.name}",
+            found=repr(value),
+            expected=type_text(column.type),
+        ) from error
+
+
+def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
+    """The hashes that keys have where a placement has put them into a group: brought into its range."""
+    if key_groups == 1:
+        return h
+    low, high = range_of(group, key_groups)
+    placed: Hashes = np.uint64(low) + h % np.uint64((1 << 64 if high is None else high) - low)
+    return placed
 
 
 def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedState, ...]:

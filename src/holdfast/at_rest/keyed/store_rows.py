@@ -1,0 +1,93 @@
+"""The rows of Spark's store that hold key groups, with those that Spark keeps beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.checkpoints.key_groups import GROUP_ROW, KeyGroup, partition_of_group
+from holdfast.formats.spark_types import Atom, Struct
+from holdfast.formats.unsafe_row import RowCodec
+from holdfast.worker.kept.store import BASE, FORMS, LOG, META, NEVER, Meta
+
+COUNTER: Final = "$rowCounter_"
+TIMES_BY_KEY: Final = "$eventTimers_keyToTimestamp"
+KEYS_BY_TIME: Final = "$eventTimers_timestampToKey"
+
+_BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
+_COUNT: Final = RowCodec(Struct(("count",), (Atom("long"),)))
+_NOTHING: Final = RowCodec(Struct(("__dummy__",), (Atom("void"),))).encode({"__dummy__": None})
+_AT: Final = "expiryTimestampMs"
+_BY_KEY: Final = RowCodec(Struct(("key", _AT), (GROUP_ROW.type, Atom("long"))))
+_BY_TIME: Final = RowCodec(Struct((_AT, "key"), (Atom("long"), GROUP_ROW.type)))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """One row of a store of Spark's, to be put or deleted.
+
+    Attributes:
+        partition: The partition that it belongs to.
+        family: Its column family.
+        key_row: The key as an UnsafeRow; `StateCodec.stored_key` makes of it what is stored.
+        value_rows: The value's row, or those of a list; None where the key is deleted.
+        is_list: Whether the value is a list.
+    """
+
+    partition: int
+    family: str
+    key_row: bytes
+    value_rows: tuple[bytes, ...] | None
+    is_list: bool = False
+
+
+def store_rows(partitions: int, before: KeyGroup | None, after: KeyGroup | None) -> Iterator[StoreRow]:
+    """What a store has to put and delete so that it holds a key group as it is to be.
+
+    Spark keeps two families beside ours: how many blobs each list has, and the timer that wakes the group.
+    They are kept in step.
+
+    Args:
+        partitions: How many partitions the operator's state has.
+        before: The group as it is stored; None where it is not.
+        after: As it is to be; None where it is to be gone.
+    """
+    number = after.group if after is not None else before.group if before is not None else 0
+    partition, key = partition_of_group(number, partitions), GROUP_ROW.encode({"key_group": number})
+    if after is None or after.meta is None:
+        for family in (META, FORMS):
+            yield StoreRow(partition, family, key, None)
+    else:
+        yield StoreRow(partition, META, key, (_BLOB.encode({"b": after.meta}),))
+        yield StoreRow(partition, FORMS, key, (_BLOB.encode({"b": after.forms}),))
+    for family in (BASE, LOG):
+        had = () if before is None else getattr(before, family)
+        has = () if after is None else getattr(after, family)
+        if has:
+            yield StoreRow(partition, family, key, tuple(_BLOB.encode({"b": each}) for each in has), True)
+            yield StoreRow(partition, COUNTER + family, key, (_COUNT.encode({"count": len(has)}),))
+        elif had:
+            yield StoreRow(partition, family, key, None, True)
+            yield StoreRow(partition, COUNTER + family, key, None)
+    yield from _timers(partition, number, _wakes(before), _wakes(after))
+
+
+def all_store_rows(partitions: int, groups: Iterable[KeyGroup]) -> Iterator[StoreRow]:
+    """The rows of stores that hold these groups and nothing else."""
+    for group in groups:
+        yield from store_rows(partitions, None, group)
+
+
+def _timers(partition: int, group: int, before: int, after: int) -> Iterator[StoreRow]:
+    if before == after:
+        return
+    for at, value in ((before, None), (after, (_NOTHING,))):
+        if at != NEVER:
+            values = {_AT: at, "key": {"key_group": group}}
+            yield StoreRow(partition, TIMES_BY_KEY, _BY_KEY.encode(values), value)
+            yield StoreRow(partition, KEYS_BY_TIME, _BY_TIME.encode(values), value)
+
+
+def _wakes(group: KeyGroup | None) -> int:
+    return NEVER if group is None or group.meta is None else Meta.decode(group.meta).wake_event

@@ -1,0 +1,220 @@
+"""Whether a row of state is of a key that is to be forgotten, by columns of its key or of its value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.at_rest.keys import typed
+from holdfast.at_rest.mending.columns import KEY, VALUE
+from holdfast.checkpoints.states import StateCodec
+from holdfast.errors import Corrupt, Invalid
+from holdfast.formats.spark_types import Atom, DataType, Decimal, Struct
+from holdfast.formats.unsafe_row import RowCodec
+
+# Fields of keys that are Spark's and no user's.
+_SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
+_FIXED: Final = frozenset(
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "date",
+        "months",
+        "long",
+        "timestamp",
+        "timestamp_ntz",
+        "micros",
+        "time",
+        "float",
+        "double",
+    }
+)
+_SLOT: Final = 8
+_LONG_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who or what is to be forgotten.
+
+    Attributes:
+        values: A value as it was written, by column; by None where any column of a key may have it.
+    """
+
+    values: Mapping[str | None, Any]
+
+    @property
+    def any_column(self) -> bool:
+        """Whether it is looked for in every column of keys, and in no value."""
+        return None in self.values
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is looked for in; empty for every column of keys."""
+        return tuple(each for each in self.values if each is not None)
+
+
+def subject(key: str, column: str | None = None) -> Subject:
+    """Who is meant: a bare value, a value of one column, a JSON object, or `column=value`.
+
+    Raises:
+        Invalid: It is empty, or null.
+    """
+    values: dict[str | None, Any]
+    name, equals, rest = key.partition("=")
+    if column is not None:
+        values = {column: key}
+    elif key.lstrip().startswith("{"):
+        try:
+            values = dict(json.loads(key))
+        except ValueError as error:
+            raise Invalid("the key is no JSON", found=key[:200], expected=str(error)) from error
+    elif equals and name.strip().isidentifier():
+        values = {name.strip(): rest}
+    else:
+        values = {None: key}
+    if not values or any(each is None or each == "" for each in values.values()):
+        raise Invalid("a key that is to be erased has a value", found=key[:200] or "nothing")
+    return Subject(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field that a value is looked for in."""
+
+    side: str
+    path: tuple[str, ...]
+    type: DataType
+    value: Any
+
+    def of(self, row: Mapping[str, Any]) -> Any:
+        """What a row has in it."""
+        found: Any = row
+        for name in self.path:
+            if found is None:
+                return None
+            found = found[name]
+        return found
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Looks for a subject in the rows of one column family.
+
+    Attributes:
+        codec: The family.
+        leaves: Where it is looked for, by column; a column that fits nowhere has none.
+        needles: Bytes of which a row of it has one of each column.
+    """
+
+    codec: StateCodec
+    leaves: Mapping[str | None, tuple[Leaf, ...]]
+    needles: tuple[tuple[bytes, ...], ...]
+    _rows: dict[str, RowCodec] = field(default_factory=dict)
+
+    @property
+    def possible(self) -> bool:
+        """Whether a row can be of it at all."""
+        return bool(self.leaves) and all(self.leaves.values())
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the key's columns alone can tell."""
+        return self.possible and all(any(x.side == KEY for x in each) for each in self.leaves.values())
+
+    def may_have(self, key: bytes, value: bytes) -> bool:
+        """Whether bytes may hold it; quick, and wrong at times, but never about a row that does."""
+        return all(any(each in key or each in value for each in column) for column in self.needles)
+
+    def key_of(self, key: bytes) -> bool:
+        """Whether a key, as it is stored without the number of its family, is of it."""
+        if not self.by_key:
+            return False
+        row = self._row(KEY).decode(self.codec.key_row(key))
+        return all(
+            any(leaf.side == KEY and leaf.of(row) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def row_of(self, key: bytes, value: bytes) -> bool:
+        """Whether a row with a value, one of a list's perhaps, is of it."""
+        if not self.possible:
+            return False
+        keys = self._row(KEY).decode(self.codec.key_row(key))
+        return any(
+            self.values_of(keys, self._row(VALUE).decode(each))
+            for each in self.codec.values.rows(value, self.codec.where)[0]
+        )
+
+    def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+        """Whether a row of these fields is of it."""
+        return self.possible and all(
+            any(leaf.of(keys if leaf.side == KEY else values) == leaf.value for leaf in leaves)
+            for leaves in self.leaves.values()
+        )
+
+    def _row(self, side: str) -> RowCodec:
+        if side not in self._rows:
+            self._rows[side] = RowCodec(self.codec.key_type if side == KEY else self.codec.value_type)
+        return self._rows[side]
+
+
+def matcher(codec: StateCodec, subject: Subject) -> Matcher:
+    """What looks for a subject in a family.
+
+    Raises:
+        Corrupt: The family has no schema.
+    """
+    if codec.schema is None:
+        raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
+    fields = [(KEY, path, type_) for path, type_ in _leaves(codec.key_type)]
+    if not subject.any_column:
+        fields += [(VALUE, path, type_) for path, type_ in _leaves(codec.value_type)]
+    leaves = {
+        column: tuple(
+            Leaf(side, path, type_, fitting[0])
+            for side, path, type_ in fields
+            if _meant(column, path) and (fitting := _fitting(given, type_))
+        )
+        for column, given in subject.values.items()
+    }
+    needles = tuple(tuple({_needle(leaf) for leaf in each}) for each in leaves.values())
+    return Matcher(codec, leaves, needles)
+
+
+def _meant(column: str | None, path: Sequence[str]) -> bool:
+    return path[-1] not in _SPARKS if column is None else path[-1].lower() == column.lower()
+
+
+def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], DataType]]:
+    found: list[tuple[tuple[str, ...], DataType]] = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            found += _leaves(kind, (*path, name))
+        elif isinstance(kind, Decimal) or (isinstance(kind, Atom) and kind.name != "void"):
+            found.append(((*path, name), kind))
+    return found
+
+
+def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
+    """The value in a type, if it fits."""
+    try:
+        return (typed(given, type_, written=True),)
+    except ValueError:
+        return ()
+
+
+def _needle(leaf: Leaf) -> bytes:
+    """The bytes that a row has where a field has this value, whatever else is in it.
+
+    What does not fit into a word stands behind the words, filled up to whole ones.
+    """
+    row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
+    fixed = isinstance(leaf.type, Atom) and leaf.type.name in _FIXED
+    if fixed or (isinstance(leaf.type, Decimal) and leaf.type.precision <= _LONG_DIGITS):
+        return row[_SLOT : 2 * _SLOT]
+    return row[2 * _SLOT :]

@@ -1,0 +1,364 @@
+"""Edits by address: what `hf.edit`, `hf.undo` and `hf.erase` offer. Without Spark."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.at_rest.mending import editing, erasing, erasing_checkpoint, undoing
+from holdfast.at_rest.mending.certificate import Certificate, Searched
+from holdfast.at_rest.mending.deciding import Change
+from holdfast.at_rest.mending.editing import Edited, EditPlan
+from holdfast.at_rest.mending.erasing import ErasePlan
+from holdfast.at_rest.mending.matching import subject
+from holdfast.at_rest.mending.request import Edit
+from holdfast.at_rest.mending.undoing import Undone, UndoPlan, change_of
+from holdfast.checkpoints.reading import read
+from holdfast.config.storage import local_path
+from holdfast.engine.ownership import holder, in_use, lock_path
+from holdfast.errors import Conflict, HoldfastError, Invalid
+from holdfast.savepoints import removal, taking
+from holdfast.savepoints.catalog import is_savepoint, load, savepoint_uri
+from holdfast.savepoints.copying import Tell
+from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.public import now_ms, opened, token
+from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
+
+Address = str | os.PathLike[str]
+
+
+def edit(
+    source: Address,
+    state: str,
+    *,
+    where: str | None = None,
+    key: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the word that people know
+    delete: bool = False,
+    insert: Sequence[Mapping[str, Any]] = (),
+    change: Change | None = None,
+    to: Address | None = None,
+    why: str | None = None,
+    label: str | None = None,
+    who: str | None = None,
+    tell: Tell | None = None,
+) -> Edited:
+    """Make a savepoint whose state is another one's with some rows set, deleted or inserted.
+
+    What is edited stays as it is. The new savepoint is of the same batch and query; restore it, and the query
+    goes on from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both ways,
+    the counts of a join) is changed with them. Before the savepoint comes to be, every row of each store that
+    was touched is read back: those that change hold what they should, all others are byte for byte the same.
+
+    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic
+    mistake is to start the query on its old checkpoint afterwards: that one has not changed.
+
+    Args:
+        source: A savepoint; or a checkpoint that no query uses, of which a savepoint is taken first.
+        state: The state, as `holdfast state list` names it.
+        where: Which rows.
+        key: Only the rows of this key: JSON, `column=value`, or the value of a key with one column.
+        set: New values by column: SQL, or a number, truth value or None as it is.
+        delete: Delete the rows.
+        insert: Rows that come, each by column, in the values of JSON.
+        change: A function from a `pyarrow.Table` of all rows to one of what they are to be. A row that is
+            left out is deleted; one whose key was not there is new.
+        to: The catalog that the new savepoint goes to; by default the one that the source is in.
+        why: What for; kept with the savepoint.
+        label: A name for people; that of the source by default.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The new savepoint: its address is `uri`.
+
+    Raises:
+        NotFound: There is no such savepoint, checkpoint or state.
+        Invalid: The edit does not fit the state, or changes nothing.
+        Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
+        Corrupt: What was to be edited is damaged.
+        Unsupported: The state is of a kind that cannot be edited.
+    """
+    asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
+    with source_of(source, to, tell, keep=True) as (catalog, savepoint_id, target):
+        plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
+        return apply(plan, catalog, target, why=why, label=label, who=who, tell=tell)
+
+
+def plan_edit(
+    source: Address,
+    state: str,
+    *,
+    where: str | None = None,
+    key: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - as above
+    delete: bool = False,
+    insert: Sequence[Mapping[str, Any]] = (),
+    change: Change | None = None,
+    to: Address | None = None,
+    tell: Tell | None = None,
+) -> EditPlan:
+    """What `edit` would do: how many rows change, and some of them before and after; changes nothing.
+
+    Raises:
+        As `edit`.
+    """
+    asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
+    with source_of(source, to, tell, keep=False) as (catalog, savepoint_id, target):
+        plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
+        return as_asked(plan, source)
+
+
+def undo(
+    savepoint: Address, *, why: str | None = None, who: str | None = None, tell: Tell | None = None
+) -> Undone:
+    """Take an edit back: make a savepoint with the state that there was before.
+
+    All three are in the catalog afterwards: what was edited, the edit, and the undo, which is the newest.
+
+    Args:
+        savepoint: A savepoint that an edit has made.
+        why: What for; kept with the savepoint.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: It is not there, or what it was made of is gone.
+        Invalid: No edit has made it.
+        Conflict: Something was erased since, or savepoints are being removed from the catalog.
+        Corrupt: The savepoint that it was made of is damaged.
+    """
+    plan = plan_undo(savepoint, tell=tell)
+    catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
+    return undoing.undo(
+        catalog, origin, plan, who=who or person(), why=why, clock=now_ms, chance=os.urandom, tell=tell
+    )
+
+
+def plan_undo(savepoint: Address, *, tell: Tell | None = None) -> UndoPlan:
+    """What `undo` would do; changes nothing.
+
+    Raises:
+        As `undo`.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
+    return undoing.plan_undo(catalog, savepoint_id, *opened(change.of), tell=tell)
+
+
+def erase(
+    key: str,
+    *,
+    everywhere: Address,
+    column: str | None = None,
+    checkpoint: Address | None = None,
+    why: str | None = None,
+    who: str | None = None,
+    tell: Tell | None = None,
+) -> Certificate:
+    """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
+
+    It goes from the rows that count and from every byte that is left of others: what was deleted or
+    overwritten is still in a file until that is written anew. Savepoints keep their addresses, and restore as
+    before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
+    out. The classic mistake is to forget where else it is: the source that is read again, the sink, other
+    catalogs.
+
+    Args:
+        key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or
+            `column=value`, which are looked for in columns of keys and of values.
+        everywhere: The catalog.
+        column: The column that a bare value is looked for in, of keys and of values.
+        checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
+        why: What for; in the certificate, and kept with the savepoints.
+        who: Who does it; user and machine by default.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The certificate: what was searched, found and rewritten. The key is in it by its hash alone.
+
+    Raises:
+        NotFound: No state has such a column, or there is no such checkpoint.
+        Conflict: A query uses the checkpoint, a savepoint is being taken, or a removal is under way.
+        Corrupt: Something that had to be searched is damaged.
+        Unsupported: Some state is of a kind that cannot be searched.
+    """
+    meant, catalog = subject(key, column), open_storage(os.fspath(everywhere), "everywhere")
+    by = who or person()
+    first: tuple[Searched, ...] = ()
+    if checkpoint is not None:
+        storage = open_storage(os.fspath(checkpoint))
+        require_stopped(storage)
+        with workplace(storage, "erase") as folder:
+            first = (
+                erasing_checkpoint.erase_checkpoint(
+                    storage, meant, folder, who=by, why=why, clock=now_ms, chance=os.urandom, tell=tell
+                ),
+            )
+    with workplace(catalog, "erase") as folder:
+        made = erasing.erase(catalog, meant, folder, who=by, why=why, clock=now_ms, token=token(), tell=tell)
+    return replace(made, searched=(*first, *made.searched))
+
+
+def plan_erase(
+    key: str, *, everywhere: Address, column: str | None = None, tell: Tell | None = None
+) -> ErasePlan:
+    """Where `erase` would find a key in a catalog; changes nothing.
+
+    Raises:
+        As `erase`.
+    """
+    catalog = open_storage(os.fspath(everywhere), "everywhere")
+    return erasing.plan_erase(catalog, subject(key, column), tell=tell)
+
+
+def apply(
+    plan: EditPlan,
+    catalog: Storage,
+    target: Storage,
+    *,
+    why: str | None,
+    label: str | None,
+    who: str | None,
+    tell: Tell | None,
+) -> Edited:
+    """Make the savepoint that was planned, working beside the catalog that it goes to."""
+    with workplace(target, "edit") as folder:
+        return editing.edit(
+            catalog,
+            target,
+            plan,
+            folder,
+            who=who or person(),
+            why=why,
+            label=label,
+            clock=now_ms,
+            chance=os.urandom,
+            tell=tell,
+        )
+
+
+def as_asked(plan: EditPlan, source: Address) -> EditPlan:
+    """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
+    return plan if is_savepoint(os.fspath(source)) else replace(plan, savepoint=plan.manifest.checkpoint)
+
+
+@contextmanager
+def workplace(catalog: Storage, purpose: str) -> Iterator[Path]:
+    """A directory to work in, on the catalog's disk if that is local."""
+    root = local_path(catalog.uri)
+    with sandbox(Path(tempfile.gettempdir()) if root is None else root.parent, purpose, token()) as folder:
+        yield folder
+
+
+@contextmanager
+def source_of(
+    source: Address, to: Address | None, tell: Tell | None, *, keep: bool
+) -> Iterator[tuple[Storage, str, Storage]]:
+    """The savepoint that is to be edited, and the catalog that the new one goes to.
+
+    Of a checkpoint one is taken first: into that catalog, or with `keep` off into a directory that is gone at
+    the end.
+
+    Raises:
+        Conflict: A query uses the checkpoint.
+        Invalid: It is not said where a checkpoint's savepoints are to go.
+    """
+    text = os.fspath(source)
+    if is_savepoint(text):
+        catalog, savepoint_id = opened(text)
+        yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")
+        return
+    checkpoint = open_storage(text)
+    if to is None:
+        raise Invalid(
+            "a checkpoint is never edited itself: a savepoint of it is",
+            where=checkpoint.uri,
+            found="no directory for savepoints",
+            hint="name one: --to DIR, or `to=` in Python",
+        )
+    require_stopped(checkpoint)
+    target = open_storage(os.fspath(to), "to")
+    with nullcontext() if keep else workplace(checkpoint, "plan") as folder:
+        into = target if folder is None else LocalStorage(folder / "catalog")
+        plan = plan_take(checkpoint, into)
+        taken = taking.take(checkpoint, into, plan, clock=now_ms, chance=os.urandom, tell=tell)
+        savepoint_id = taken.manifest.savepoint_id
+        try:
+            yield into, savepoint_id, target
+        except BaseException:
+            # Nobody asked for a savepoint of what was not edited.
+            with suppress(HoldfastError):
+                removal.delete(into, savepoint_id, clock=now_ms, token=token())
+            raise
+
+
+def require_stopped(checkpoint: Storage) -> None:
+    """Refuse a checkpoint that a query may be using.
+
+    Raises:
+        Conflict: A job holds it, or a batch is under way.
+        NotFound: There is no checkpoint.
+    """
+    if local_path(checkpoint.uri) is not None:
+        lock = lock_path(checkpoint.uri, Path())
+        owner = holder(lock)
+        if owner is not None:
+            raise in_use(lock, owner)
+    found = read(checkpoint)
+    if found.uncommitted is not None:
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=checkpoint.uri,
+            found=f"batch {found.uncommitted}",
+            expected=f"none after batch {found.batch_id}",
+            hint="stop the query between two batches, as `holdfast stop` does; or edit a savepoint of it",
+        )
+
+
+def request(
+    state: str,
+    where: str | None,
+    key: str | None,
+    set_: Mapping[str, Any] | None,
+    *,
+    delete: bool,
+    insert: Sequence[Mapping[str, Any]],
+    change: Change | None,
+) -> Edit:
+    """An edit from what a caller has given."""
+    assigned = tuple(f"{column} = {_sql(value)}" for column, value in (set_ or {}).items())
+    return Edit(state, where, key, assigned, delete, tuple(insert), change)
+
+
+def person() -> str:
+    """Who runs this: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _sql(value: Any) -> str:
+    """A value of `set` as SQL: text is SQL already."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise Invalid(
+        "this is neither SQL nor a number",
+        found=repr(value)[:200],
+        expected="text with an expression, or a number",
+    )

@@ -1,0 +1,247 @@
+"""Where in the files of a store a key is: in rows that count, and in what is left of others.
+
+A file is looked through entry by entry as it lies on the disk, for what was deleted or overwritten is still
+in it. What was found of a file is remembered by its hash: one that many savepoints share is read once.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast import layout
+from holdfast.at_rest.mending.matching import Matcher, Subject, matcher
+from holdfast.checkpoints.rows import family_numbers, stored_values
+from holdfast.checkpoints.states import OperatorStates
+from holdfast.formats.compression import decompressed
+from holdfast.formats.manifest import Manifest
+from holdfast.formats.records import Change, changelog_records, delta_records
+from holdfast.formats.row_forms import FAMILY_BYTES
+from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.sst import sst_entries
+from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.storage.port import Storage
+
+# Column family, key without its number, and value; a delete has none.
+Entry = tuple[str, bytes, "bytes | None"]
+# RocksDB's list of its data files, with the first and the last key of each.
+_MANIFEST = "MANIFEST-"
+_COUNTERS = ("-keyToNumValues", "-tsWithKey")
+
+
+@dataclass(slots=True)
+class FileHits:
+    """What was found in a file.
+
+    Attributes:
+        keys: The keys that are of the subject by themselves, by family.
+        by_value: How many entries are of it by their value alone.
+        bare: Whether it is in what RocksDB keeps besides its rows.
+    """
+
+    keys: set[tuple[str, bytes]] = field(default_factory=set)
+    by_value: int = 0
+    bare: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.keys or self.by_value or self.bare)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was found in a row; what is no row may only look like it."""
+        return bool(self.keys or self.by_value)
+
+
+@dataclass(slots=True)
+class StoreHits:
+    """What was found in a store: by file, and the files of it in their order."""
+
+    store: StoreId
+    chain: tuple[StoreFile, ...]
+    files: dict[StoreFile, FileHits]
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was found."""
+        return any(each.any for each in self.files.values())
+
+    @property
+    def by_value(self) -> bool:
+        """Whether some of it cannot be told by the key."""
+        return any(each.by_value for each in self.files.values())
+
+    @property
+    def traces(self) -> int:
+        """The files in which it was found."""
+        return sum(each.any for each in self.files.values())
+
+
+class Search:
+    """Looks for a subject in savepoints.
+
+    Args:
+        subject: Who is meant.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._known: dict[tuple[str, ...], FileHits] = {}
+        self.columns: set[str] = set()
+
+    def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
+        """What looks for it in each family of an operator that may have it."""
+        found = {}
+        for codec in operator.known():
+            if codec.schema is None:
+                continue  # nobody has written into it
+            one = matcher(codec, self._subject)
+            self.columns |= {str(column) for column, leaves in one.leaves.items() if column and leaves}
+            if one.possible:
+                found[codec.name.store, codec.name.family] = one
+        return found
+
+    def store(
+        self,
+        view: Storage,
+        manifest: Manifest,
+        operator: OperatorStates,
+        store: StoreId,
+        matchers: Mapping[tuple[str, str], Matcher],
+    ) -> StoreHits:
+        """What is in the files of a store.
+
+        Args:
+            view: The savepoint as a checkpoint.
+            manifest: It.
+            operator: The store's operator.
+            store: The store.
+            matchers: What `matchers` gave for the operator.
+
+        Raises:
+            Corrupt: A file is damaged.
+            Unsupported: A file is of a kind that is not known here.
+        """
+        hashes = {file.path: file.sha256 for file in manifest.files}
+        chain = operator.chain(view, store)
+        found = {}
+        for file in chain:
+            path = file.render()
+            known = (hashes[path], str(operator.operator_id), store.name, *self._forms(operator, store))
+            if known not in self._known:
+                self._known[known] = self._file(view, operator, file, matchers)
+            found[file] = self._known[known]
+        return StoreHits(store, chain, found)
+
+    def live(self, view: Storage, operator: OperatorStates, hits: StoreHits) -> dict[str, int]:
+        """How many of the keys that were found count, by the label of their state; counters are no states."""
+        keys = {key for each in hits.files.values() for key in each.keys}
+        shown = [key for key in keys if _is_shown(operator, hits.store, key[0])]
+        counts: dict[str, int] = {}
+        for family, _ in stored_values(view, operator, hits.store, shown) if shown else ():
+            label = operator.codec_of(hits.store.name, family).name.label
+            counts[label] = counts.get(label, 0) + 1
+        return counts
+
+    def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
+        """What decides how rows are taken apart."""
+        return tuple(
+            f"{codec.name.family} {codec.schema.key_schema} {codec.schema.value_schema}"
+            for codec in operator.known()
+            if codec.name.store == store.name and codec.schema is not None
+        )
+
+    def _file(
+        self,
+        view: Storage,
+        operator: OperatorStates,
+        file: StoreFile,
+        matchers: Mapping[tuple[str, str], Matcher],
+    ) -> FileHits:
+        hits = FileHits()
+        mine = {family: each for (store, family), each in matchers.items() if store == file.store.name}
+        if not mine:
+            return hits
+        for family, key, value in entries(view, operator, file):
+            one = mine.get(family)
+            if one is None or not one.may_have(key, value or b""):
+                continue
+            if one.key_of(key):
+                hits.keys.add((family, key))
+            elif value and one.row_of(key, value):
+                hits.by_value += 1
+        if file.kind is Kind.ZIP and not hits.any:
+            hits.bare = _in_small_files(view.read(file.render()), mine.values())
+        return hits
+
+
+def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
+    """Every entry of a file of a store, whether it counts or not.
+
+    Raises:
+        Corrupt: The file is damaged.
+        Unsupported: It is of a kind that is not known here.
+    """
+    path = file.render()
+    if file.kind is Kind.ZIP:
+        metadata = parse_snapshot(view.read(path), path)
+        names = _families(operator, file, metadata)
+        for shared in metadata.shared:
+            if shared.folder == layout.SSTS:
+                of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+                for key, value in sst_entries(view.read(of), of):
+                    yield _split(names, key, value or None)
+        return
+    stream = decompressed(view.read(path), operator.codec, path)
+    if file.kind is Kind.CHANGELOG:
+        names = _families(operator, file, _base_metadata(view, operator, file.store))
+        for record in changelog_records(stream, path):
+            key = operator.values.deleted(record.key) if record.change is Change.DELETE else record.key
+            yield _split(names, key, record.value)
+        return
+    for record in delta_records(stream, path):
+        key = operator.values.deleted(record.key) if record.value is None else record.key
+        yield DEFAULT_STORE, key, record.value
+
+
+def _base_metadata(view: Storage, operator: OperatorStates, store: StoreId) -> SnapshotMetadata | None:
+    """The metadata of the snapshot that a store's changes are of: it has the numbers of its families."""
+    base = operator.chain(view, store)[0]
+    if base.kind is not Kind.ZIP:
+        return None
+    return parse_snapshot(view.read(base.render()), base.render(), whole=False)
+
+
+def _families(
+    operator: OperatorStates, file: StoreFile, metadata: SnapshotMetadata | None
+) -> dict[bytes, str] | None:
+    numbers = family_numbers(operator, file.store, metadata, marked=False)
+    if numbers is None:
+        return None
+    return {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in numbers.items()}
+
+
+def _split(names: Mapping[bytes, str] | None, key: bytes, value: bytes | None) -> Entry:
+    if names is None:
+        return DEFAULT_STORE, key, value
+    return names.get(key[:FAMILY_BYTES], DEFAULT_STORE), key[FAMILY_BYTES:], value
+
+
+def _in_small_files(data: bytes, matchers: Iterable[Matcher]) -> bool:
+    """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
+    keys = [each for each in matchers if each.by_key]
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return any(
+            one.may_have(archive.read(name), b"")
+            for name in archive.namelist()
+            if name.startswith(_MANIFEST)
+            for one in keys
+        )
+
+
+def _is_shown(operator: OperatorStates, store: StoreId, family: str) -> bool:
+    name = operator.codec_of(store.name, family).name
+    return not name.internal and not name.label.endswith(_COUNTERS)

@@ -1,0 +1,165 @@
+"""`holdfast state edit` and `undo`: change the state of a savepoint into a new one, and take that back."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.asking import Yes, confirm
+from holdfast.cli.progress import progress
+from holdfast.cli.where import checkpoint_of
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.mending.editing import Edited, EditPlan
+
+Why = Annotated[str | None, typer.Option("--why", metavar="TEXT", help="What for; kept with the savepoint.")]
+_DOES = "makes a savepoint that nobody has looked at"
+
+
+def edit(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SP|CHECKPOINT", help="A savepoint; or a stopped query's checkpoint, or a job."
+        ),
+    ],
+    state: Annotated[
+        str, typer.Argument(metavar="STATE", help="STATE, OPERATOR.STATE, or an operator with one state.")
+    ],
+    *,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=SQL", help="A column's new value; may be given several times."),
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the rows.")] = False,
+    insert: Annotated[
+        list[str] | None,
+        typer.Option("--insert", metavar="JSON", help="A row that comes; may be given several times."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="KEY", help="Only the rows of this key: column=value, JSON, or a value."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="DIR", help="The directory of savepoints for the new one. [the source's]"
+        ),
+    ] = None,
+    why: Why = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="TEXT", help="A name for people. [the source's]")
+    ] = None,
+    home: options.Home = None,
+    yes: Yes = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Make a savepoint with some rows of a state changed; the one that is edited stays as it is.
+
+    Conditions and values are SQL in DuckDB's dialect over the columns of one row. Everything that is not to
+    change is proved to be the same, row by row, before the new savepoint comes to be.
+    """
+    from holdfast.at_rest.mending import editing, public  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.mending.request import Edit  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking import check_label  # noqa: PLC0415 - as above
+
+    check_label(label)
+    asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ()))
+    address = checkpoint_of(source, home)
+    with progress("edit", "parts") as tell:
+        opened = public.source_of(address, to, tell, keep=not dry_run)
+        with opened as (catalog, savepoint_id, target):
+            plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
+            if dry_run:
+                plan = public.as_asked(plan, address)
+                _show_plan(plan, json)
+                return
+            if not yes:
+                _preview(plan)
+                confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
+            made = public.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
+    _show_made(made, json)
+
+
+def undo(
+    savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.")],
+    why: Why = None,
+    yes: Yes = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Take an edit back: make a savepoint with the state that there was before."""
+    from holdfast.at_rest.mending import public  # noqa: PLC0415 - not needed for --help
+
+    plan = public.plan_undo(savepoint)
+    if dry_run:
+        if json:
+            output.emit_json({"dry_run": True, **plan.as_dict()})
+        else:
+            output.line(f"would make a savepoint with the state of {plan.back_to}")
+        return
+    if not yes:
+        confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
+    made = public.undo(savepoint, why=why)
+    if json:
+        output.emit_json(made.as_dict())
+        return
+    output.line(made.uri)
+    output.say(f"it has the state of {plan.back_to}; the edit stays in {plan.savepoint}")
+
+
+def _row(text: str) -> dict[str, Any]:
+    try:
+        given = json_.loads(text)
+    except ValueError as error:
+        raise Invalid("a row to insert is no JSON", found=text[:200], expected=str(error)) from error
+    if not isinstance(given, dict):
+        raise Invalid("a row to insert is no JSON object", found=text[:200], expected='{"column": value, …}')
+    return given
+
+
+def _show_plan(plan: EditPlan, json: bool) -> None:
+    if json:
+        output.emit_json({"dry_run": True, **plan.as_dict()})
+        return
+    output.line(f"would {plan.statement}, in state {plan.state} of {plan.savepoint}")
+    _preview(plan, output.line)
+
+
+def _preview(plan: EditPlan, line: Any = output.say) -> None:
+    tally = plan.tally
+    line(
+        f"{tally.rows:,} rows before, {tally.rows_after:,} after: {tally.changed:,} changed,"
+        f" {tally.deleted:,} deleted, {tally.inserted:,} inserted, in"
+        f" {len(plan.partitions):,} partition{'' if len(plan.partitions) == 1 else 's'}"
+    )
+    for each in plan.as_dict()["samples"]:
+        line(f"  {_words(each['before'])}  →  {_words(each['after'])}")
+    if tally.touched > len(tally.samples):
+        line(f"  and {tally.touched - len(tally.samples):,} more")
+
+
+def _words(row: dict[str, Any] | None) -> str:
+    return "nothing" if row is None else output.compact(row, 100)
+
+
+def _show_made(made: Edited, json: bool) -> None:
+    if json:
+        output.emit_json(made.as_dict())
+        return
+    output.line(made.uri)
+    _preview(made.plan)
+    output.say(
+        f"every other row is proved to be the same; {made.plan.savepoint} is as it was, and"
+        f" `holdfast state undo {made.uri}` takes this back"
+    )

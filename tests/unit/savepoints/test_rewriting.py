@@ -1,0 +1,98 @@
+"""Real checkpoints written anew in every other shape. Spark goes on from such in tests/spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from golden import GATHERED, NAMES, REPARTITIONED, golden
+from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.reading import read, state_format
+from holdfast.checkpoints.rows import state_rows
+from holdfast.checkpoints.verifying import verify
+from holdfast.errors import Unsupported
+from holdfast.formats.murmur3 import partition_of
+from holdfast.formats.offset_log import PROVIDER
+from holdfast.savepoints.rewriting import StateShape, rewrite
+from holdfast.storage.memory import MemoryStorage
+
+EVERY = [*NAMES, *GATHERED, REPARTITIONED]
+FAMILIES = ("state", "keyed")
+ON_HEAP = [name for name in EVERY if not name.partition("/")[2].startswith(FAMILIES)]
+
+
+def rewritten(checkpoint: MemoryStorage, shape: StateShape, folder: Path) -> MemoryStorage:
+    new = MemoryStorage(dict(checkpoint.files), uri=checkpoint.uri)
+    rewrite(new, shape, folder, lambda: 1_700_000_000_000)
+    return new
+
+
+@pytest.mark.parametrize("state", [1, 2])
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+@pytest.mark.parametrize("name", EVERY)
+def test_rocksdb_holds_the_same_rows(name: str, partitions: int, state: int, tmp_path: Path) -> None:
+    old = golden(name)
+    shape = StateShape(rocksdb=True, partitions=partitions, state_format=state)
+    new = rewritten(old, shape, tmp_path / "w")
+    assert contents(new) == contents(old)
+    assert state_format(new) == state
+    found = read(new)
+    assert found.confs[PROVIDER].endswith("RocksDBStateStoreProvider")
+    assert found.batch_id == (read(old).batch_id or 0) + 1
+    assert {each.partitions for each in found.operators if not each.gathered} <= {partitions}
+    assert verify(new).problems == ()
+    for path, data in old.files.items():
+        assert new.files.get(path) == data or "/_metadata/" in path, path
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+@pytest.mark.parametrize("name", ON_HEAP)
+def test_the_heap_holds_the_same_rows(name: str, partitions: int, tmp_path: Path) -> None:
+    old = golden(name)
+    shape = StateShape(rocksdb=False, partitions=partitions, state_format=1)
+    new = rewritten(old, shape, tmp_path / "w")
+    assert contents(new) == contents(old)
+    assert verify(new).problems == ()
+    back = rewritten(new, StateShape(rocksdb=True, partitions=2, state_format=2), tmp_path / "v")
+    assert contents(back) == contents(old)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ON_HEAP])
+def test_the_heap_has_no_column_families(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="no column families"):
+        rewritten(golden(name), StateShape(rocksdb=False, partitions=2, state_format=1), tmp_path / "w")
+
+
+def test_keys_go_where_spark_looks_for_them(tmp_path: Path) -> None:
+    new = rewritten(
+        golden("4.2/session-rocksdb"), StateShape(rocksdb=True, partitions=7, state_format=1), tmp_path / "w"
+    )
+    fields = [{"name": "customer", "type": "string"}, {"name": "start", "type": "timestamp"}]
+    rows = list(state_rows(new))
+    assert rows
+    for row in rows:
+        assert row.partition == partition_of(row.key_row, fields, 1, 7, "")
+
+
+def test_checksums_are_those_that_spark_writes(tmp_path: Path) -> None:
+    """To the heap and back: the same bytes for every row as Spark had stored."""
+    from holdfast.checkpoints.rows import state_chunks
+
+    for name in ("4.2/aggregate-changelog", "4.2/join-format2", "4.2/session-rocksdb"):
+        old = golden(name)
+        heap = rewritten(
+            old, StateShape(rocksdb=False, partitions=2, state_format=1), tmp_path / f"{len(name)}h"
+        )
+        back = rewritten(
+            heap, StateShape(rocksdb=True, partitions=2, state_format=1), tmp_path / f"{len(name)}b"
+        )
+
+        def stored(checkpoint: MemoryStorage) -> set[tuple[str, int, bytes, bytes]]:
+            return {
+                (state.name.store, partition, key, value)
+                for state, partition, pairs in state_chunks(checkpoint)
+                for key, value in pairs
+            }
+
+        assert stored(back) == stored(old)
