@@ -1,8 +1,9 @@
-"""State at rest: a key looked up, all rows read, two savepoints held against each other."""
+"""State at rest: a key looked up, all rows read, savepoints compared, edited and erased from."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,11 @@ from holdfast.errors import Failed
 # Batches after the one that loads all keys: some have a snapshot behind them, the others are changelogs.
 _BATCHES: Final = 15
 _GETS: Final = 20
+_SAVEPOINTS: Final = 10
 _WAIT_S: Final = 1200
 _TIMES_FASTER: Final = 3
+# What is promised, in the order of the ratios.
+_BOUNDS: Final = (0.1, 0.5, 1.0, 5.0, 2.0, 10.0)
 
 Say = Callable[[str], None]
 
@@ -41,7 +45,7 @@ class Sizes:
 
 
 def state(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
-    """Measure reads of a large state: one key, all rows beside Spark's own reader, and a comparison.
+    """Measure a large state: one key, all rows beside Spark's reader, a comparison, an edit and an erasure.
 
     Args:
         sizes: How large the state is.
@@ -73,20 +77,21 @@ def state(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
         _agree(checkpoint, sizes.keys)
         say("measuring state: a comparison …")
         diffs = Series("diff of two savepoints", tuple(_diffs(folder, sizes, runs)))
+        say("measuring state: an edit …")
+        edits, rewrites = _edits(folder, sizes, runs)
+        say("measuring state: an erasure …")
+        erasures = Series(f"erase from {_SAVEPOINTS} savepoints", tuple(_erasures(folder, runs)))
+    what = f"{sizes.keys:,} keys in RocksDB, {sizes.rows:,} of them changed by each of {_BATCHES} batches"
+    series = (gets, command, ours, sparks, diffs, edits, rewrites, erasures)
     ratios = {
         "seconds of a get": gets.median,
         "seconds of holdfast state get": command.median,
         f"{_TIMES_FASTER} x scan / Spark's reader": _TIMES_FASTER * ours.median / sparks.median,
         "seconds of a diff": diffs.median,
+        "edit of 1 % / Spark's rewriting of all": edits.median / rewrites.median,
+        "seconds of an erasure": erasures.median,
     }
-    bounds = {
-        "seconds of a get": 0.1,
-        "seconds of holdfast state get": 0.5,
-        f"{_TIMES_FASTER} x scan / Spark's reader": 1.0,
-        "seconds of a diff": 5.0,
-    }
-    what = f"{sizes.keys:,} keys in RocksDB, {sizes.rows:,} of them changed by each of {_BATCHES} batches"
-    return Bench("state", what, (gets, command, ours, sparks, diffs), ratios, bounds)
+    return Bench("state", what, series, ratios, dict(zip(ratios, _BOUNDS, strict=True)))
 
 
 _HOLDFAST: Final = (sys.executable, "-m", "holdfast")
@@ -144,4 +149,38 @@ def _diffs(folder: Path, sizes: Sizes, runs: int) -> list[float]:
         [only] = found.states
         if (only.first_rows, only.changed) != (sizes.keys, min(sizes.rows, sizes.keys)):
             raise Failed("the comparison is wrong", found=str(only.as_dict()))
+    return taken
+
+
+def _edits(folder: Path, sizes: Sizes, runs: int) -> tuple[Series, Series]:
+    """An edit of each hundredth key, and Spark's rewriting of all rows, its start left out."""
+    saved = savepoints.take(folder / "checkpoint", folder / "edited").uri
+    ours, sparks = [], []
+    for number in range(runs):
+        began = time.perf_counter()
+        done = hf.edit(saved, "aggregate", where="user % 100 = 0", set={"sum": "sum + 1"}, why="measured")
+        ours.append(time.perf_counter() - began)
+        changed = sum(each.changed for each in hf.savepoints.diff(saved, done.uri).states)
+        if changed != -(-sizes.keys // 100):
+            raise Failed("the edit is wrong", found=f"{changed} rows changed")
+        copy = folder / f"rewritten-{number}"
+        shutil.copytree(folder / "checkpoint", copy)
+        said = subprocess.run([*_SIDE, "rewriting", str(copy)], capture_output=True, text=True, check=True)  # noqa: S603
+        sparks.append(float(said.stdout.splitlines()[-1]))
+        shutil.rmtree(copy)
+    return Series("edit of 1 %", tuple(ours)), Series("Spark's rewriting of all rows", tuple(sparks))
+
+
+def _erasures(folder: Path, runs: int) -> list[float]:
+    newest = savepoints.take(folder / "checkpoint", folder / "many").manifest.batch_id
+    for batch in range(newest - _SAVEPOINTS + 1, newest):
+        savepoints.take(folder / "checkpoint", folder / "many", batch=batch)
+    taken = []
+    for key in range(runs):
+        began = time.perf_counter()
+        hf.erase(str(key), everywhere=folder / "many", column="user", why="measured")
+        taken.append(time.perf_counter() - began)
+        for saved in savepoints.list(folder / "many"):
+            if hf.state(saved.uri).get("aggregate", key).exists:
+                raise Failed("a key was not erased", where=saved.uri, found=str(key))
     return taken

@@ -1,13 +1,18 @@
-"""One side of a measurement of state at rest, in a process of its own: start-up counts.
+"""One side of a measurement of state at rest, in a process of its own.
 
-`python -m holdfast.bench.state_process SIDE CHECKPOINT`; prints how many rows there were.
+`python -m holdfast.bench.state_process SIDE CHECKPOINT`; prints how many rows a scan had, or the seconds that
+Spark's own rewriting took.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _ours(checkpoint: str) -> int:
@@ -17,16 +22,30 @@ def _ours(checkpoint: str) -> int:
 
 
 def _sparks(checkpoint: str) -> int:
-    from holdfast.engine.session import session  # noqa: PLC0415 - only this side needs Spark
-
-    spark = session("holdfast-bench", conf={"spark.ui.enabled": "false"})
-    spark.sparkContext.setLogLevel("ERROR")
-    rows = spark.read.format("statestore").load(checkpoint).select("key.*", "value.*")
+    rows = _session().read.format("statestore").load(checkpoint).select("key.*", "value.*")
     # Two columns of an average may have one name, which a table of Arrow takes and a frame does not.
     return int(rows.toDF(*[f"c{at}" for at in range(len(rows.columns))]).toArrow().num_rows)
 
 
-SIDES: Final[Mapping[str, Callable[[str], int]]] = {"ours": _ours, "sparks": _sparks}
+def _rewriting(checkpoint: str) -> float:
+    from holdfast.engine.rewriter import rewrite  # noqa: PLC0415 - only this side needs it
+
+    return rewrite(_session(), Path(checkpoint))
+
+
+def _session() -> SparkSession:
+    from holdfast.engine.session import session  # noqa: PLC0415 - as above
+
+    spark = session("holdfast-bench", conf={"spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+SIDES: Final[Mapping[str, Callable[[str], float]]] = {
+    "ours": _ours,
+    "sparks": _sparks,
+    "rewriting": _rewriting,
+}
 
 
 if __name__ == "__main__":
