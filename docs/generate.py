@@ -38,7 +38,19 @@ VERBS = (
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
     "alerts": ("list", "export"),
-    "state": ("list", "get", "scan", "history", "explain", "diff"),
+    "state": (
+        "list",
+        "get",
+        "scan",
+        "history",
+        "explain",
+        "diff",
+        "edit",
+        "undo",
+        "erase",
+        "migrate",
+        "bootstrap",
+    ),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"

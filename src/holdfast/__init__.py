@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         plan_undo,
         undo,
     )
+    from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.public import StatesAtRest, state
+    from holdfast.at_rest.warm import Bootstrapped
     from holdfast.config import (
         Alerts,
         Checkpoint,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.jobs.bootstrapping import bootstrap
     from holdfast.jobs.comparison import compare
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.drill import drill
@@ -92,7 +95,9 @@ _HOMES = {
         "plan_undo",
         "undo",
     ),
+    "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
+    "holdfast.at_rest.warm": ("Bootstrapped",),
     "holdfast.config": (
         "Alerts",
         "Checkpoint",
@@ -122,6 +127,7 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
+    "holdfast.jobs.bootstrapping": ("bootstrap",),
     "holdfast.jobs.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.drill": ("drill",),
@@ -168,6 +174,7 @@ _MODULES = ("checkpoints", "savepoints", "skew")
 __all__ = [
     "Aggregate",
     "Alerts",
+    "Bootstrapped",
     "BufferedSink",
     "Checkpoint",
     "Conflict",
@@ -181,6 +188,8 @@ __all__ = [
     "KeyedTable",
     "Ledger",
     "Memory",
+    "Migrated",
+    "MigrationPlan",
     "NotFound",
     "Operator",
     "Promise",
@@ -197,6 +206,7 @@ __all__ = [
     "adopt",
     "aggregating",
     "available_now",
+    "bootstrap",
     "broadcast",
     "check",
     "checkpoints",
@@ -222,11 +232,13 @@ __all__ = [
     "ledger",
     "list",
     "map",
+    "migrate",
     "minutes",
     "no_restart",
     "operate",
     "plan_edit",
     "plan_erase",
+    "plan_migrate",
     "plan_undo",
     "recovery",
     "reducing",

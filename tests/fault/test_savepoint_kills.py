@@ -1,4 +1,4 @@
-"""Processes that take, restore, rescale and delete savepoints, killed at seeded moments: old or new."""
+"""Processes that take, restore, rescale, migrate and delete, killed at seeded moments: old or new."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command import PROGRAM
 
+import holdfast as hf
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.contents import contents
@@ -144,6 +145,26 @@ def test_rescales(place: Place) -> None:
         assert contents(LocalStorage(target)) == before
         assert [operator.partitions for operator in checkpoints.read(target).operators] == [3]
         with sandbox(target.parent, "look", "mine"):  # what was left is cleared up by whoever comes next
+            pass
+        assert [each.name for each in target.parent.iterdir()] == ["new"]
+    assert hit
+    assert place.untouched()
+
+
+def test_migrates(place: Place) -> None:
+    rng = random.Random(10)
+    hit = 0
+    before = contents(LocalStorage(place.checkpoint))
+    for number in range(3):
+        target = place.folder / f"moved-{number}" / "new"
+        words = ("state", "migrate", "./ck", "--backend", "rocksdb", "--partitions", "3", "--to", str(target))
+        hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
+        if not (target / "metadata").exists():
+            hf.migrate(place.checkpoint, target, backend="rocksdb", partitions=3)
+        assert checkpoints.verify(target).ok
+        assert contents(LocalStorage(target)) == before
+        assert [operator.partitions for operator in checkpoints.read(target).operators] == [3]
+        with sandbox(target.parent, "look", "mine"):
             pass
         assert [each.name for each in target.parent.iterdir()] == ["new"]
     assert hit

@@ -14,43 +14,23 @@ from typing import TYPE_CHECKING
 
 import grid_queries
 import pytest
-from grid_queries import KINDS, Row
+from grid_queries import KINDS
+from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 
 from holdfast import checkpoints, savepoints
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
 from holdfast.engine.workers import ship_by_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 ship_by_value(grid_queries)
 
-CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-PARTITIONS_KEY = "spark.sql.shuffle.partitions"
-PROVIDERS = {
-    "memory": {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"},
-    "rocksdb1": {PROVIDER_KEY: ROCKSDB_PROVIDER, FORMAT_KEY: "1", CHANGELOG_KEY: "false"},
-    "rocksdb2": {PROVIDER_KEY: ROCKSDB_PROVIDER, FORMAT_KEY: "2", CHANGELOG_KEY: "true"},
-}
 CHANGES = [(2, 2), (2, 4), (4, 2), (3, 5)]
 PAIRS = [(kind, each) for each in PROVIDERS for kind in KINDS if each != "memory" or KINDS[kind].heap]
 GRID = [(*pair, CHANGES[index % len(CHANGES)]) for index, pair in enumerate(PAIRS)]
 if os.environ.get("HOLDFAST_GRID") == "all":
     GRID = [(*pair, change) for pair in PAIRS for change in CHANGES]
-
-
-def run(spark: SparkSession, kind: str, folder: Path, checkpoint: Path) -> list[Row]:
-    """Let a query take what there is; every row it puts out, in order."""
-    rows: list[Row] = []
-
-    def take(batch: DataFrame, _: int) -> None:
-        rows.extend(grid_queries.plain(row) for row in batch.collect())
-
-    writer = KINDS[kind].build(spark, folder).writeStream.foreachBatch(take).outputMode(KINDS[kind].mode)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return rows
 
 
 def fingerprint(folder: Path) -> dict[str, bytes]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.contents import StateContent, contents
+from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.states import operator_states
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.check import whole
 from holdfast.config.defaults import ROCKSDB_PROVIDER
-from holdfast.errors import Invalid, Unsupported
+from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.public import Address, beside, now_ms, source_of, token
@@ -25,6 +27,9 @@ from holdfast.savepoints.working_copy import Source, WorkingCopy
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.keyed.content import KeyedContent
 
 ROCKSDB: Final = "rocksdb"
 MEMORY: Final = "memory"
@@ -47,6 +52,8 @@ class MigrationPlan:
         partitions_before: How many partitions each operator has, but for those that one task has all of.
         after: What its state is to be like.
         size_bytes: The bytes of the state before.
+        key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
+        key_groups: How many each of them is to have; None leaves them.
     """
 
     source: str
@@ -58,6 +65,8 @@ class MigrationPlan:
     partitions_before: tuple[int, ...]
     after: StateShape
     size_bytes: int
+    key_groups_before: Mapping[str, int]
+    key_groups: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -73,6 +82,8 @@ class MigrationPlan:
             "partitions": self.after.partitions,
             "state_format_before": self.before.state_format,
             "state_format": self.after.state_format,
+            "key_groups_before": dict(self.key_groups_before),
+            "key_groups": self.key_groups,
             "bytes": self.size_bytes,
         }
 
@@ -87,6 +98,8 @@ class Migrated:
         before: What each state held.
         after: What each state holds: the same.
         size_bytes: The bytes of the state after.
+        keyed: The keys of Holdfast's keyed operators, before as after, where they were put into other groups.
+            `before` and `after` are then of the rows that their groups are kept in afterwards.
     """
 
     plan: MigrationPlan
@@ -94,6 +107,7 @@ class Migrated:
     before: tuple[StateContent, ...]
     after: tuple[StateContent, ...]
     size_bytes: int
+    keyed: tuple[KeyedContent, ...] = ()
 
     @property
     def checkpoint(self) -> str:
@@ -114,6 +128,7 @@ class Migrated:
             "bytes_after": self.size_bytes,
             "states_before": [each.as_dict() for each in self.before],
             "states": [each.as_dict() for each in self.after],
+            "keyed": [each.as_dict() for each in self.keyed],
         }
 
 
@@ -124,6 +139,7 @@ def migrate(
     backend: str | None = None,
     partitions: int | None = None,
     state_format: int | None = None,
+    key_groups: int | None = None,
     tell: Tell | None = None,
 ) -> Migrated:
     """Make a new checkpoint with the same state in another backend, other partitions, another format.
@@ -141,11 +157,13 @@ def migrate(
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-migrated` behind
             its name.
-        backend: `rocksdb`, or `memory` (also called `hashmap`), Spark's store on the heap; as it is by default.
+        backend: `rocksdb`, or `memory` (also `hashmap`), Spark's store on the heap. By default as it is.
         partitions: How many partitions the state is to have; by default as many as it has.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
             default as it is, and 2 for what comes from the heap. Start the query with the same in
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
+        key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
+            Start the job with the same number. By default as many as they have.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -155,7 +173,7 @@ def migrate(
         Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
         Unsupported: The backend cannot hold the state, or is not one that state is moved to.
     """
-    given, target, plan = _planned(source, checkpoint, backend, partitions, state_format)
+    given, target, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
     with sandbox(beside(target), "migrate", token()) as work:
         return apply_migration(given, target, plan, work, clock=now_ms, chance=os.urandom, tell=tell)
 
@@ -167,13 +185,14 @@ def plan_migrate(
     backend: str | None = None,
     partitions: int | None = None,
     state_format: int | None = None,
+    key_groups: int | None = None,
 ) -> MigrationPlan:
     """What `migrate` would do; changes nothing and reads no rows.
 
     Raises:
         As `migrate`.
     """
-    return _planned(source, checkpoint, backend, partitions, state_format)[2]
+    return _planned(source, checkpoint, backend, partitions, state_format, key_groups)[2]
 
 
 def apply_migration(
@@ -207,13 +226,36 @@ def apply_migration(
     """
     work = WorkingCopy(folder, clock, chance, tell)
     work.copied_at(source, plan.batch_id)
+    keyed = _regrouped(work.checkpoint, plan, folder / "groups", clock, tell)
     before = contents(work.checkpoint, tell=tell)
     rewrite(work.checkpoint, plan.after, folder / "stores", clock, tell)
     after = contents(work.checkpoint, tell=tell)
     prove_same(before, after, plan.source)
     made = work.published(target, Operation.MIGRATE, (plan.source, plan.original))
-    size = sum(each.size_bytes for each in made.plan.manifest.files if each.path.startswith("state/"))
-    return Migrated(plan, made.batch_id, before, after, size)
+    return Migrated(plan, made.batch_id, before, after, read(target).size_bytes, keyed)
+
+
+def _regrouped(
+    checkpoint: Storage, plan: MigrationPlan, folder: Path, clock: Clock, tell: Tell | None
+) -> tuple[KeyedContent, ...]:
+    """Put keys into other groups, in a batch of their own, and see that they have what they had."""
+    if plan.key_groups is None:
+        return ()
+    from holdfast.at_rest.keyed.content import keyed_contents  # noqa: PLC0415 - loads Arrow
+    from holdfast.at_rest.keyed.writing import regroup  # noqa: PLC0415 - as above
+
+    before = keyed_contents(checkpoint)
+    regroup(checkpoint, plan.key_groups, folder, clock, tell=tell)
+    after = keyed_contents(checkpoint)
+    lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
+    if lost is not None:
+        raise Internal(
+            "the keys of an operator do not have what they had, and nothing was written",
+            where=plan.source,
+            found=f"operator {lost.operator}, {lost.keys:,} keys",
+            hint="the source is as it was; please report this",
+        )
+    return after
 
 
 def planned_migration(
@@ -222,6 +264,7 @@ def planned_migration(
     backend: str | None = None,
     partitions: int | None = None,
     state_format: int | None = None,
+    key_groups: int | None = None,
 ) -> MigrationPlan:
     """Look at what is to be moved, and where to; see `migrate`."""
     wanted = _backend(backend)
@@ -239,6 +282,7 @@ def planned_migration(
     if any(each != after.partitions for each in spread):
         refuse_uncertain(found, source.uri)
     _refuse_impossible(view, found, source.uri, before, after)
+    groups = _key_groups(view, source.uri, key_groups)
     return MigrationPlan(
         source=source.uri,
         original=original,
@@ -249,7 +293,25 @@ def planned_migration(
         partitions_before=spread,
         after=after,
         size_bytes=found.size_bytes,
+        key_groups_before=groups,
+        key_groups=key_groups,
     )
+
+
+def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
+    """How many key groups each keyed operator has; looked up only where that is to change."""
+    if wanted is None:
+        return {}
+    from holdfast.at_rest.keyed.operators import keyed_operators  # noqa: PLC0415 - loads Arrow
+
+    found = {each.name: each.key_groups for each in keyed_operators(view)}
+    if not found:
+        raise Invalid(
+            "there are no key groups: the query has no keyed state of Holdfast's",
+            where=uri,
+            hint="leave --key-groups out; --partitions is for every query",
+        )
+    return found
 
 
 def _planned(
@@ -258,21 +320,24 @@ def _planned(
     backend: str | None,
     partitions: int | None,
     state_format: int | None,
+    key_groups: int | None,
 ) -> tuple[Source, Storage, MigrationPlan]:
-    if backend is None and partitions is None and state_format is None:
+    if (backend, partitions, state_format, key_groups) == (None, None, None, None):
         raise Invalid(
             "it is not said what the state is to be moved to",
-            expected="a backend, a number of partitions, or a format",
-            hint="give --backend, --partitions or --state-format",
+            expected="a backend, a number of partitions or of key groups, or a format",
+            hint="give --backend, --partitions, --key-groups or --state-format",
         )
-    if partitions is not None:
-        whole(partitions, "partitions", least=1)
+    for name, number in (("partitions", partitions), ("key_groups", key_groups)):
+        if number is not None:
+            whole(number, name, least=1)
     _backend(backend)
     given = source_of(source)
     if checkpoint is None:
         checkpoint = f"{given.view()[1].rstrip('/')}-migrated"
     target = open_storage(os.fspath(checkpoint))
-    return given, target, planned_migration(given, target, backend, partitions, state_format)
+    plan = planned_migration(given, target, backend, partitions, state_format, key_groups)
+    return given, target, plan
 
 
 def _backend(name: str | None) -> str | None:

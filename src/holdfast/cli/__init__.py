@@ -30,6 +30,7 @@ from holdfast.cli import (
     state_edit,
     state_erase,
     state_key,
+    state_move,
     status,
     stop,
     ttl,
@@ -113,6 +114,12 @@ state.app.command("diff")(savepoint.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
 state.app.command("erase")(state_erase.erase)
+state.app.command("migrate", short_help="Move it to another backend, partitions or format.")(
+    state_move.migrate
+)
+state.app.command("bootstrap", short_help="Make a savepoint that a job starts warm from.")(
+    state_move.bootstrap
+)
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)

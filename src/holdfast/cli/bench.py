@@ -20,6 +20,7 @@ OPERATORS = "operators"
 SKEW = "skew"
 SAVEPOINT = "savepoint"
 OVERHEAD = "overhead"
+STATE = "state"
 RUNS = 5
 
 # Which measurement takes which choices.
@@ -28,6 +29,7 @@ _TAKES = {
     OPERATORS: frozenset({"only", "rows", "batches"}),
     OVERHEAD: frozenset({"rows", "batches"}),
     SAVEPOINT: frozenset({"keys", "rows"}),
+    STATE: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
 }
 
@@ -37,7 +39,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint or overhead; the first two by default:"
+            help="startup, defaults, operators, keyed, skew, savepoint, state or overhead; the first two by"
+            " default:"
             " others take long.",
         ),
     ] = None,
@@ -67,7 +70,7 @@ def bench(
             "--keys",
             min=1,
             help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000, for"
-            " `savepoint` a million.",
+            " `savepoint` and `state` a million.",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -79,8 +82,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default, 10,000 for `savepoint`; for `skew` all of them, two"
-            " million.",
+            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`; for `skew` all,"
+            " two million.",
         ),
     ] = None,
     batches: Annotated[
@@ -99,7 +102,7 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, OVERHEAD]
+    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, OVERHEAD]
     if name is not None and name not in names:
         raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
@@ -114,9 +117,8 @@ def bench(
         parts = _measure_keyed(given, runs or 1, only, sides)
     elif name == OPERATORS:
         results.append(_measure_operators(given, runs or RUNS, only))
-    elif name in (SAVEPOINT, OVERHEAD):
-        measure = _measure_savepoint if name == SAVEPOINT else _measure_overhead
-        results.append(measure(given, runs or RUNS))
+    elif name in _OTHERS:
+        results.append(_OTHERS[name](given, runs or RUNS))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)
     else:
@@ -169,6 +171,19 @@ def _measure_overhead(sizes: Mapping[str, Any], runs: int) -> Bench:
     from holdfast.bench.overhead import Sizes, overhead  # noqa: PLC0415 - not needed for --help
 
     return overhead(Sizes(**sizes), runs=runs, say=output.say)
+
+
+def _measure_state(sizes: Mapping[str, Any], runs: int) -> Bench:
+    from holdfast.bench.state import Sizes, state  # noqa: PLC0415 - not needed for --help
+
+    return state(Sizes(**sizes), runs=runs, say=output.say)
+
+
+_OTHERS: Mapping[str, Callable[[Mapping[str, Any], int], Bench]] = {
+    SAVEPOINT: _measure_savepoint,
+    STATE: _measure_state,
+    OVERHEAD: _measure_overhead,
+}
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:

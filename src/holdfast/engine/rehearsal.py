@@ -8,9 +8,10 @@ so no state is read, and the checkpoint needs no state files at all.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,15 +67,44 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
     Raises:
         Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
     """
+    spark = frame.sparkSession
+    nothing: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
+    return _replaced(frame, lambda _: nothing.queryExecution().analyzed())
+
+
+def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
+    """The same query over files in place of its sources: one batch takes all that is there.
+
+    Args:
+        frame: A streaming frame.
+        folders: For each of its sources, in the order of `relations`, a directory of Parquet files with the
+            columns of that source.
+
+    Raises:
+        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
+
+    spark = frame.sparkSession
+    left = list(folders)
+
+    def files(relation: Any) -> Any:
+        schema = StructType.fromJson(json.loads(relation.schema().json()))
+        read: Any = spark.readStream.schema(schema).parquet(left.pop(0))._jdf
+        return read.queryExecution().analyzed()
+
+    return _replaced(frame, files)[0]
+
+
+def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFrame, int]:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
     from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - as above
 
     spark = frame.sparkSession
     jvm: Any = spark._jvm
-    files: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
     try:
-        emptied = _Emptied(jvm, files.queryExecution().analyzed())
-        plan = emptied.of(frame._jdf.queryExecution().analyzed())
+        replaced = _Replaced(jvm, stands_in)
+        plan = replaced.of(frame._jdf.queryExecution().analyzed())
         made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     except (Py4JError, TypeError) as error:
         raise Unsupported(
@@ -82,16 +112,16 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
             where=f"Spark {spark.version}",
             found=str(error).splitlines()[0],
         ) from error
-    return Frame(made, spark), len(emptied.replaced)
+    return Frame(made, spark), len(replaced.done)
 
 
-class _Emptied:
-    """Replaces the sources of one plan."""
+class _Replaced:
+    """Replaces the sources of one plan, each by what stands in for it."""
 
-    def __init__(self, jvm: Any, nothing: Any) -> None:
-        self.replaced: list[tuple[Any, Any]] = []
+    def __init__(self, jvm: Any, stands_in: Callable[[Any], Any]) -> None:
+        self.done: list[tuple[Any, Any]] = []
         self._jvm = jvm
-        self._nothing = nothing
+        self._stands_in = stands_in
 
     def of(self, node: Any) -> Any:
         kind = str(node.nodeName())
@@ -108,14 +138,14 @@ class _Emptied:
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts))
 
     def _source(self, relation: Any) -> Any:
-        for known, made in self.replaced:
+        for known, made in self.done:
             if known.equals(relation):
                 return made
-        nothing = self._nothing
-        made = nothing.copy(
-            nothing.dataSource(), nothing.sourceName(), relation.output(), relation.sourceIdentifyingName()
+        other = self._stands_in(relation)
+        made = other.copy(
+            other.dataSource(), other.sourceName(), relation.output(), relation.sourceIdentifyingName()
         )
-        self.replaced.append((relation, made))
+        self.done.append((relation, made))
         return made
 
 

@@ -33,11 +33,12 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
     """The streaming sources of a frame, in the order of its plan, without tables that are looked up."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
-    found = (_source(leaves.apply(number)) for number in range(leaves.size()))
+    found = (source_of(leaves.apply(number)) for number in range(leaves.size()))
     return tuple(each for each in found if each is not None)
 
 
-def _source(leaf: Any) -> SourceRead | None:
+def source_of(leaf: Any) -> SourceRead | None:
+    """What a leaf of a plan reads as a stream; None for a table that is looked up."""
     name = str(leaf.getClass().getSimpleName())
     if name == RELATION:
         called = str(leaf.sourceName())

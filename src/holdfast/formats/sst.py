@@ -24,6 +24,7 @@ _TRAILER: Final = 5
 _NUMBERED: Final = 8
 _NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
 _CODECS: Final = {_SNAPPY: "snappy", _LZ4: "lz4_raw", _LZ4HC: "lz4_raw", _ZSTD: "zstd"}
+_OTHERS: Final = {2: "zlib", 3: "bzip2", 6: "xpress"}
 _VERSIONS: Final = range(2, 6)
 
 Entry = tuple[bytes, bytes]
@@ -134,8 +135,10 @@ def _unpacked(data: bytes, start: int, size: int, where: str) -> bytes:
         return block
     codec = _CODECS.get(kind)
     if codec is None:
+        if kind not in _OTHERS:
+            raise ValueError(f"a block of kind {kind} at {start}")
         raise Unsupported(
-            "this compression of RocksDB's data files is not known", where=where, found=f"number {kind}"
+            "this compression of RocksDB's data files is not known", where=where, found=_OTHERS[kind]
         )
     length, at = _varint(block, 0)
     return _unpack(codec)(block[at:], length) if kind != _SNAPPY else _unpack(codec)(block, length)

@@ -40,13 +40,23 @@ def load_job(target: str) -> Job:
             job, or holds several and none was named.
     """
     path, wanted = split_target(target)
+    module = load_module(path)
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
+    return _choose(found, wanted, path)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Run a file that a person wrote, as a module of its own.
+
+    Raises:
+        NotFound: No such file.
+        Invalid: It is not a Python file, does not compile, or raises while it is loaded.
+    """
     if not path.exists():
         raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
     if path.suffix != ".py" or not path.is_file():
         raise Invalid("this is not a Python file", where=str(path), expected="FILE.py or FILE.py:JOB")
-    module = _run(path)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
-    return _choose(found, wanted, path)
+    return _run(path)
 
 
 def _choose(found: dict[str, Job], wanted: str | None, path: Path) -> Job:

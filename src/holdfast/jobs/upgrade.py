@@ -9,21 +9,17 @@ compare. All of that happens in a temporary directory, with no source read and n
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.shapes import OperatorShape, shapes
 from holdfast.config.defaults import FORMAT_KEY
-from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.errors import Unsupported
 from holdfast.formats.plan_note import Plan
-from holdfast.jobs.definition import Job
-from holdfast.jobs.driver import sinks_of
-from holdfast.jobs.loader import load_job
+from holdfast.jobs.code import Code, built, job_of, session_for
 from holdfast.jobs.own_state import with_own
 from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
 from holdfast.savepoints.plan_changes import compare_plans, format_change, moved_sources, pinned_changes
@@ -33,30 +29,14 @@ from holdfast.savepoints.upgrade import compare_states, states_of, verdict_on, w
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import SparkSession
 
-    from holdfast.stream.operators import Definition
-    from holdfast.stream.sinks import Sink
+    from holdfast.jobs.code import Target
 
-    Target = str | os.PathLike[str] | Job | Sink | DataStreamWriter
-
-LOCAL: Final = "local[2]"
 _NO_PLAN: Final = (
     "filters, watermarks, expressions, the sources' addresses and options, and the sink: no plan was noted"
     " with this state; give the code that made it with --old"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """A query of some code, built and not started."""
-
-    name: str | None
-    frame: DataFrame
-    plan: Plan | None
-    mode: str
-    operators: tuple[Definition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,117 +89,15 @@ def check(
     """
     saved = open_saved(os.fspath(against), query)
     sizes = measured(saved.storage, saved.found, saved.manifest, deep=deep)
-    job = _job(target, overrides)
+    job = job_of(target, overrides)
     given = {**({} if job is None else job.spark_conf()), **(conf or {})}
-    with _session(target, job, given, master, home, spark) as session:
-        code = _built(target if job is None else job, session, query)
+    with session_for(target, job, given, master, home, spark, "check") as session:
+        code = built(target if job is None else job, session, query)
         before, source = _old_plan(old, saved, session, query)
         made = _rehearsed(code, saved)
         settings = given if job is not None else _settings(session, saved)
         state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
         return _report(target, code, saved, sizes, made, before, source, settings, state_format)
-
-
-def _job(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
-    from holdfast.engine.refusal import nothing_starts  # noqa: PLC0415 - needs Spark
-
-    if isinstance(target, Job):
-        return target.with_overrides(overrides or {})
-    if isinstance(target, (str, os.PathLike)):
-        with nothing_starts():
-            return load_job(os.fspath(target)).with_overrides(overrides or {})
-    return None
-
-
-@contextmanager
-def _session(
-    target: Target,
-    job: Job | None,
-    conf: Mapping[str, str],
-    master: str | None,
-    home: str | Path | None,
-    given: SparkSession | None,
-) -> Iterator[SparkSession]:
-    """The session in which the code is built: the given one's settings are left alone."""
-    from holdfast.engine.session import running_session, session  # noqa: PLC0415 - needs Spark
-
-    if job is None:
-        yield _frame_of(target).sparkSession
-        return
-    running = given or running_session()
-    if running is not None:
-        own = running.newSession()
-        for key, value in conf.items():
-            if own.conf.isModifiable(key):
-                own.conf.set(key, value)
-        yield own
-        return
-    name = f"holdfast check {job.name}"
-    started = session(name, master=master or LOCAL, conf=conf, extras=job.extras, home=home)
-    try:
-        yield started
-    finally:
-        started.stop()
-
-
-def _built(target: Target, spark: SparkSession, query: str | None) -> _Code:
-    """One query of some code."""
-    from holdfast.engine.refusal import nothing_starts  # noqa: PLC0415 - needs Spark
-    from holdfast.engine.workers import ship_by_value  # noqa: PLC0415 - as above
-    from holdfast.stream.operators import defined_in  # noqa: PLC0415 - as above
-
-    job = target if isinstance(target, Job) else None
-    if job is not None and job.build.__module__ in sys.modules:
-        ship_by_value(sys.modules[job.build.__module__])
-    with nothing_starts():
-        sinks = sinks_of(target if job is None else _called(job, spark))
-    sink = _chosen(sinks, query)
-    frame = _frame_of(sink)
-    plan = sink.plan(None if job is None else job.effective_trigger())
-    mode = plan.sink.mode if plan is not None and plan.sink is not None else sink.mode or "append"
-    return _Code(sink.name, frame, plan, mode, tuple(defined_in(frame)))
-
-
-def _called(job: Job, spark: SparkSession) -> Any:
-    """What the job's function returns."""
-    try:
-        return job(spark)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        raise Invalid(
-            "the job's function raised an error",
-            where=job.name,
-            found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
-        ) from error
-
-
-def _chosen(sinks: list[Sink], query: str | None) -> Sink:
-    if len(sinks) == 1 and query in (None, sinks[0].name):
-        return sinks[0]
-    names = ", ".join(str(sink.name) for sink in sinks)
-    if query is None:
-        raise Invalid(
-            "the job has several queries, each with a checkpoint of its own",
-            found=names,
-            expected="one of them",
-            hint="name it with --query",
-        )
-    for sink in sinks:
-        if sink.name == query:
-            return sink
-    raise NotFound("the job has no such query", found=names, expected=query)
-
-
-def _frame_of(target: Any) -> DataFrame:
-    """The frame of a sink or of a writer."""
-    from holdfast.engine.watch import frame_of  # noqa: PLC0415 - needs Spark
-
-    sink = sinks_of(target)[0]
-    frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
-    if frame is None:
-        raise Unsupported("the writer hides its frame", hint="give hf.sink(frame)… in its place")
-    return frame
 
 
 def _old_plan(
@@ -230,15 +108,15 @@ def _old_plan(
 ) -> tuple[Plan | None, str | None]:
     """The plan that made the state, and where it comes from."""
     if old is not None:
-        job = _job(old, None)
-        plan = _built(old if job is None else job, spark, query).plan
+        job = job_of(old, None)
+        plan = built(old if job is None else job, spark, query).plan
         return plan, None if plan is None else "old code"
     note = saved.note
     plan = None if note is None else note.at(saved.batch_id)
     return plan, None if plan is None else "note"
 
 
-def _rehearsed(code: _Code, saved: Saved) -> _Rehearsed:
+def _rehearsed(code: Code, saved: Saved) -> _Rehearsed:
     """Let Spark plan both batches, in a folder that is gone afterwards."""
     from holdfast.engine.rehearsal import rehearse, without_sources  # noqa: PLC0415 - needs Spark
 
@@ -271,7 +149,7 @@ def _rehearsed(code: _Code, saved: Saved) -> _Rehearsed:
 
 def _report(
     target: Target,
-    code: _Code,
+    code: Code,
     saved: Saved,
     sizes: Sizes,
     made: _Rehearsed,
@@ -300,7 +178,7 @@ def _report(
 
 
 def _states(
-    code: _Code, saved: Saved, sizes: Sizes, made: _Rehearsed, before: Plan | None
+    code: Code, saved: Saved, sizes: Sizes, made: _Rehearsed, before: Plan | None
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
     old, trial = shapes(saved.storage, saved.batch_id), made.trial
     if made.shapes is None:
@@ -318,7 +196,7 @@ def _states(
     return with_trial(mixed, trial.accepted, trial.spark_error, trial.message)
 
 
-def _by_plan(code: _Code, before: Plan | None) -> tuple[Verdict, str]:
+def _by_plan(code: Code, before: Plan | None) -> tuple[Verdict, str]:
     if before is None or code.plan is None:
         return Verdict.INCOMPATIBLE, "the plan could not be tried, and there is none to compare it with"
     same = len(before.steps) == len(code.plan.steps) and all(

@@ -94,7 +94,7 @@ def derive(
     turn = TakeTurn(catalog, chance(8).hex(), clock)
     turn.begin()
     try:
-        _still(home, source)
+        require_unchanged(home, source)
         saved = changes.files(source.files)
         with in_bulk(catalog) as quick:
             new_bytes = _store(quick, home, changes, saved, turn, tell)
@@ -116,7 +116,7 @@ def derive(
         }
         name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
         manifest = manifest_of({**fields, "id": name}, saved)
-        _still(home, source)
+        require_unchanged(home, source)
         publish(catalog, manifest, turn)
     except BaseException:
         with suppress(HoldfastError):  # what is left is cleared up by the next removal
@@ -164,8 +164,13 @@ def _store(
     return new
 
 
-def _still(catalog: Storage, source: Manifest) -> None:
-    """Make sure that a savepoint is what it was when this was planned."""
+def require_unchanged(catalog: Storage, source: Manifest) -> None:
+    """Make sure that a savepoint is what it was when something was planned with it.
+
+    Raises:
+        NotFound: It was deleted.
+        Conflict: It has another manifest.
+    """
     if load(catalog, source.savepoint_id).render() != source.render():
         raise Conflict(
             "the savepoint has changed since this was planned",

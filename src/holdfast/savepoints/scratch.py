@@ -216,14 +216,21 @@ class Scratch:
         for name in self._names(_SST):
             found = self._known.get(name)
             if found is None:
-                size = (self.folder / name).stat().st_size
                 unique = f"{name.removesuffix(_SST)}-{uuid.uuid4()}{_SST}"
-                found = SharedFile(name, layout.SSTS, unique, size)
-                target = layout.SharedFile(store, layout.SSTS, unique).render()
-                storage.copy(name, target, origin=LocalStorage(self.folder))
+                found = SharedFile(name, layout.SSTS, unique, (self.folder / name).stat().st_size)
+            target = layout.SharedFile(store, found.folder, found.name).render()
+            if storage.size(target) is None:
+                self._copy(storage, name, target)
             shared.append(found)
         metadata = snapshot_metadata(shared, families.fields())
         return self._zip(metadata)
+
+    def _copy(self, storage: Storage, name: str, target: str) -> None:
+        place = self.folder / name
+        if place.is_symlink():  # a link to it would be one to the link
+            storage.write(target, place.read_bytes())
+        else:
+            storage.copy(name, target, origin=LocalStorage(self.folder))
 
     def _zip(self, metadata: SnapshotMetadata) -> bytes:
         buffer = io.BytesIO()

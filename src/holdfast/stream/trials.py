@@ -99,6 +99,17 @@ class Trial:
         """
         return tuple(self._run({"availableNow": True}, most))
 
+    def run_once(self) -> TrialBatch:
+        """Run one batch with all that there is, whatever of time or watermark would have another follow.
+
+        Raises:
+            QueryFailed: The query failed.
+            Failed: There was nothing to run.
+        """
+        for batch in self._run({"once": True}, 1):
+            return batch
+        raise Failed("Spark has run no batch", where=self._checkpoint, found="nothing to read")
+
     def repeat(self, original: Storage) -> Iterator[TrialBatch]:
         """Run what another checkpoint of the same savepoint has committed: the same batches, the same input.
 

@@ -75,6 +75,35 @@ def write_groups(
         NotFound: No batch is committed, or a file that it needs is gone.
         Corrupt: A file is damaged.
     """
+    operators = {each.operator_id: each for each in operator_states(checkpoint)}
+    rows = {number: _by_partition(operators[number], found) for number, found in changes.items()}
+    return write_rows(checkpoint, rows, folder, clock, tell)
+
+
+def write_rows(
+    checkpoint: Storage,
+    changes: Mapping[int, Mapping[int, Sequence[StoreRow]]],
+    folder: Path,
+    clock: Clock,
+    tell: Tell | None = None,
+) -> int:
+    """Put rows into the stores of a checkpoint, in a batch of its own: see `write_groups`.
+
+    Args:
+        checkpoint: The checkpoint; it is changed.
+        changes: Rows by the number of their operator, which keeps one store in each partition, and by
+            partition.
+        folder: A directory to work in that is not there yet.
+        clock: The time in epoch milliseconds.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Returns:
+        The batch.
+
+    Raises:
+        NotFound: No batch is committed, or a file that it needs is gone.
+        Corrupt: A file is damaged.
+    """
     folder.mkdir()
     batch = begin(checkpoint)
     states = operator_states(checkpoint, batch.before)
@@ -82,7 +111,7 @@ def write_groups(
     done, unique = 0, False
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     for operator in states:
-        rows = _by_partition(operator, changes.get(operator.operator_id, ()))
+        rows = changes.get(operator.operator_id, {})
         made: list[tuple[str, ...]] = []
         for partition in range(operator.partitions):
             written = []

@@ -36,7 +36,7 @@ from holdfast.formats.manifest import Manifest
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import Tell
-from holdfast.savepoints.derived import derive
+from holdfast.savepoints.derived import derive, require_unchanged
 from holdfast.savepoints.placing import Placement
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import Chance, Taken
@@ -217,6 +217,7 @@ def edit(
         Internal: The rows are not what they should be; there is no new savepoint.
     """
     manifest = plan.manifest
+    require_unchanged(catalog, manifest)
     view = SavepointView(catalog, manifest.files, plan.savepoint)
     operators = {each.operator_id: each for each in operator_states(view, manifest.batch_id)}
     edits = StoreEdits(view, manifest, folder, clock())

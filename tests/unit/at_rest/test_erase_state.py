@@ -1,0 +1,224 @@
+"""A key that is erased: out of every savepoint and every byte of a catalog, and nothing else with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from catalogs import Hands
+from mended import all_rows, leaks, view_of
+
+from golden import golden_on_disk
+from holdfast.at_rest.mending.erasing import erase, plan_erase
+from holdfast.at_rest.mending.matching import subject
+from holdfast.checkpoints.reading import read
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.formats.sst import sst_entries
+from holdfast.savepoints.catalog import ids, load, manifest_path, object_path
+from holdfast.savepoints.proof import prove
+from holdfast.savepoints.restoring import Operation
+from holdfast.storage.local import LocalStorage
+
+# As a row of state has it: what is behind the words is filled up with zeros.
+C3 = "c3\0\0\0\0\0\0"
+NAMES = [
+    "4.2/aggregate-memory",
+    "4.2/aggregate-rocksdb",
+    "4.2/aggregate-changelog",
+    "4.2/aggregate-format2",
+    "4.2/dedupe-changelog",
+    "4.2/join-memory",
+    "4.2/join-format2",
+    "4.2/session-rocksdb",
+    "4.2/state-format2",
+    "4.2/windowed-memory",
+    "4.3/join-format2",
+]
+
+
+def catalog_of(folder: Path, name: str, hands: Hands) -> LocalStorage:
+    """Savepoints of three batches, which share files."""
+    checkpoint = LocalStorage(golden_on_disk(name, folder / "ck"))
+    catalog = LocalStorage(folder / "catalog")
+    newest = read(checkpoint).batch_id
+    assert newest is not None
+    for batch in (newest - 2, newest - 1, newest):
+        hands.take(checkpoint, catalog, batch, deep=True)
+    return catalog
+
+
+def erased(catalog: LocalStorage, hands: Hands, folder: Path, key: str, column: str | None = None):  # type: ignore[no-untyped-def]
+    return erase(
+        catalog,
+        subject(key, column),
+        folder / hands.token(),
+        who="ada@desk",
+        why="asked for",
+        clock=hands.clock,
+        token=hands.token(),
+    )
+
+
+def without(rows: Counter[str], word: str) -> Counter[str]:
+    return Counter({row: count for row, count in rows.items() if not re.search(rf"'{word}'", row)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_a_key_is_left_in_any_byte(name: str, tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, name, hands)
+    before = {each: all_rows(view_of(catalog, each)) for each in ids(catalog)}
+    assert leaks(tmp_path / "catalog", C3)
+    looked = plan_erase(catalog, subject("c3"))
+    found = erased(catalog, hands, tmp_path, "c3")
+    assert found.proved
+    assert looked.rows == found.rows > 0
+    assert leaks(tmp_path / "catalog", C3) == []
+    assert sorted(before) == ids(catalog)
+    for each, rows in before.items():
+        assert all_rows(view_of(catalog, each)) == without(rows, "c3")
+        assert prove(catalog, each, deep=True).problems == ()
+        # A savepoint that is restored goes on as it would have.
+        target = LocalStorage(tmp_path / f"restored-{each}")
+        hands.make(catalog, each, target, Operation.RESTORE)
+        assert all_rows(target) == without(rows, "c3")
+    assert "c3" not in found.render().decode().replace(found.key_sha256, "").split('"')
+    again = erased(catalog, hands, tmp_path, "c3")
+    assert again.rows == 0
+
+
+def test_savepoints_go_on_sharing_what_they_shared(tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/aggregate-changelog", hands)
+
+    def objects() -> int:
+        return len({file.sha256 for each in ids(catalog) for file in load(catalog, each).files})
+
+    before = objects()
+    erased(catalog, hands, tmp_path, "c3")
+    assert objects() <= before + 2
+    stored = [
+        name for folder in catalog.list("objects").names for name in catalog.list(f"objects/{folder}").names
+    ]
+    assert len(stored) == objects()
+
+
+@pytest.mark.parametrize("name", ["4.2/join-memory", "4.2/join-format2"])
+def test_rows_of_a_join_go_by_a_column_of_their_value(name: str, tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, name, hands)
+    before = {each: all_rows(view_of(catalog, each)) for each in ids(catalog)}
+    one = erased(catalog, hands, tmp_path, "c3", "customer")
+    other = erased(catalog, hands, tmp_path, '{"who": "c3"}')
+    assert min(one.rows, other.rows) > 0
+    for each, rows in before.items():
+        assert all_rows(view_of(catalog, each)) == without(rows, "c3")
+    assert leaks(tmp_path / "catalog", C3) == []
+    with pytest.raises(NotFound, match="no state of the catalog has such a column"):
+        erased(catalog, hands, tmp_path, "c3", "nobody")
+
+
+def test_keyed_state_goes_by_its_users_key(tmp_path: Path) -> None:
+    from holdfast.at_rest.keyed.reading import keyed_states
+
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/keyed-format2", hands)
+
+    def rows(savepoint_id: str) -> dict[str, str]:
+        (state,) = keyed_states(view_of(catalog, savepoint_id))
+        return {row.key[0]: repr(dict(row.values)) for row in state.rows()}
+
+    before = {each: rows(each) for each in ids(catalog)}
+    found = erased(catalog, hands, tmp_path, "c3")
+    assert found.rows == 3
+    for each, keys in before.items():
+        assert rows(each) == {key: value for key, value in keys.items() if key != "c3"}
+        assert prove(catalog, each, deep=True).problems == ()
+    blobs = [
+        value
+        for each in ids(catalog)
+        for file in load(catalog, each).files
+        if file.path.endswith(".sst")
+        for _, value in sst_entries(catalog.read(object_path(file.sha256)), file.path)
+    ]
+    # The names of columns and types are kept as text in Base64.
+    assert [blob for blob in blobs if b"c3" in blob and b"tables" not in blob] == []
+    assert [blob for blob in blobs if b"c4" in blob and b"tables" not in blob] != []
+
+
+def test_what_people_wrote_about_it_goes_too(tmp_path: Path) -> None:
+    from holdfast.at_rest.mending.editing import edit, plan_edit
+    from holdfast.at_rest.mending.request import Edit
+
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/aggregate-memory", hands)
+    plan = plan_edit(catalog, ids(catalog)[-1], catalog, Edit("aggregate", key="c3", delete=True))
+    made = edit(
+        catalog,
+        catalog,
+        plan,
+        tmp_path / "work",
+        who="ada@desk",
+        why="c3 has asked",
+        label="without c3",
+        clock=hands.clock,
+        chance=hands.chance,
+    )
+    erased(catalog, hands, tmp_path, "c3")
+    manifest = load(catalog, made.taken.manifest.savepoint_id)
+    assert manifest.label == "without [erased]"
+    assert manifest.change is not None
+    assert (manifest.change["statement"], manifest.change["why"]) == (
+        "delete with key [erased]",
+        "[erased] has asked",
+    )
+    (record,) = manifest.erasures
+    assert record["who"] == "ada@desk"
+    assert record["why"] == "asked for"
+
+
+def test_numbers_are_keys_too(tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/state-format2", hands)
+    before = {each: all_rows(view_of(catalog, each)) for each in ids(catalog)}
+    amount = next(
+        int(match[1])
+        for rows in before.values()
+        for row in rows
+        if (match := re.search(r"'amount': (\d+)", row))
+    )
+    found = erased(catalog, hands, tmp_path, str(amount), "amount")
+    assert found.rows > 0
+    for each in before:
+        assert not any(re.search(rf"'amount': {amount}\b", row) for row in all_rows(view_of(catalog, each)))
+        assert prove(catalog, each, deep=True).problems == ()
+
+
+def test_an_erasure_waits_for_nobody_and_disturbs_nobody(tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/aggregate-memory", hands)
+    catalog.write(
+        "takes/x.json", json.dumps({"token": "x", "beat_ms": hands.now_ms, "owner": "one"}).encode()
+    )
+    with pytest.raises(Conflict, match="being taken"):
+        erased(catalog, hands, tmp_path, "c3")
+    assert leaks(tmp_path / "catalog", C3)
+
+
+def test_what_cannot_be_searched_is_not_certified(tmp_path: Path) -> None:
+    hands = Hands()
+    catalog = catalog_of(tmp_path, "4.2/aggregate-memory", hands)
+    catalog.write(manifest_path(ids(catalog)[0]), b"{}", replace=True)
+    before = sorted(each.name for each in (tmp_path / "catalog").rglob("*"))
+    with pytest.raises(Corrupt):
+        erased(catalog, hands, tmp_path, "c3")
+    assert sorted(each.name for each in (tmp_path / "catalog").rglob("*")) == before
+
+
+@pytest.mark.parametrize("key", ["", "{", '{"a": null}', "customer="])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(Invalid):
+        subject(key)

@@ -1,0 +1,86 @@
+"""`holdfast state edit`, `undo` and `erase` as people run them: words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from golden import golden_on_disk
+from holdfast import savepoints
+from holdfast.cli import app
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
+    return savepoints.take(tmp_path / "ck", tmp_path / "sp", deep=True).uri
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["state", *words])
+
+
+def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> None:
+    words = ("edit", saved, "aggregate", "--set", "count = 1", "--key", "customer=c1")
+    looked = run(*words, "--dry-run")
+    assert looked.exit_code == 0
+    assert "1 changed, 0 deleted, 0 inserted" in looked.stdout
+    assert '"customer": "c1", "count": 1' in looked.stdout
+    assert len(savepoints.list(tmp_path / "sp")) == 1
+    made = json.loads(run(*words, "--yes", "--why", "it was wrong", "--json").stdout)
+    assert (made["changed"], made["rows_before"], made["edited"]) == (1, 10, saved)
+    assert made["change"]["why"] == "it was wrong"
+    shown = CliRunner().invoke(app, ["savepoint", "show", made["savepoint"]])
+    assert "set count = 1 with key customer=c1 in aggregate (it was wrong)" in shown.stdout
+    assert "1 changed" in shown.stdout
+    back = json.loads(run("undo", made["savepoint"], "--yes", "--json").stdout)
+    assert back["back_to"] == saved
+    listed = CliRunner().invoke(app, ["savepoint", "list", str(tmp_path / "sp")]).stdout.splitlines()
+    assert [line.split()[-1] for line in listed] == ["CHANGED", "–", "edit", "undo"]
+
+
+def test_nobody_is_there_to_be_asked(saved: str, tmp_path: Path) -> None:
+    for words in (
+        ("edit", saved, "aggregate", "--delete", "--key", "c1"),
+        ("erase", "c1", "--everywhere", str(tmp_path / "sp")),
+    ):
+        found = run(*words)
+        assert found.exit_code == 2
+        assert "--yes" in found.stderr
+    assert len(savepoints.list(tmp_path / "sp")) == 1
+
+
+def test_what_is_wrong_has_its_exit_code(saved: str, tmp_path: Path) -> None:
+    cases = {
+        ("edit", saved, "nope", "--delete", "--key", "c1"): (3, "aggregate"),
+        ("edit", saved, "aggregate", "--set", "count = 'x'", "--key", "c1"): (2, "bigint"),
+        ("edit", saved, "aggregate", "--insert", "{"): (2, "JSON"),
+        ("edit", saved, "aggregate", "--insert", "[]"): (2, "JSON object"),
+        ("edit", str(tmp_path / "ck"), "aggregate", "--delete", "--key", "c1"): (2, "--to DIR"),
+        ("undo", saved): (2, "no edit has made"),
+        ("erase", "c1", "--everywhere", str(tmp_path / "sp"), "--column", "nope"): (3, "nope"),
+    }
+    for words, (code, said) in cases.items():
+        found = run(*words, "--yes")
+        assert (found.exit_code, said in found.stderr) == (code, True), (words, found.stderr)
+
+
+def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
+    file = tmp_path / "certificate.json"
+    words = ("erase", "c1", "--everywhere", str(tmp_path / "sp"), "--why", "asked for")
+    looked = json.loads(run(*words, "--dry-run", "--json").stdout)
+    assert (looked["rows"], looked["touched"]) == (1, 1)
+    made = run(*words, "--yes", "--certificate", str(file))
+    assert made.exit_code == 0
+    assert "asked for" in made.stdout
+    assert "searched 1, rewritten 1, rows erased 1" in made.stdout
+    written = json.loads(file.read_text())["certificate"]
+    assert (written["rows"], written["proved"], written["rewritten"]) == (1, True, [saved])
+    again = run(*words, "--yes", "--certificate", str(file))
+    assert again.exit_code == 4
+    assert "exists" in again.stderr
+    shown = CliRunner().invoke(app, ["savepoint", "show", saved]).stdout
+    assert "1 rows of a key" in shown
