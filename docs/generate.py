@@ -34,7 +34,7 @@ VERBS = (
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
-    "state": ("list", "get", "scan", "history", "explain", "diff"),
+    "state": ("list", "get", "scan", "history", "explain", "diff", "edit", "undo", "erase"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"
