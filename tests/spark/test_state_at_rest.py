@@ -170,3 +170,19 @@ def by_key(states: hf.StatesAtRest, state: NamedState) -> dict[str, Counter[str]
         )
         for text, key in keys.items()
     }
+
+
+def test_what_is_not_read_here_spark_reads(
+    spark: SparkSession,
+    settings: Callable[[dict[str, str]], None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings({**PROVIDERS["memory"], "spark.sql.streaming.stateStore.compression.codec": "lzf"})
+    states = hf.state(run(spark, "window", tmp_path))
+    with pytest.raises(hf.Unsupported):
+        states.arrow("aggregate").read_all()
+    frame = states.frame("aggregate")
+    assert frame.columns == ["window", "who", "count", "partition_id"]
+    assert frame.count() > 0
+    assert "Spark's reader is used" in caplog.text

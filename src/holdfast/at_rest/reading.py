@@ -13,8 +13,9 @@ from holdfast.checkpoints.lookup import find
 from holdfast.checkpoints.rows import Pairs, state_chunks
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.plain import plain
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class StateReader:
 
     def __init__(self, storage: Storage, batch_id: int | None = None) -> None:
         self.storage = storage
+        self.is_savepoint = isinstance(storage, SavepointView)
         self.operators: tuple[NamedOperator, ...] = named_operators(storage, batch_id)
         self.batch_id: int = self.operators[0].files.batch_id if self.operators else batch_id or 0
 
@@ -194,6 +196,7 @@ class StateReader:
         """What a state holds for a key whose values have their types."""
         if state.own is not None:
             return Found(state, self.batch_id, dict(key), tuple(own.found(state, key)))
+        _check_encoding(state)
         entries: list[Entry] = []
         for codec, stored in self._stored(operator, state, key):
             for found in find(self.storage, operator.files, codec, stored):
@@ -221,6 +224,7 @@ class StateReader:
         self, operator: NamedOperator, state: NamedState, *, tell: Tell | None = None
     ) -> Iterator[tuple[StateCodec, int, Pairs]]:
         """The rows of a state as they are stored, some thousand at a time."""
+        _check_encoding(state)
         for codec, partition, pairs in state_chunks(
             self.storage, self.batch_id, operator_id=operator.operator_id, tell=tell
         ):
@@ -268,6 +272,16 @@ def entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pair
             found, expires = _value_parts(state, codec.value_values(row))
             yield Entry(key, sub, found, expires, partition, size + len(row))
             size = 0
+
+
+def _check_encoding(state: NamedState) -> None:
+    """Refuse rows that are encoded as Avro, which only Spark takes apart."""
+    if state.codec is not None and state.codec.values.avro:
+        raise Unsupported(
+            "state that is encoded as Avro is not read from its files",
+            where=state.full_name,
+            hint="hf.state(…).frame(…) has Spark read it",
+        )
 
 
 def _key_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:

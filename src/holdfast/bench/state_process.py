@@ -38,6 +38,8 @@ def _session() -> SparkSession:
 
     spark = session("holdfast-bench", conf={"spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")
+    # What coordinates stores comes to be with the first look at streams, and readers of state need it.
+    spark.streams.active  # noqa: B018 - as said
     return spark
 
 

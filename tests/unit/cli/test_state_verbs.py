@@ -54,7 +54,6 @@ def test_a_key_is_got_listed_and_explained(holdfast: Holdfast) -> None:
 def test_what_is_not_there_has_its_exit_code(holdfast: Holdfast) -> None:
     assert told(holdfast("state", "get", "./ck", "aggregate", "nobody", "--json"), 3)["kind"] == "not-found"
     assert told(holdfast("state", "get", "./ck", "visits", "c1", "--json"), 3)["expected"] == "aggregate"
-    assert told(holdfast("state", "get", "./ck", "aggregate", "[1, 2]", "--json"), 3)["found"]
     assert told(holdfast("state", "get", "./ck@99", "aggregate", "c1", "--json"), 3)
     assert told(holdfast("state", "scan", "./ck", "--json"), 2)["kind"] == "invalid"
     assert told(holdfast("state", "scan", "./ck", "aggregate", "--where", "nope > 1", "--json"), 2)
@@ -79,13 +78,7 @@ def test_rows_are_filtered_asked_and_written(holdfast: Holdfast, tmp_path: Path)
     again = told(holdfast("state", "scan", "./ck", "aggregate", "--to", "rows.jsonl", "--json"), 4)
     assert again["kind"] == "conflict"
     assert told(holdfast("state", "scan", "./ck", "aggregate", "--to", "rows.csv", "--json"), 2)
-    assert {each.name for each in tmp_path.iterdir()} <= {
-        "ck",
-        "rows.parquet",
-        "rows.jsonl",
-        "home",
-        ".holdfast",
-    }
+    assert not [each.name for each in tmp_path.iterdir() if each.name.endswith(".part")]
 
 
 @pytest.mark.usefixtures("checkpoint")
