@@ -1,6 +1,6 @@
 """State that was edited or erased from, of any kind of query and provider: every later answer is right.
 
-The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise some kinds of queries meet some providers.
+The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise some kinds meet some providers.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_a_join_goes_on_without_some_of_its_rows(
     settings(PROVIDERS[provider])
     course = Course(spark, "join", tmp_path)
     view = hf.state(course.savepoint)
-    held = {row["amount"] for row in view.arrow("join.left").to_pylist()}
+    held = {row["amount"] for row in view.arrow("join.left").read_all().to_pylist()}
     assert any(amount > 50 for amount in held)
     made = hf.edit(course.savepoint, "join.left", where="amount > 50", delete=True)
     rows = course.go_on(made.uri)
