@@ -90,7 +90,7 @@ def rows_by_spark(spark: SparkSession, checkpoint: Path, state: NamedState) -> C
     found: Counter[str] = Counter()
     for row in by_spark(spark, checkpoint, state).collect():
         names = row.__fields__
-        value = next((row[name] for name in VALUES if name in names), ())
+        value: Any = next((row[name] for name in VALUES if name in names), ())
         cells = [*row["key"], *(row["user_map_key"] if "user_map_key" in names else ())]
         if state.form is Form.TIMERS:
             cells.append(row["expiration_timestamp_ms"])

@@ -97,13 +97,45 @@ class Columns:
         """
         import numpy as np  # noqa: PLC0415 - only who asks for tables loads it
 
-        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        return self._columns(b"".join(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
+
+    def take_apart_behind(self, stored: Sequence[bytes], before: int) -> list[pa.Array] | None:
+        """The same of rows that all have so many bytes before them, where all are of one length.
+
+        Args:
+            stored: The rows with what is before them: a byte that is zero last, and with five bytes and more
+                the length of what follows as the four before that.
+            before: How many bytes.
+
+        Returns:
+            None where they are not of one length, or something else is before one of them.
+        """
+        import numpy as np  # noqa: PLC0415 - as above
+
+        if not stored or len(set(map(len, stored))) != 1:
+            return None
+        length = len(stored[0])
+        if length <= before:
+            return None
+        table = np.frombuffer(b"".join(stored), np.uint8).reshape(len(stored), length)
+        if before and table[:, before - 1].any():
+            return None
+        if before > _WORD:
+            follows = np.ascontiguousarray(table[:, before - 5 : before - 1]).view("<u4")
+            if (follows != length - before + 1).any():
+                return None
+        rows = np.ascontiguousarray(table[:, before:])
+        return self._columns(rows.tobytes(), np.full(len(stored), length - before, np.int64))
+
+    def _columns(self, data: bytes, sizes: Words) -> list[pa.Array]:
+        import numpy as np  # noqa: PLC0415 - as above
+
         least = (len(self._type.types) + 63) // 64 * _WORD + _WORD * len(self._type.types)
-        if len(rows) and (int(sizes.min()) < least or (sizes % _WORD).any()):
+        if len(sizes) and (int(sizes.min()) < least or (sizes % _WORD).any()):
             raise self._damaged(f"a row of {int(sizes.min())} bytes")
-        starts = np.zeros(len(rows), np.int64)
+        starts = np.zeros(len(sizes), np.int64)
         np.cumsum(sizes[:-1], out=starts[1:])
-        found = _Rows(b"".join(rows), self._where)
+        found = _Rows(data, self._where)
         return [
             found.column(type_, starts, starts + sizes, index, len(self._type.types))
             for index, type_ in enumerate(self._type.types)

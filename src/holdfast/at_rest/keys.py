@@ -51,9 +51,12 @@ def parse_key(words: Sequence[str], columns: Struct, where: str) -> dict[str, An
         return typed_key(json.loads(text), columns, where)
     if words and all(_names_column(word, columns) for word in words):
         pairs = [word.partition("=") for word in words]
-        return typed_key({name: _written(value) for name, _, value in pairs}, columns, where, written=True)
+        types = dict(zip(columns.names, columns.types, strict=True))
+        values = {name: _written(value, types[name]) for name, _, value in pairs}
+        return typed_key(values, columns, where, written=True)
     if len(words) == 1 and len(columns.names) == 1:
-        return typed_key({columns.names[0]: _written(words[0])}, columns, where, written=True)
+        only = {columns.names[0]: _written(words[0], columns.types[0])}
+        return typed_key(only, columns, where, written=True)
     raise _refused("this is no key of the state", where, " ".join(words) or "no key", columns)
 
 
@@ -71,7 +74,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
     """
     if isinstance(given, Mapping):
         values = dict(given)
-    elif isinstance(given, (list, tuple)) and len(given) == len(columns.names) != 1:
+    elif isinstance(given, (list, tuple)) and len(given) == len(columns.names) and not _one_list(columns):
         values = dict(zip(columns.names, given, strict=True))
     elif len(columns.names) == 1:
         values = {columns.names[0]: given}
@@ -96,6 +99,11 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
             hint=f"the key is {key_text(columns)}",
         ) from unfit
     return found
+
+
+def _one_list(columns: Struct) -> bool:
+    """Whether a list is the value of the only column, and not the columns' values."""
+    return len(columns.types) == 1 and isinstance(columns.types[0], (Array, Struct))
 
 
 def key_text(columns: Struct) -> str:
@@ -272,9 +280,9 @@ def _names_column(word: str, columns: Struct) -> bool:
     return bool(equals) and name in columns.names
 
 
-def _written(text: str) -> Any:
-    """What stands behind `=`: JSON of a composite value, or of text in quotes; anything else as it is."""
-    if text[:1] in ("{", "[", '"'):
+def _written(text: str, type_: DataType) -> Any:
+    """What stands behind `=`: JSON of what has parts, and of text in quotes; anything else as it is."""
+    if text[:1] in ('"' if isinstance(type_, Atom) else "{["):
         try:
             return json.loads(text)
         except ValueError:

@@ -142,9 +142,11 @@ def row_batch(
         rows, counts = _elements(codec, pairs)
         at = pa.array(np.repeat(np.arange(len(pairs)), counts))
         keys = [column.take(at) for column in keys]
+        columns = Columns(codec.value_type, codec.where).take_apart(rows)
     else:
-        rows = bare_values(codec, pairs)
-    values = _value_columns(state, codec, rows)
+        rows = [value for _, value in pairs]
+        columns = _single_values(state, codec, pairs)
+    values = _value_columns(state, columns)
     partitions = pa.array(np.full(len(rows), partition, np.int32))
     return pa.RecordBatch.from_arrays([*keys, *values, partitions], schema=schema)
 
@@ -153,8 +155,9 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
     form, type_ = codec.key_form, codec.key_type
     skip = codec.plain_keys
     if skip is not None:
-        rows = [key[skip:] for key in keys] if skip else keys
-        columns = Columns(type_, codec.where).take_apart(rows)
+        found = Columns(type_, codec.where).take_apart_behind(keys, skip)
+        rows = [key[skip:] for key in keys] if skip and found is None else keys
+        columns = Columns(type_, codec.where).take_apart(rows) if found is None else found
     elif form.kind is KeyKind.PREFIX:
         columns = _two_parts(codec, keys)
     else:
@@ -196,10 +199,19 @@ def _elements(codec: StateCodec, pairs: Pairs) -> tuple[list[bytes], list[int]]:
     return rows, counts
 
 
-def _value_columns(state: NamedState, codec: StateCodec, rows: Sequence[bytes]) -> list[pa.Array]:
+def _single_values(state: NamedState, codec: StateCodec, pairs: Pairs) -> list[pa.Array]:
     if not state.value.names and not state.ttl:
         return []
-    columns = Columns(codec.value_type, codec.where).take_apart(rows)
-    if state.ttl:
-        return [*_flat(columns[0]), columns[1]]
-    return columns
+    columns = Columns(codec.value_type, codec.where)
+    before = codec.values.before_row
+    found = None
+    if before is not None and (codec.values.rocksdb or not before):
+        found = columns.take_apart_behind([value for _, value in pairs], before)
+    return columns.take_apart(bare_values(codec, pairs)) if found is None else found
+
+
+def _value_columns(state: NamedState, columns: list[pa.Array]) -> list[pa.Array]:
+    """The columns that people know, of those that are stored."""
+    if not state.value.names and not state.ttl:
+        return []
+    return [*_flat(columns[0]), columns[1]] if state.ttl else columns

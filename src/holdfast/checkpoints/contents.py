@@ -110,9 +110,8 @@ def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
     Raises:
         Corrupt: A value is damaged.
     """
-    bare = codec.values.bare()
     try:
-        return [bare(value) for _, value in pairs]
+        return codec.values.bare_all([value for _, value in pairs])
     except (struct.error, ValueError, IndexError) as error:
         raise Corrupt("a row of state is damaged", where=codec.where, found=str(error)) from error
 

@@ -19,6 +19,7 @@ KEYED = "keyed"
 OPERATORS = "operators"
 SKEW = "skew"
 SAVEPOINT = "savepoint"
+STATE = "state"
 RUNS = 5
 
 # Which measurement takes which choices.
@@ -26,6 +27,7 @@ _TAKES = {
     KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
     OPERATORS: frozenset({"only", "rows", "batches"}),
     SAVEPOINT: frozenset({"keys", "rows"}),
+    STATE: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
 }
 
@@ -35,8 +37,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew or savepoint; the first two by default: others"
-            " take long.",
+            help="startup, defaults, operators, keyed, skew, savepoint or state; the first two by default:"
+            " others take long.",
         ),
     ] = None,
     runs: Annotated[
@@ -65,7 +67,7 @@ def bench(
             "--keys",
             min=1,
             help="For `keyed`: keys in the sparse state, ten million by default; for `skew` 20,000, for"
-            " `savepoint` a million.",
+            " `savepoint` and `state` a million.",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -77,8 +79,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events in a batch, 100,000 by default, 10,000 for `savepoint`; for `skew` all of them, two"
-            " million.",
+            help="Events in a batch, 100,000 by default, 10,000 for `savepoint` and `state`; for `skew` all,"
+            " two million.",
         ),
     ] = None,
     batches: Annotated[
@@ -97,7 +99,7 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT]
+    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE]
     if name is not None and name not in names:
         raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
@@ -112,8 +114,9 @@ def bench(
         parts = _measure_keyed(given, runs or 1, only, sides)
     elif name == OPERATORS:
         results.append(_measure_operators(given, runs or RUNS, only))
-    elif name == SAVEPOINT:
-        results.append(_measure_savepoint(given, runs or RUNS))
+    elif name in (SAVEPOINT, STATE):
+        measure = _measure_savepoint if name == SAVEPOINT else _measure_state
+        results.append(measure(given, runs or RUNS))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)
     else:
@@ -160,6 +163,12 @@ def _measure_savepoint(sizes: Mapping[str, Any], runs: int) -> Bench:
     from holdfast.bench.savepoint import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
 
     return savepoint(Sizes(**sizes), runs=runs, say=output.say)
+
+
+def _measure_state(sizes: Mapping[str, Any], runs: int) -> Bench:
+    from holdfast.bench.state import Sizes, state  # noqa: PLC0415 - not needed for --help
+
+    return state(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:

@@ -67,6 +67,33 @@ class ValueForm:
             return checked
         return lambda value: value[1:] if value[0] == 0 else joined(value)
 
+    def bare_all(self, values: Sequence[bytes]) -> list[bytes]:
+        """The same of many values, in a fraction of the time.
+
+        Raises:
+            ValueError, IndexError, struct.error: Bytes that cannot be a value.
+        """
+        if not self.rocksdb or self.avro:
+            make = self.bare()
+            return [make(value) for value in values]
+        joined = self._joined
+        if not self.checksums:
+            return [value[1:] if value[0] == 0 else joined(value) for value in values]
+        whole = int.from_bytes
+        return [
+            value[9:] if value[8] == 0 and whole(value[4:8], "little") == len(value) - 8 else joined(value)
+            for value in values
+        ]
+
+    @property
+    def before_row(self) -> int | None:
+        """The bytes before the row of a single value; None where more than that is around it."""
+        if self.avro:
+            return None
+        return (CHECKSUM_BYTES if self.checksums else 0) + (
+            (5 if self.checksums else 1) if self.rocksdb else 0
+        )
+
     def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
         """The rows of a value, and whether it is a list's.
 

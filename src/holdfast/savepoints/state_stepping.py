@@ -1,0 +1,168 @@
+"""Two states of one make, compared row by row while both are read.
+
+Where an operator puts its rows into bytes in the same way on both sides, a row that is the same is the same
+bytes, and if it has as many partitions it comes at about the same place. So both are read in step, and what
+one side has had is crossed out against the other. Only what is left over is held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Final
+
+from holdfast.checkpoints.contents import bare_rows
+from holdfast.checkpoints.key_groups import is_keyed
+from holdfast.checkpoints.rows import Pairs, state_chunks
+from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
+from holdfast.checkpoints.values import Tell
+from holdfast.storage.port import Storage
+
+# More rows than this that the other side has not had yet are not held: the two have too little in common.
+_HELD: Final = 400_000
+KEY_HASH: Final = 16
+
+Row = tuple[bytes, bytes]
+
+
+@dataclass(slots=True)
+class Stepped:
+    """One state, as far as both sides have been read.
+
+    Attributes:
+        codec: What takes its rows apart.
+        first: Rows that only the first side has had.
+        second: Rows that only the second side has had.
+        first_rows: The rows of the first side.
+        second_rows: Those of the second.
+        first_bytes: Their bytes, keys and values.
+        second_bytes: Those of the second.
+    """
+
+    codec: StateCodec
+    first: set[Row] = field(default_factory=set)
+    second: set[Row] = field(default_factory=set)
+    first_rows: int = 0
+    second_rows: int = 0
+    first_bytes: int = 0
+    second_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A row that is not the same on both sides: its bare key, and as it is stored on either."""
+
+    key: bytes
+    first: Row | None
+    second: Row | None
+
+
+def alike(first: OperatorStates, second: OperatorStates) -> bool:
+    """Whether a row that is the same is the same bytes on both sides, and comes at about the same place."""
+    return (
+        not is_keyed(first)
+        and not is_keyed(second)
+        and first.partitions == second.partitions
+        and first.store_names == second.store_names
+        and first.values == second.values
+        and _forms(first) == _forms(second)
+    )
+
+
+def step(
+    first: tuple[Storage, OperatorStates], second: tuple[Storage, OperatorStates], tell: Tell | None
+) -> dict[StateName, Stepped] | None:
+    """Read both sides in step, and cross out what both have.
+
+    Args:
+        first: One side: its storage, and the operator at its batch.
+        second: The other, alike.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Returns:
+        What is left over, by state; None where too much is, or a side has a row twice, as damaged state may:
+        then they have to be compared in another way.
+
+    Raises:
+        NotFound: A file that a batch needs is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: A state is of a kind that cannot be read.
+    """
+    found: dict[StateName, Stepped] = {}
+    for one, other in zip_longest(_chunks(*first, tell), _chunks(*second, tell)):
+        touched: set[StateName] = set()
+        for chunk, mine in ((one, True), (other, False)):
+            if chunk is not None:
+                touched.add(chunk[0].name)
+                if not _take(found, chunk, mine=mine):
+                    return None
+        for name in touched:
+            state = found[name]
+            both = state.first & state.second
+            state.first -= both
+            state.second -= both
+        if sum(len(each.first) + len(each.second) for each in found.values()) > _HELD:
+            return None
+    for state in found.values():
+        _weigh(state)
+    return found
+
+
+def differing(state: Stepped) -> Iterator[Differing]:
+    """The rows that are left over, by the hash of their key."""
+    sides: dict[bytes, list[Row | None]] = defaultdict(lambda: [None, None])
+    for side, rows in enumerate((state.first, state.second)):
+        pairs = list(rows)
+        for bare, row in zip(bare_rows(state.codec, pairs)[0], pairs, strict=True):
+            sides[bare][side] = row
+    ordered = sorted(sides, key=lambda key: hashlib.blake2b(key, digest_size=KEY_HASH).digest())
+    for key in ordered:
+        yield Differing(key, *sides[key])
+
+
+def shown(codec: StateCodec, row: Row) -> tuple[Any, Any]:
+    """Key and value of a row as values."""
+    rows, is_list = codec.values.rows(row[1], codec.where)
+    values = [codec.value_values(each) for each in rows]
+    return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
+
+
+def _chunks(
+    storage: Storage, operator: OperatorStates, tell: Tell | None
+) -> Iterator[tuple[StateCodec, int, Pairs]]:
+    return state_chunks(storage, operator.batch_id, operator_id=operator.operator_id, tell=tell)
+
+
+def _take(found: dict[StateName, Stepped], chunk: tuple[StateCodec, int, Pairs], *, mine: bool) -> bool:
+    """Take in rows of a side; False where it has one of them twice."""
+    codec, _, pairs = chunk
+    state = found.get(codec.name)
+    if state is None:
+        state = found[codec.name] = Stepped(codec)
+    held = state.first if mine else state.second
+    before = len(held)
+    held.update(pairs)
+    if mine:
+        state.first_rows += len(pairs)
+        keys, values = bare_rows(codec, pairs)
+        state.first_bytes += sum(map(len, keys)) + sum(map(len, values))
+    else:
+        state.second_rows += len(pairs)
+    return len(held) - before == len(pairs)
+
+
+def _weigh(state: Stepped) -> None:
+    """The bytes of the second side: what both have weighs as much there."""
+    state.second_bytes = state.first_bytes - _bytes(state, state.first) + _bytes(state, state.second)
+
+
+def _bytes(state: Stepped, rows: set[Row]) -> int:
+    keys, values = bare_rows(state.codec, list(rows))
+    return sum(map(len, keys)) + sum(map(len, values))
+
+
+def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:
+    return sorted((each.name, each.key_form) for each in operator.known())
