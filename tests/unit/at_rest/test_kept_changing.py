@@ -282,6 +282,34 @@ def test_rows_under_a_former_name_are_removed_and_not_changed() -> None:
     }
 
 
+class Lists(hf.Keyed):
+    all = hf.list("long")
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[tuple[str]]:
+        state.all.append(event.n)
+        return iter(())
+
+
+class RenamedLists(hf.Keyed):
+    every = hf.list("long", was="all")
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[tuple[str]]:
+        if event.n < 0:
+            state.every.clear()
+        yield (f"{event.who} {list(state.every)}",)
+
+
+@pytest.mark.usefixtures("unfolded")
+def test_what_was_removed_under_a_new_name_stays_removed() -> None:
+    made = shop(Lists(), key_groups=1)
+    made.restart(RenamedLists())
+    made.send({"who": "ann", "n": -1})
+    apply(made, changed(kept(made), [KeyChange("cyd", remove=True)]))
+    made.restart(RenamedLists())
+    said = made.send(*({"who": who, "n": 3} for who in ("ann", "bob", "cyd")))
+    assert sorted(row["said"] for row in said) == ["ann []", "bob [1]", "cyd []"]
+
+
 def test_a_group_that_only_the_former_version_has_written() -> None:
     made = shop(Count(), key_groups=1)
     state = kept(made)

@@ -39,6 +39,8 @@ class Counts(hf.Keyed):
     def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[tuple[str]]:
         state.total.add(event.n)
         state.by[event.who] = event.n
+        if event.n >= 100:
+            state.all.append(event.n)
         yield (f"{event.who} {state.total.get()} {list(state.all)} {dict(state.by)}",)
 
     def on_timer(self, timer: Any, state: Any, ctx: Any) -> Iterator[tuple[str]]:
@@ -82,6 +84,10 @@ def test_a_processor_starts_with_what_tables_say() -> None:
     assert empty.send({"who": "ann", "n": 4, "ts": None}) == [
         {"said": "ann 5 [4] {'x': 8, 'y': 9, 'ann': 4}"}
     ]
+    # New elements come behind those that there are.
+    empty.send({"who": "bob", "n": 100, "ts": None}, {"who": "ann", "n": 200, "ts": None})
+    assert empty.state("bob")["all"] == [3, None, 100]
+    assert empty.state("ann")["all"] == [4, 200]
 
 
 def test_nothing_is_no_group() -> None:

@@ -16,13 +16,13 @@ from holdfast.checkpoints.states import OperatorStates
 from holdfast.errors import Unsupported
 from holdfast.storage.port import Storage
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX
-from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form
+from holdfast.worker.kept.form import KEY_PREFIX, ROWS
 from holdfast.worker.kept.runs import Run, numbers, sorted_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.at_rest.keyed.operators import KeptState, KeyedOperator
+    from holdfast.at_rest.keyed.operators import KeptState
 
 
 _IDENTITY: Final = ("h", "ord", "dead")
@@ -164,12 +164,3 @@ def cell_bytes(column: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_nested(kind):
         return np.full(len(column), -(-column.nbytes // len(column)), np.int64)
     return np.full(len(column), max(kind.bit_width // 8, 1), np.int64)
-
-
-def current_form(operator: KeyedOperator, group: KeyGroup | None, where: str) -> Form:
-    """The form that a group is written in: its own, or the operator's where it has none yet."""
-    if group is None:
-        return operator.form
-    known = group.known(where)
-    mark = group.record(where).form
-    return known.get(mark, operator.form)

@@ -73,7 +73,7 @@ def made(
     without that column, or where it is null, it is as if it had been written with the batch. A row without a
     value gives its key nothing. Timers are a table with the key columns, `name`, `clock` and `at_ms`.
 
-    Cost: about a microsecond a row; everything is held in memory.
+    Cost: some 3 microseconds a row; everything is held in memory.
 
     Args:
         operator: The operator, with the times of the batch that the state is to be of.

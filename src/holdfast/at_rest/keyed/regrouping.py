@@ -30,7 +30,7 @@ class Regrouped:
 
     Attributes:
         operator: The operator as it is then.
-        groups: All key groups that have state, ascending. They take the place of all that there were.
+        groups: All key groups, ascending, with or without keys. They take the place of all that there were.
         keys: How many keys they have.
     """
 
@@ -77,7 +77,8 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
     for number in range(key_groups):
         parts = filled([within(part, number, key_groups) for part in every])
         parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
-        if parts:
+        # One without keys too: a worker's copy of former groups must meet another version for each.
+        if forms:
             made.append(written(number, key_groups, form, parts, token))
     found = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
     _check_keys(found, state.where)

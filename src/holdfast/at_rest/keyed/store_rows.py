@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,12 +71,6 @@ def store_rows(partitions: int, before: KeyGroup | None, after: KeyGroup | None)
             yield StoreRow(partition, family, key, None, True)
             yield StoreRow(partition, COUNTER + family, key, None)
     yield from _timers(partition, number, _wakes(before), _wakes(after))
-
-
-def all_store_rows(partitions: int, groups: Iterable[KeyGroup]) -> Iterator[StoreRow]:
-    """The rows of stores that hold these groups and nothing else."""
-    for group in groups:
-        yield from store_rows(partitions, None, group)
 
 
 def _timers(partition: int, group: int, before: int, after: int) -> Iterator[StoreRow]:
