@@ -20,7 +20,7 @@ from holdfast.storage.local import LocalStorage
 pytestmark = pytest.mark.fault
 
 C3 = "c3\0\0\0\0\0\0"
-KILLS = 4
+KILLS = 2
 
 
 def count(folder: Path) -> int:

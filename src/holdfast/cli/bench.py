@@ -117,7 +117,7 @@ def bench(
         parts = _measure_keyed(given, runs or 1, only, sides)
     elif name == OPERATORS:
         results.append(_measure_operators(given, runs or RUNS, only))
-    elif name in _OTHERS:
+    elif name is not None and name in _OTHERS:
         results.append(_OTHERS[name](given, runs or RUNS))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)

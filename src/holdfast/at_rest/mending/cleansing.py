@@ -14,7 +14,6 @@ from holdfast.at_rest.mending.columns import KEY, Column
 from holdfast.at_rest.mending.matching import Matcher
 from holdfast.at_rest.mending.searching import StoreHits
 from holdfast.at_rest.mending.states import EditableState
-from holdfast.checkpoints.contents import ContentSum
 from holdfast.checkpoints.rocks import opened
 from holdfast.checkpoints.rows import Pairs, base_rows, family_numbers, store_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec
@@ -158,11 +157,11 @@ class Cleansing:
         made = self._place()
         form = StoreForm(operator.values, operator.codec, file.unique_id is not None)
         work = self.folder / uuid.uuid4().hex
-        total = ContentSum()
+        total = _Sum()
         with StoreWriter(made, file, form, work, families=numbers, now_ms=self.now_ms) as writer:
             for family, pairs in rows:
                 writer.add_stored(pairs, family)
-                total.add([family.encode() + key for key, _ in pairs], [value for _, value in pairs])
+                total.add(family, pairs)
             for change in changes:
                 if change.rows is None:
                     continue
@@ -175,12 +174,12 @@ class Cleansing:
                 else:
                     writer.add([key], change.rows, family)
                     value = operator.values.stored([stored + key], change.rows)[0]
-                total.add([family.encode() + key], [value])
+                total.add(family, [(key, value)])
             writer.finish()
-        back = ContentSum()
+        back = _Sum()
         for family, pairs in _base(made, operator, file, numbers):
-            back.add([family.encode() + key for key, _ in pairs], [value for _, value in pairs])
-        if (back.rows, back.digest()) != (total.rows, total.digest()):
+            back.add(family, pairs)
+        if back != total:
             raise Internal(
                 "a store does not read as it was written, and nothing was changed",
                 where=file.render(),
@@ -201,6 +200,19 @@ class Cleansing:
 
     def _place(self) -> Storage:
         return LocalStorage(self.folder / uuid.uuid4().hex)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What rows add up to, in whatever order: good within one process, and much quicker than a hash."""
+
+    rows: int = 0
+    total: int = 0
+
+    def add(self, family: str, pairs: Pairs) -> None:
+        """Take in rows of a family."""
+        self.rows += len(pairs)
+        self.total = (self.total + sum(hash((family, pair)) for pair in pairs)) % (1 << 128)
 
 
 class BySubject:

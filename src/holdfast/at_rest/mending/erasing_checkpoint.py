@@ -132,7 +132,7 @@ def _state_files(place: Path) -> list[str]:
 
 
 def _summary(checkpoint: Storage, certificate: Certificate, files: int, strays: int) -> Searched:
-    """What was found, over all batches: a row that several have counts once, as the batch with most has it."""
+    """What was found, over all batches: a row that several have counts as the batch with most has it."""
     most = max(certificate.searched, key=lambda each: each.rows)
     return Searched(
         place=checkpoint.uri,

@@ -143,7 +143,7 @@ class KeyedSearch:
                     sha256 = hashes[file.render()]
                     if sha256 not in self._known:
                         self._known[sha256] = any(
-                            _has(value or b"", needles) for _, _, value in entries(view, files, file)
+                            _has(value or b"", needles) for _, value in entries(view, files, file)
                         )
                     found[file] = FileHits(bare=self._known[sha256])
                 yield StoreHits(store, chain, found)

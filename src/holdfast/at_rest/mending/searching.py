@@ -24,8 +24,8 @@ from holdfast.formats.sst import sst_entries
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage
 
-# Column family, key without its number, and value; a delete has none.
-Entry = tuple[str, bytes, "bytes | None"]
+# A key as it is stored, and its value; a delete has none, or an empty one.
+Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
 _MANIFEST = "MANIFEST-"
 _COUNTERS = ("-keyToNumValues", "-tsWithKey")
@@ -54,6 +54,11 @@ class FileHits:
     def certain(self) -> bool:
         """Whether it was found in a row; what is no row may only look like it."""
         return bool(self.keys or self.by_value)
+
+    def take(self, other: FileHits) -> None:
+        """Add what was found in a part of it."""
+        self.keys |= other.keys
+        self.by_value += other.by_value
 
 
 @dataclass(slots=True)
@@ -132,7 +137,7 @@ class Search:
             path = file.render()
             known = (hashes[path], str(operator.operator_id), store.name, *self._forms(operator, store))
             if known not in self._known:
-                self._known[known] = self._file(view, operator, file, matchers)
+                self._known[known] = self._file(view, hashes, operator, file, matchers)
             found[file] = self._known[known]
         return StoreHits(store, chain, found)
 
@@ -157,54 +162,90 @@ class Search:
     def _file(
         self,
         view: Storage,
+        hashes: Mapping[str, str],
         operator: OperatorStates,
         file: StoreFile,
         matchers: Mapping[tuple[str, str], Matcher],
     ) -> FileHits:
-        hits = FileHits()
         mine = {family: each for (store, family), each in matchers.items() if store == file.store.name}
         if not mine:
-            return hits
-        for family, key, value in entries(view, operator, file):
-            one = mine.get(family)
-            if one is None or not one.may_have(key, value or b""):
-                continue
-            if one.key_of(key):
-                hits.keys.add((family, key))
-            elif value and one.row_of(key, value):
-                hits.by_value += 1
-        if file.kind is Kind.ZIP and not hits.any:
-            hits.bare = _in_small_files(view.read(file.render()), mine.values())
+            return FileHits()
+        path = file.render()
+        if file.kind is not Kind.ZIP:
+            names = None
+            if file.kind is Kind.CHANGELOG:
+                names = _families(operator, file, _base_metadata(view, operator, file.store))
+            return _hits(changes(view, operator, file), mine, names)
+        metadata = parse_snapshot(view.read(path), path)
+        names = _families(operator, file, metadata)
+        hits = FileHits()
+        for shared in metadata.shared:
+            if shared.folder == layout.SSTS:
+                of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+                known = (hashes[of], str(operator.operator_id), *self._forms(operator, file.store))
+                if known not in self._known:
+                    self._known[known] = _hits(sst_entries(view.read(of), of), mine, names)
+                hits.take(self._known[known])
+        if not hits.any:
+            hits.bare = _in_small_files(view.read(path), mine.values())
         return hits
 
 
+def _hits(
+    found: Iterable[Entry],
+    matchers: Mapping[str, Matcher],
+    names: Mapping[bytes, str] | None,
+) -> FileHits:
+    """What is in entries; of nearly all of them a look at their bytes tells that it is not."""
+    hits = FileHits()
+    needles = tuple({each for one in matchers.values() for column in one.needles for each in column})
+    first = needles[0]
+    alone = len(needles) == 1
+    for stored, value in found:
+        if alone:
+            if first not in stored and (value is None or first not in value):
+                continue
+        elif not any(each in stored or (value is not None and each in value) for each in needles):
+            continue
+        family, key = _split(names, stored)
+        one = matchers.get(family)
+        if one is None or not one.may_have(key, value or b""):
+            continue
+        if one.key_of(key):
+            hits.keys.add((family, key))
+        elif value and one.row_of(key, value):
+            hits.by_value += 1
+    return hits
+
+
 def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
-    """Every entry of a file of a store, whether it counts or not.
+    """Every entry of a file of a store, whether it counts or not: keys as they are stored, with their family.
 
     Raises:
         Corrupt: The file is damaged.
         Unsupported: It is of a kind that is not known here.
     """
     path = file.render()
-    if file.kind is Kind.ZIP:
-        metadata = parse_snapshot(view.read(path), path)
-        names = _families(operator, file, metadata)
-        for shared in metadata.shared:
-            if shared.folder == layout.SSTS:
-                of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-                for key, value in sst_entries(view.read(of), of):
-                    yield _split(names, key, value or None)
+    if file.kind is not Kind.ZIP:
+        yield from changes(view, operator, file)
         return
+    for shared in parse_snapshot(view.read(path), path).shared:
+        if shared.folder == layout.SSTS:
+            of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+            yield from sst_entries(view.read(of), of)
+
+
+def changes(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
+    """The same of a file of changes, or of a store in memory."""
+    path = file.render()
     stream = decompressed(view.read(path), operator.codec, path)
+    deleted = operator.values.deleted
     if file.kind is Kind.CHANGELOG:
-        names = _families(operator, file, _base_metadata(view, operator, file.store))
         for record in changelog_records(stream, path):
-            key = operator.values.deleted(record.key) if record.change is Change.DELETE else record.key
-            yield _split(names, key, record.value)
+            yield deleted(record.key) if record.change is Change.DELETE else record.key, record.value
         return
     for record in delta_records(stream, path):
-        key = operator.values.deleted(record.key) if record.value is None else record.key
-        yield DEFAULT_STORE, key, record.value
+        yield deleted(record.key) if record.value is None else record.key, record.value
 
 
 def _base_metadata(view: Storage, operator: OperatorStates, store: StoreId) -> SnapshotMetadata | None:
@@ -224,10 +265,10 @@ def _families(
     return {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in numbers.items()}
 
 
-def _split(names: Mapping[bytes, str] | None, key: bytes, value: bytes | None) -> Entry:
+def _split(names: Mapping[bytes, str] | None, key: bytes) -> tuple[str, bytes]:
     if names is None:
-        return DEFAULT_STORE, key, value
-    return names.get(key[:FAMILY_BYTES], DEFAULT_STORE), key[FAMILY_BYTES:], value
+        return DEFAULT_STORE, key
+    return names.get(key[:FAMILY_BYTES], DEFAULT_STORE), key[FAMILY_BYTES:]
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher]) -> bool:
