@@ -1,0 +1,155 @@
+"""What the server knows: the jobs of a state home and what their checkpoints say, looked up once for many."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+from holdfast.checkpoints.batches import history
+from holdfast.checkpoints.growth import state_bytes
+from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.values import Batch, Checkpoint
+from holdfast.errors import NotFound
+from holdfast.jobs.control import Control, JobDetails, JobStatus
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.registry import Registry
+from holdfast.model import QueryStarted
+from holdfast.server.settings import ServerSettings
+from holdfast.storage import open_storage
+
+Clock = Callable[[], int]
+T = TypeVar("T")
+
+# Many who watch the same page see the same look at a job; nobody sees one that is older than this.
+FRESH_S: Final = 0.5
+# What was said of batches that are over.
+SETTLED_S: Final = 30.0
+_LOOKS_KEPT: Final = 512
+
+
+@dataclass(slots=True)
+class _Look:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    at: float = 0.0
+    value: Any = None
+    known: bool = False
+
+
+class Looks:
+    """Looks that are shared by those who ask for the same at the same time.
+
+    A look that failed is not kept: the next one who asks looks again.
+    """
+
+    def __init__(self, fresh_s: float = FRESH_S) -> None:
+        self._fresh_s = fresh_s
+        self._lock = threading.Lock()
+        self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
+
+    def at(self, key: Hashable, look: Callable[[], T], fresh_s: float | None = None) -> T:
+        """What there is, as it was at most `fresh_s` ago."""
+        with self._lock:
+            found = self._looks.setdefault(key, _Look())
+            self._looks.move_to_end(key)
+            while len(self._looks) > _LOOKS_KEPT:
+                self._looks.popitem(last=False)
+        with found.lock:
+            age = time.monotonic() - found.at
+            if not found.known or age > (self._fresh_s if fresh_s is None else fresh_s):
+                found.value = look()
+                found.at, found.known = time.monotonic(), True
+            return cast("T", found.value)
+
+
+class Plane:
+    """The jobs of one state home as a server sees them. Everything here reads.
+
+    Args:
+        home: The state home.
+        settings: How the server is reached.
+        clock: The time in epoch milliseconds.
+    """
+
+    def __init__(self, home: StateHome, settings: ServerSettings, clock: Clock) -> None:
+        self.home = home
+        self.settings = settings
+        self.clock = clock
+        self.control = Control(home, clock)
+        self.registry = Registry(home.registry)
+        self.looks = Looks()
+        self.started_ms = clock()
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job, the most recently started first."""
+        return self.looks.at("jobs", self.control.jobs)
+
+    def status(self, job: str) -> JobStatus:
+        """One job, by name or id.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        found = next((each for each in self.jobs() if job in (each.job.name, each.job.job_id)), None)
+        if found is not None:
+            return found
+        self.registry.job(job)  # tells what there is instead, or that it has come just now
+        return next(each for each in self.control.jobs() if job in (each.job.name, each.job.job_id))
+
+    def details(self, job: str, batches: int = 1000) -> JobDetails:
+        """One job with its newest batches, by name or id.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        name = self.status(job).job.name
+        return self.looks.at(("details", name, batches), lambda: self.control.details(name, batches))
+
+    def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
+        """A query of a job; its only one needs no name.
+
+        Raises:
+            NotFound: There is no such query, or several and none is named.
+        """
+        names = ", ".join(each.name for each in details.queries) or "no query has been started yet"
+        for each in details.queries:
+            if each.name == name or (name is None and len(details.queries) == 1):
+                return each
+        job = details.status.job.name
+        fact = f"job {job!r} has no query {name!r}" if name else f"job {job!r} has several queries or none"
+        raise NotFound(fact, where=job, found=names, hint="name one of them")
+
+    def checkpoint(self, uri: str) -> Checkpoint:
+        """What a query's checkpoint says at its newest committed batch.
+
+        Raises:
+            NotFound: There is none yet.
+            Corrupt: It is damaged.
+        """
+        return self.looks.at(("checkpoint", uri), lambda: read(open_storage(uri)))
+
+    def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
+        """What the newest committed batches added to a checkpoint, oldest first.
+
+        Raises:
+            NotFound: There is no checkpoint yet.
+            Corrupt: It is damaged.
+        """
+        return self.looks.at(("batches", uri, last), lambda: history(open_storage(uri), last))
+
+    def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
+        """The bytes of state after each of these batches, by batch and operator."""
+        return self.looks.at(
+            ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
+        )
+
+    def catalogs(self, details: JobDetails) -> list[str]:
+        """The catalogs that a job's savepoints are in, the one used last first."""
+        found: dict[str, None] = {}
+        for note in reversed(details.savepoints):
+            if note.uri is not None:
+                found.setdefault(note.uri.rpartition("/savepoints/")[0])
+        return list(found)
