@@ -229,6 +229,17 @@ class Registry:
         with self._write() as db:
             _insert(db, "requests", {"job": job, "verb": verb, "asked_ms": now_ms})
 
+    def was_asked(self, job: str, verb: str, since_ms: int) -> bool:
+        """Whether somebody has asked for something since then; a job that is started anew forgets it."""
+        return bool(
+            self._read(
+                "SELECT 1 FROM requests WHERE job = ? AND verb = ? AND asked_ms >= ? LIMIT 1",
+                job,
+                verb,
+                since_ms,
+            )
+        )
+
     def take_requests(self, job: str, now_ms: int) -> list[str]:
         """The verbs asked for since the last call, each handed out once."""
         pending = self._read(
