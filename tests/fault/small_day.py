@@ -131,6 +131,20 @@ class SmallDay:
                 rows[order.id, order.amount, _text(order.ts), None, None] += 1
         return rows
 
+    def met(self) -> Counter[Row]:
+        """Each order with each payment of its account in the 15 minutes after it, or with none."""
+        rows: Counter[Row] = Counter()
+        payments = [each for file in self.payments for each in file if not each.late]
+        for number, file in enumerate(self.orders):
+            for order in file:
+                partners = [] if order.late else [each for each in payments if _meet(order, each)]
+                for payment in partners:
+                    rows[order.id, order.account, payment.id] += 1
+                # Nothing comes after the closing orders that would let them go alone.
+                if not partners and not order.late and number < FILES:
+                    rows[order.id, order.account, None] += 1
+        return rows
+
 
 def order_one_more(folder: Path) -> Row:
     """Let another file of orders come, after all others."""
@@ -210,6 +224,10 @@ def _late(rng: random.Random, orders: list[list[Entry]], payments: list[list[Ent
     for order in [each for each in orders[file - LATE_FROM] if not each.late][:2]:
         ts = order.ts + dt.timedelta(seconds=1)
         payments[file].append(Entry(f"p-{order.id}-late", order.id, "a0", 1, ts, late=True))
+
+
+def _meet(order: Entry, payment: Entry) -> bool:
+    return payment.account == order.account and order.ts <= payment.ts <= order.ts + BOUND
 
 
 def _on_time(files: tuple[tuple[Entry, ...], ...]) -> list[Entry]:

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rescaled import rescale
 
 import holdfast as hf
 
@@ -31,6 +32,8 @@ DELAY = "2 minutes"
 DISORDER = 60
 LOW, HIGH = -5, 15
 CLOSING = 86_400
+# Every seed makes other rows for both sides; all of them take some minutes.
+SEEDS = (11, 21, 31, 41) if os.environ.get("HOLDFAST_GRID") == "all" else (11,)
 
 Key = tuple["str | None", int]
 
@@ -122,6 +125,7 @@ class Run:
     place: Path
     kind: str
     split: str | None
+    sides: tuple[Side, Side]
     answers: dict[int, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def frame(self, **changed: Any) -> DataFrame:
@@ -162,16 +166,18 @@ class Run:
 KINDS = [("inner", "right"), ("left", None), ("right", None), ("semi", None)]
 
 
-@pytest.fixture(scope="module")
-def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+@pytest.fixture(scope="module", params=SEEDS)
+def runs(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> list[Run]:
     """All kinds after the first half of the files."""
-    sides = make(11), make(12)
+    sides = make(request.param), make(request.param + 1)
     made = []
     for kind, split in KINDS:
         place = tmp_path_factory.mktemp(f"{kind}-{split}")
         for side, name in zip(sides, "ab", strict=True):
             deliver(side, place / name, name, range(2))
-        made.append(Run(spark, place, kind, split))
+        made.append(Run(spark, place, kind, split, sides))
     finish(made)
     return made
 
@@ -186,19 +192,31 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 def test_joins_with_split_keys_equal_plain_python_over_a_restart_and_a_replay(runs: list[Run]) -> None:
-    sides = make(11), make(12)
     for run in runs:
         before = dict(run.answers)
         run.again = run.forget_commit(), before  # type: ignore[attr-defined]
-        for side, name in zip(sides, "ab", strict=True):
+        for side, name in zip(run.sides, "ab", strict=True):
             deliver(side, run.place / name, name, range(2, FILES + 1))
     finish(runs)
     for run in runs:
         replayed, before = run.again  # type: ignore[attr-defined]
         assert ordered(run.answers[replayed]) == ordered(before[replayed])
         found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
-        expected = model(sides[0].on_time, sides[1].on_time, run.kind)
+        expected = model(run.sides[0].on_time, run.sides[1].on_time, run.kind)
         assert ordered(found) == ordered(expected), (run.kind, run.split)
+
+
+def test_a_join_with_split_keys_goes_on_after_a_rescale(spark: SparkSession, tmp_path: Path) -> None:
+    sides = make(51), make(52)
+    run = Run(spark, tmp_path, "left", None, sides)
+    for numbers in (range(2), range(2, FILES + 1)):
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, tmp_path / name, name, numbers)
+        finish([run])
+        if numbers.start == 0:
+            rescale(spark, run.checkpoint, 3)
+    found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
+    assert ordered(found) == ordered(model(sides[0].on_time, sides[1].on_time, "left"))
 
 
 def test_another_split_is_refused_before_the_first_batch(runs: list[Run]) -> None:

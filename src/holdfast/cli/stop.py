@@ -106,7 +106,7 @@ def _take(
     with progress("savepoint", "files") as tell:
         for query, checkpoint in checkpoints.items():
             try:
-                taken[query] = savepoints.take(checkpoint, catalog, label=label, tell=tell)
+                taken[query] = savepoints.take(checkpoint, catalog, label=label, gentle=False, tell=tell)
             except HoldfastError as error:  # noqa: PERF203 - a query or two
                 for each in taken.values():
                     output.line(each.uri)

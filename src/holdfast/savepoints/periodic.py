@@ -11,6 +11,7 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.manifest import Manifest
 from holdfast.savepoints.catalog import ids, load
 from holdfast.savepoints.copying import Tell
+from holdfast.savepoints.pace import Pace
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.removal import delete
 from holdfast.savepoints.taking import Chance, Taken, take
@@ -85,7 +86,9 @@ def take_and_retain(
     before = list(_of_a_kind(catalog, plan.query_id, plan.checkpoint, label))
     if before and before[-1].batch_id == plan.batch_id:
         return PeriodicTake(plan.batch_id, None)
-    taken = take(checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, tell=tell)
+    taken = take(
+        checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, pace=Pace(), tell=tell
+    )
     removed: list[str] = []
     left = None
     for each in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:

@@ -18,6 +18,7 @@ from holdfast.savepoints import removal, restoring, taking
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.difference import Difference, compare
+from holdfast.savepoints.pace import Pace, seems_to_run
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
@@ -42,6 +43,7 @@ def take(
     batch: int | None = None,
     label: str | None = None,
     deep: bool = False,
+    gentle: bool | None = None,
     tell: Tell | None = None,
 ) -> Taken:
     """Take a savepoint of a query's checkpoint, while the query runs or not.
@@ -58,6 +60,9 @@ def take(
         deep: Read the rows of the state, so that the manifest has their exact number and a digest of each
             state, which `verify(deep=True)` compares. It takes about two seconds a million rows; state of up
             to 2 MB is read in any case.
+        gentle: Use a few hundredths of this machine's processors only, for ten seconds at the most, so that
+            a running query keeps its pace. By default that is done where a batch was begun in the last
+            minute.
         tell: Called with files done, files in all, and what is being done.
 
     Returns:
@@ -76,7 +81,10 @@ def take(
     taking.check_label(label)
     origin, into = open_storage(os.fspath(checkpoint)), open_storage(os.fspath(catalog), "catalog")
     plan = plan_take(origin, into, batch)
-    return taking.take(origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, tell=tell)
+    pace = Pace() if (seems_to_run(origin, now_ms()) if gentle is None else gentle) else None
+    return taking.take(
+        origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
+    )
 
 
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know

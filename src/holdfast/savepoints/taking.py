@@ -25,6 +25,7 @@ from holdfast.savepoints.catalog import (
 )
 from holdfast.savepoints.copying import WORKERS, Tell, each
 from holdfast.savepoints.facts import facts
+from holdfast.savepoints.pace import Pace
 from holdfast.savepoints.planning import (
     LOOKS,
     PlannedFile,
@@ -89,6 +90,7 @@ def take(
     deep: bool = False,
     operation: str | None = None,
     workers: int = WORKERS,
+    pace: Pace | None = None,
     tell: Tell | None = None,
 ) -> Taken:
     """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
@@ -112,6 +114,7 @@ def take(
         deep: Read the rows of the state however many there are, for exact counts and digests.
         operation: Which operation of a control plane asked for it, by which that one knows it again.
         workers: How many files to work on at a time.
+        pace: Leaves a running query its processors; one file at a time then.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -122,6 +125,8 @@ def take(
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
     """
     check_label(label)
+    if pace is not None:
+        workers, tell = 1, pace.before(tell)
     turn = TakeTurn(catalog, chance(8).hex(), clock)
     turn.begin()
     try:

@@ -1,0 +1,86 @@
+"""Work beside a query keeps to its share; a machine of the test's own, whose seconds are counted by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.savepoints.pace import Pace, seems_to_run
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.memory import MemoryStorage
+
+
+class Machine:
+    """A clock, and a thread's use of a processor."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.used = 7.0
+        self.pauses: list[float] = []
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.used += seconds
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def pace(self, share: float, processors: int, longest_s: float = 10.0) -> Pace:
+        return Pace(
+            share, processors, longest_s, used=lambda: self.used, clock=lambda: self.now, pause=self.pause
+        )
+
+
+def test_a_thread_gets_its_share_of_all_processors() -> None:
+    machine = Machine()
+    pace = machine.pace(0.05, processors=2)
+    for _ in range(4):
+        machine.work(0.01)
+        pace.step()
+    # A tenth of one processor: 0.01 s of work, and 0.09 s of pause.
+    assert machine.pauses == pytest.approx([0.09] * 4)
+
+
+def test_time_that_was_waited_for_a_disk_counts_as_a_pause() -> None:
+    machine = Machine()
+    pace = machine.pace(0.1, processors=1)
+    machine.work(0.02)
+    machine.now += 0.5
+    pace.step()
+    assert machine.pauses == []
+
+
+def test_many_processors_need_no_pauses() -> None:
+    machine = Machine()
+    pace = machine.pace(0.06, processors=32)
+    machine.work(3.0)
+    pace.step()
+    assert machine.pauses == []
+
+
+def test_all_pauses_together_have_a_bound() -> None:
+    machine = Machine()
+    told: list[tuple[int, int, str]] = []
+    tell = machine.pace(0.05, processors=1, longest_s=1.0).before(lambda *each: told.append(each))
+    for done in range(3):
+        machine.work(0.04)
+        tell(done, 3, "hashing")
+    assert machine.pauses == pytest.approx([0.76, 0.24])
+    assert told == [(0, 3, "hashing"), (1, 3, "hashing"), (2, 3, "hashing")]
+
+
+def test_a_query_seems_to_run_while_its_batches_are_young(tmp_path: Path) -> None:
+    checkpoint = LocalStorage(tmp_path)
+    assert not seems_to_run(checkpoint, 1_000_000)
+    checkpoint.write("offsets/0", b"v1")
+    checkpoint.write("offsets/1", b"v1")
+    os.utime(tmp_path / "offsets/0", (900, 900))
+    os.utime(tmp_path / "offsets/1", (941, 941))
+    assert seems_to_run(checkpoint, 1_000_000)
+    assert not seems_to_run(checkpoint, 1_002_000)
+    elsewhere = MemoryStorage()
+    elsewhere.write("offsets/0", b"v1")
+    assert not seems_to_run(elsewhere, 0)
