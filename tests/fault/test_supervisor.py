@@ -23,7 +23,8 @@ from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.process import DriverProcess
 from holdfast.jobs.registry import Registry
-from holdfast.jobs.supervisor import Event, Outcome, Supervisor
+from holdfast.jobs.supervisor import Supervisor
+from holdfast.jobs.telling import Event, Outcome
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.jobs.supervisor import Event
+    from holdfast.jobs.telling import Event
     from holdfast.server.settings import ServerSettings
 
 QUIET_S = 5.0

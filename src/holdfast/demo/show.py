@@ -30,7 +30,8 @@ from holdfast.jobs.control import Control, JobDetails
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.supervisor import Event, Supervisor
+from holdfast.jobs.supervisor import Supervisor
+from holdfast.jobs.telling import Event
 from holdfast.model import JobState
 
 JOB = Path(__file__).parent / "coffee_shop" / "job.py"

@@ -14,90 +14,26 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.config import RestartStrategy, exponential
+from holdfast.config import exponential
 from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
 from holdfast.jobs import failure as failures
+from holdfast.jobs.attempt import Attempt, Definition
+from holdfast.jobs.beside import Beside
 from holdfast.jobs.channel import Message
 from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
-from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.recording import Recording
 from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.jobs.restart import GiveUp, RestartPolicy
-from holdfast.jobs.savepointing import Periodic, Savepointing
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.jobs.telling import Event, Outcome, Tell
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
 
 LOOK_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something worth telling a person: its kind, a line of text, and the same as values."""
-
-    kind: str
-    text: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-Tell = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended under its supervisor."""
-
-    state: JobState
-    reason: str | None
-    attempts: int
-    batches: int
-
-
-@dataclass(slots=True)
-class _Definition:
-    """What the driver said of the job, once its file was loaded."""
-
-    name: str
-    checkpoint: str
-    on_cancel: str
-    timeout_ms: int | None
-    tolerable_failures: int
-    restart: RestartStrategy
-    record: bool = True
-    savepoints: Periodic | None = None
-
-    @classmethod
-    def from_message(cls, message: Message) -> _Definition:
-        apart = ("kind", "restart", "savepoints")
-        values = {key: value for key, value in message.items() if key not in apart}
-        wanted = message.get("savepoints")
-        return cls(
-            restart=strategy_from_fields(message["restart"]),
-            savepoints=None if wanted is None else Periodic(**wanted),
-            **values,
-        )
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One driver while it runs."""
-
-    process: DriverProcess
-    number: int = 0
-    recovers: bool = False
-    ending: str | None = None
-    failure: Failure | None = None
-    refusal: HoldfastError | None = None
-    batches: int = 0
-    committed: set[str] = field(default_factory=set)
-    busy_since: dict[str, float] = field(default_factory=dict)
-    slow: dict[str, int] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -132,12 +68,11 @@ class Supervisor:
         self._launch = launch
         self._orphan_grace_s = orphan_grace_s
         self._registry = Registry(home.registry)
-        self._definition: _Definition | None = None
+        self._definition: Definition | None = None
         # Until a driver has lived long enough to tell the job's own strategy.
         self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
-        self._recording: Recording | None = None
-        self._savepointing: Savepointing | None = None
+        self._beside: Beside | None = None
         self._restored = False
         self._stop_asked = 0
         self._cancel_asked = False
@@ -184,7 +119,7 @@ class Supervisor:
                 return ended
             recovers = True
 
-    def _before_restart(self, attempt: _Attempt, failure: Failure) -> Outcome | None:
+    def _before_restart(self, attempt: Attempt, failure: Failure) -> Outcome | None:
         """Wait as the strategy says; the outcome, if there is to be no other driver."""
         if self._stop_asked:
             return self._end(JobState.FINISHED, f"stopped; the last driver failed: {failure}")
@@ -203,8 +138,8 @@ class Supervisor:
 
     # One driver.
 
-    def _attempt(self, *, recovers: bool) -> _Attempt:
-        attempt = _Attempt(self._launch(self._spec), recovers=recovers)
+    def _attempt(self, *, recovers: bool) -> Attempt:
+        attempt = Attempt(self._launch(self._spec), recovers=recovers)
         self._attempts += 1
         self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
         try:
@@ -216,7 +151,7 @@ class Supervisor:
         self._finish(attempt)
         return attempt
 
-    def _follow(self, attempt: _Attempt) -> None:
+    def _follow(self, attempt: Attempt) -> None:
         """Listen to a driver, and pass on what people ask for, until it is silent for good."""
         told_to_stop = False
         with selectors.DefaultSelector() as selector:
@@ -238,7 +173,7 @@ class Supervisor:
                 self._look_at_slow_batches(attempt)
                 self._tell_of_asides()
 
-    def _hear(self, attempt: _Attempt) -> bool:
+    def _hear(self, attempt: Attempt) -> bool:
         """Act on what the driver said; False at the end of the line."""
         messages = attempt.process.channel.receive()
         if messages is None:
@@ -247,11 +182,11 @@ class Supervisor:
             self._act(attempt, message)
         return attempt.refusal is None
 
-    def _act(self, attempt: _Attempt, message: Message) -> None:
+    def _act(self, attempt: Attempt, message: Message) -> None:
         kind = message["kind"]
         if kind == "defined":
             try:
-                self._go(attempt, _Definition.from_message(message))
+                self._go(attempt, Definition.from_message(message))
             except HoldfastError as error:
                 attempt.refusal = error
                 attempt.process.kill()
@@ -260,7 +195,7 @@ class Supervisor:
         elif kind == "batch":
             self._batch(attempt, BatchProgress.from_dict(message["batch"]))
         elif kind == "busy":
-            self._busy(attempt, message["query"], busy=message["busy"])
+            attempt.busy(message["query"], busy=message["busy"])
         elif kind == "caution":
             self._say("caution", f"query {message['query']}: {message['text']}", query=message["query"])
         elif kind == "restored":
@@ -274,20 +209,13 @@ class Supervisor:
         elif kind in ("finished", "stopped"):
             attempt.ending = kind
 
-    @staticmethod
-    def _busy(attempt: _Attempt, query: str, *, busy: bool) -> None:
-        if busy:
-            attempt.busy_since[query] = time.monotonic()
-        else:
-            attempt.busy_since.pop(query, None)
-
     def _was_restored(self, queries: list[dict[str, Any]]) -> None:
         self._restored = True
         for each in queries:
             text = f"query {each['query']} goes on from batch {each['batch']} of {each['savepoint']}"
             self._say("restored", text, **each)
 
-    def _go(self, attempt: _Attempt, definition: _Definition) -> None:
+    def _go(self, attempt: Attempt, definition: Definition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
         if self._definition is None:
             self._take(definition)
@@ -310,7 +238,7 @@ class Supervisor:
         restore = bool(self._spec.savepoints) and not self._restored
         attempt.process.channel.send("go", log=str(log), restore=restore)
 
-    def _take(self, definition: _Definition) -> None:
+    def _take(self, definition: Definition) -> None:
         lock = SupervisorLock(self._home, definition.name)
         if not lock.take():
             raise Conflict(
@@ -335,42 +263,34 @@ class Supervisor:
             supervisor_pid=os.getpid(),
         )
         self._definition = definition
-        self._recording = Recording(self._home.path) if definition.record else None
-        if definition.savepoints is not None:
-            self._savepointing = Savepointing(definition.savepoints, self._clock)
+        self._beside = Beside(definition, self._home.path, self._clock)
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
         self._registry.start_job(record)
 
-    def _checkpoint(self, definition: _Definition) -> Claim:
+    def _checkpoint(self, definition: Definition) -> Claim:
         return Claim(definition.checkpoint, definition.name, self._home.path)
 
     def _say_waiting(self, pid: int) -> None:
         self._say("waiting", f"a former driver (process {pid}) is ending its batch", pid=pid)
 
-    def _started(self, attempt: _Attempt, queries: list[QueryStarted]) -> None:
+    def _started(self, attempt: Attempt, queries: list[QueryStarted]) -> None:
         now = self._clock()
         self._registry.queries_started(self._name, attempt.number, queries, now)
-        checkpoints = {query.name: query.checkpoint for query in queries}
-        if self._recording is not None:
-            self._recording.started(checkpoints)
-        if self._savepointing is not None:
-            self._savepointing.started(checkpoints)
+        if self._beside is not None:
+            self._beside.started({query.name: query.checkpoint for query in queries})
         for query in queries:
             promise = query.promise.partition(":")[0]
             self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
         self._say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
 
-    def _batch(self, attempt: _Attempt, batch: BatchProgress) -> None:
-        attempt.batches += 1
+    def _batch(self, attempt: Attempt, batch: BatchProgress) -> None:
+        first = batch.query not in attempt.committed
+        attempt.has_committed(batch.query)
         self._batches += 1
-        if attempt.busy_since.get(batch.query) is not None:
-            attempt.busy_since[batch.query] = time.monotonic()
         self._registry.add_batch(self._name, attempt.number, batch)
-        if self._recording is not None:
-            first = batch.query not in attempt.committed
-            self._recording.committed(batch.query, batch.batch_id, first=first)
-        attempt.committed.add(batch.query)
+        if self._beside is not None:
+            self._beside.committed(batch.query, batch.batch_id, first=first)
         if attempt.batches == 1 and attempt.recovers and self._failed_ms is not None:
             took = batch.committed_ms - self._failed_ms
             self._say("recovered", f"recovered in {took / 1000:.1f} s", recovery_ms=took)
@@ -382,49 +302,44 @@ class Supervisor:
 
     def _tell_of_asides(self) -> None:
         """Pass on what the work beside the job has done, and what it could not do."""
-        heard = [] if self._recording is None else self._recording.heard()
-        for each in heard:
-            self._say(each.kind, each.text, **each.facts)
-        for each in [] if self._savepointing is None else self._savepointing.heard():
-            self._registry.add_savepoint(self._name, SavepointNote(**each.facts))
+        if self._beside is None:
+            return
+        for each, savepoint in self._beside.heard():
+            if savepoint is not None:
+                self._registry.add_savepoint(self._name, savepoint)
             self._say(each.kind, each.text, **each.facts)
 
     def _close_asides(self) -> None:
-        """End the work beside the job; the last batch is noted, a savepoint under way is finished."""
-        for each in (self._savepointing, self._recording):
-            if each is not None:
-                each.close()
-        if self._definition is not None and self._lock is not None:
-            with suppress(HoldfastError):
-                self._tell_of_asides()
-        self._savepointing = self._recording = None
+        """End the work beside the job, and tell the last of it."""
+        if self._beside is None:
+            return
+        self._beside.close()
+        with suppress(HoldfastError):
+            self._tell_of_asides()
+        self._beside = None
 
-    def _look_at_slow_batches(self, attempt: _Attempt) -> None:
+    def _look_at_slow_batches(self, attempt: Attempt) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
         definition = self._definition
         if definition is None or definition.timeout_ms is None:
             return
-        for query, since in attempt.busy_since.items():
-            late = int((time.monotonic() - since) * 1000 / definition.timeout_ms)
-            if late > attempt.slow.get(query, 0):
-                attempt.slow[query] = late
-                self._say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+        for query, late in attempt.newly_slow(definition.timeout_ms):
+            self._say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
             if late > definition.tolerable_failures:
                 line = f"a batch ran for {late} times {definition.timeout_ms} ms without a commit"
                 attempt.failure = Failure("checkpoint", "timeout", line, query=query)
                 attempt.process.kill()
                 return
 
-    def _finish(self, attempt: _Attempt) -> None:
+    def _finish(self, attempt: Attempt) -> None:
         """Collect a driver that has ended, with its JVM, and write down how."""
         if self._definition is not None and attempt.ending != "canceled":
             # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
             self._checkpoint(self._definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
-        for each in (self._recording, self._savepointing):
-            if each is not None:
-                each.ended()
+        if self._beside is not None:
+            self._beside.ended()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
             attempt.failure = failures.killed(number, code)
         if attempt.number:

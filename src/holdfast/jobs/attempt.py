@@ -1,0 +1,79 @@
+"""One driver of a job as its supervisor sees it, and what the driver said of the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.config import RestartStrategy
+from holdfast.errors import HoldfastError
+from holdfast.jobs.channel import Message
+from holdfast.jobs.definition import strategy_from_fields
+from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.savepointing import Periodic
+from holdfast.model import Failure
+
+
+@dataclass(slots=True)
+class Definition:
+    """What the driver said of the job, once its file was loaded."""
+
+    name: str
+    checkpoint: str
+    on_cancel: str
+    timeout_ms: int | None
+    tolerable_failures: int
+    restart: RestartStrategy
+    record: bool = True
+    savepoints: Periodic | None = None
+
+    @classmethod
+    def from_message(cls, message: Message) -> Definition:
+        """What a driver sent as `defined`."""
+        apart = ("kind", "restart", "savepoints")
+        values = {key: value for key, value in message.items() if key not in apart}
+        wanted = message.get("savepoints")
+        return cls(
+            restart=strategy_from_fields(message["restart"]),
+            savepoints=None if wanted is None else Periodic(**wanted),
+            **values,
+        )
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One driver while it runs."""
+
+    process: DriverProcess
+    number: int = 0
+    recovers: bool = False
+    ending: str | None = None
+    failure: Failure | None = None
+    refusal: HoldfastError | None = None
+    batches: int = 0
+    committed: set[str] = field(default_factory=set)
+    _busy_since: dict[str, float] = field(default_factory=dict)
+    _slow: dict[str, int] = field(default_factory=dict)
+
+    def busy(self, query: str, *, busy: bool) -> None:
+        """Note that a query has begun a batch, or ended one."""
+        if busy:
+            self._busy_since[query] = time.monotonic()
+        else:
+            self._busy_since.pop(query, None)
+
+    def has_committed(self, query: str) -> None:
+        """Note a batch; if the query is still busy, it is with the next one."""
+        self.batches += 1
+        self.committed.add(query)
+        if query in self._busy_since:
+            self._busy_since[query] = time.monotonic()
+
+    def newly_slow(self, timeout_ms: int) -> Iterator[tuple[str, int]]:
+        """Queries whose batch has run a further time as long as it may, with how many times by now."""
+        for query, since in self._busy_since.items():
+            late = int((time.monotonic() - since) * 1000 / timeout_ms)
+            if late > self._slow.get(query, 0):
+                self._slow[query] = late
+                yield query, late
