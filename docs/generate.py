@@ -33,6 +33,7 @@ VERBS = (
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
+    "state": ("list", "get", "scan"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
         Checkpoint,
         Memory,
@@ -72,6 +73,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
+    "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
         "Checkpoint",
         "Memory",
@@ -161,6 +163,7 @@ __all__ = [
     "Promise",
     "RocksDB",
     "Sink",
+    "StatesAtRest",
     "Ttl",
     "Unavailable",
     "Unsupported",
@@ -205,6 +208,7 @@ __all__ = [
     "sink",
     "skew",
     "split_hot",
+    "state",
     "ttl",
     "union_list",
     "value",

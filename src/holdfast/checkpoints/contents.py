@@ -97,15 +97,24 @@ def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequenc
     Raises:
         Corrupt: A key or a value is damaged.
     """
-    bare = codec.values.bare()
+    values = bare_values(codec, pairs)
     skip = codec.plain_keys
-    try:
-        values = [bare(value) for _, value in pairs]
-    except (struct.error, ValueError, IndexError) as error:
-        raise Corrupt("a row of state is damaged", where=codec.where, found=str(error)) from error
     if skip is None:
         return [codec.key_row(key) for key, _ in pairs], values
     return [key[skip:] for key, _ in pairs], values
+
+
+def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
+    """The values alone.
+
+    Raises:
+        Corrupt: A value is damaged.
+    """
+    bare = codec.values.bare()
+    try:
+        return [bare(value) for _, value in pairs]
+    except (struct.error, ValueError, IndexError) as error:
+        raise Corrupt("a row of state is damaged", where=codec.where, found=str(error)) from error
 
 
 class ContentSum:

@@ -19,8 +19,8 @@ from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, o
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.compression import decompressed
-from holdfast.formats.records import changelog_records, delta_records, parse_head
-from holdfast.formats.row_forms import FAMILY_BYTES
+from holdfast.formats.records import Change, Record, changelog_records, delta_records, parse_head
+from holdfast.formats.row_forms import FAMILY_BYTES, ValueForm
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -143,6 +143,57 @@ def state_chunks(
                 done += 1
     if tell is not None:
         tell(done, total, "reading state")
+
+
+def stored_values(
+    storage: Storage, operator: OperatorStates, store: StoreId, keys: Iterable[tuple[str, bytes]]
+) -> dict[tuple[str, bytes], bytes]:
+    """What a store has under some keys, without reading the others of its base.
+
+    Cost: the snapshot is opened and asked, and the changes since are run through for these keys alone; of the
+    memory provider, which has no index, everything is read.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: Whose store it is, as of its batch.
+        store: The store.
+        keys: Column family and key, as `state_chunks` gives them.
+
+    Returns:
+        The values, as they are stored; a key that is not there is left out.
+
+    Raises:
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    chain = operator.chain(storage, store)
+    found: dict[tuple[str, bytes], bytes] = {}
+    try:
+        with ExitStack() as stack:
+            base, changes = _split(chain)
+            if base is None or base.kind is not Kind.ZIP:
+                wanted = set(keys)
+                for codec, pairs in _store_chunks(storage, operator, store):
+                    family = codec.name.family
+                    found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
+                return found
+            snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
+            families = _families(operator, store, snapshot, marked=False) or {}
+            numbers = {name: number for number, name in families.items()}
+            names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
+            overlay = Overlay(operator.values)
+            for file in changes:
+                records = changelog_records(_stream(storage, operator, file), file.render())
+                overlay.add(each for each in records if _key_of(each, operator.values) in names)
+            rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
+            return {names[key]: value for key, value in overlay.over(rows)}
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged(storage, store, str(error)) from error
+
+
+def _key_of(record: Record, values: ValueForm) -> bytes:
+    return values.deleted(record.key) if record.change is Change.DELETE else record.key
 
 
 def _store_chunks(

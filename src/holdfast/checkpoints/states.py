@@ -84,6 +84,42 @@ class StateCodec:
         return self._schema
 
     @property
+    def key_type(self) -> Struct:
+        """The fields of a key.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("key")
+
+    @property
+    def value_type(self) -> Struct:
+        """The fields of a value, or of an element of a list.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("value")
+
+    def first_fields(self, count: int) -> Struct:
+        """The first fields of a key."""
+        whole = self._type("key")
+        return Struct(whole.names[:count], whole.types[:count])
+
+    @property
+    def key_form(self) -> KeyForm:
+        """How keys are put into bytes."""
+        return self._key_form
+
+    def key_codec(self) -> KeyCodec:
+        """What reads keys as RocksDB's provider stores them, and knows how they begin."""
+        if self._key is None:
+            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
+        return self._key
+
+    @property
     def plain_keys(self) -> int | None:
         """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
         if not self.values.rocksdb or self.values.avro:
@@ -100,9 +136,7 @@ class StateCodec:
             return key
         if self._key_form.kind is KeyKind.ROW:
             return key[1:]
-        if self._key is None:
-            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
-        return self._key.row(key)
+        return self.key_codec().row(key)
 
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""
@@ -150,7 +184,7 @@ class OperatorStates:
         offsets = logs.offsets(batch_id)
         self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
         self._logs = logs
-        self._batch_id = batch_id
+        self.batch_id = batch_id
         self._metadata = metadata
         self._schemas = schemas
         self._codecs: dict[tuple[str, str], StateCodec] = {}
@@ -182,6 +216,11 @@ class OperatorStates:
             for family in self._schemas.get(store) or (DEFAULT_STORE,):
                 yield self.codec_of(store, family)
 
+    def times(self) -> tuple[int, int | None]:
+        """When the batch was planned, and its watermark if it has one, in milliseconds."""
+        offsets = self._logs.offsets(self.batch_id)
+        return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
+
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
         """The files of a store at the batch.
 
@@ -190,10 +229,10 @@ class OperatorStates:
         """
         index = self.store_names.index(store.name)
         folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
-        chain = folder.chain(self._batch_id + 1, lambda of: self._logs.unique_id(store, index, of))
+        chain = folder.chain(self.batch_id + 1, lambda of: self._logs.unique_id(store, index, of))
         if chain.missing is not None:
             raise NotFound(
-                f"a file that batch {self._batch_id} needs is not there",
+                f"a file that batch {self.batch_id} needs is not there",
                 where=full(storage.uri, chain.missing),
                 hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
                 "see `holdfast checkpoint verify`",

@@ -10,7 +10,7 @@ from holdfast.cli import options, output
 from holdfast.cli.asking import Yes, confirm
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
-from holdfast.cli.where import checkpoint_of
+from holdfast.cli.where import checkpoint_of, place_of
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
@@ -206,19 +206,11 @@ def diff(
             _show_difference(by_files)
         return
     with progress("diff", "stores") as tell:
-        found = savepoints.diff(_place(first, home), _place(second, home), samples=samples, tell=tell)
+        found = savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
     if json:
         output.emit_json(found.as_dict())
     else:
         _show_states(found)
-
-
-def _place(given: str, home: str | None) -> str:
-    """The address of a savepoint or of a checkpoint; a job's name stands for its checkpoint."""
-    place, at, batch = given.rpartition("@")
-    if at and batch.isascii() and batch.isdigit():
-        return f"{checkpoint_of(place, home)}@{batch}"
-    return checkpoint_of(given, home)
 
 
 @app.command("delete")

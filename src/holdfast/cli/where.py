@@ -35,6 +35,19 @@ def checkpoint_of(given: str, home: str | None) -> str:
     return _of_job(details)
 
 
+def place_of(given: str, home: str | None) -> str:
+    """The address of a savepoint or of a checkpoint, with `@BATCH` behind it as it was given.
+
+    Raises:
+        NotFound: There is neither a directory nor a job of this name.
+        Invalid: The job has several queries, each with a checkpoint of its own.
+    """
+    place, at, batch = given.rpartition("@")
+    if at and batch.isascii() and batch.isdigit():
+        return f"{checkpoint_of(place, home)}@{batch}"
+    return checkpoint_of(given, home)
+
+
 def _of_job(details: JobDetails) -> str:
     checkpoints = [query.checkpoint for query in details.queries]
     if len(checkpoints) > 1:

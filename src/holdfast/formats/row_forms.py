@@ -230,6 +230,27 @@ class KeyCodec:
         found = {**self._parts(key)}
         return {name: found[name] for name in self.type.names}
 
+    def start(self, values: Mapping[str, Any]) -> bytes | None:
+        """The bytes that the keys with these values begin with; all of a key where every field is given.
+
+        Args:
+            values: The fields that can be searched for: of a key in two parts the first of them, without
+                the time of one that ends with it, and all of any other.
+
+        Returns:
+            None where keys of this form begin with something else.
+
+        Raises:
+            Invalid: A value is not of its field's type.
+        """
+        kind = self.form.kind
+        if kind is KeyKind.ROW:
+            return b"\0" + self._whole.encode(values)
+        if kind is KeyKind.PREFIX:
+            first = b"\0" + self._first_codec.encode(values)
+            return _INT.pack(len(first)) + first
+        return b"\0" + self._rest_codec.encode(values) if kind is KeyKind.TIME_LAST else None
+
     def _parts(self, key: bytes) -> Mapping[str, Any]:
         where = self._where
         if self.form.kind is KeyKind.TIME_FIRST:

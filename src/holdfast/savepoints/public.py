@@ -19,12 +19,12 @@ from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.difference import Difference, compare
 from holdfast.savepoints.pace import Pace, seems_to_run
+from holdfast.savepoints.places import place_of
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore
 from holdfast.savepoints.taking import Taken
-from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
@@ -165,16 +165,8 @@ def _state(address: Address) -> State:
     """The state at an address: a savepoint's, or a checkpoint's at a batch."""
     from holdfast.savepoints.state_difference import State  # noqa: PLC0415 - as above
 
-    text = os.fspath(address)
-    if catalogs.is_savepoint(text):
-        catalog, savepoint_id = opened(text)
-        manifest = catalogs.load(catalog, savepoint_id)
-        uri = catalogs.savepoint_uri(catalog, savepoint_id)
-        return State(SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri)
-    place, at, number = text.rpartition("@")
-    batch = int(number) if at and number.isascii() and number.isdigit() else None
-    storage = open_storage(text if batch is None else place)
-    return State(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
+    place = place_of(address)
+    return State(place.storage, place.batch_id, place.name)
 
 
 def restore(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.key_groups import KeyGroups, is_keyed
 from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator
@@ -15,7 +16,7 @@ from holdfast.errors import Unsupported
 from holdfast.formats.manifest import Manifest
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.facts import SMALL_BYTES
-from holdfast.savepoints.keyed_state import KeyGroups, is_keyed
+from holdfast.savepoints.keyed_state import keyed_rows
 from holdfast.storage.port import Storage
 
 _STAMP: Final = ".stamp_ms"
@@ -134,7 +135,7 @@ def _keys(storage: Storage, found: Checkpoint, operator_id: int) -> Counter[str]
 
 
 def _count(groups: KeyGroups, counts: Counter[str], where: str) -> None:
-    for key, values in groups.rows(where):
+    for key, values in keyed_rows(groups, where):
         # Rows of a broadcast stream are no key's.
         if isinstance(values, dict) and not (isinstance(key, dict) and "broadcast" in key):
             counts.update(name for name in values if not name.endswith(_STAMP))

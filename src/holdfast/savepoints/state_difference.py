@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.contents import bare_rows
+from holdfast.checkpoints.key_groups import KeyGroups, is_keyed
 from holdfast.checkpoints.rows import CHUNK, Pairs, state_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.formats.plain import plain
-from holdfast.savepoints.keyed_state import KeyGroups, Row, is_keyed
+from holdfast.savepoints.keyed_state import Row, keyed_rows
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -240,10 +241,10 @@ def _keyed(operator: OperatorStates, read: Iterable[tuple[StateCodec, int, Pairs
     groups, current = KeyGroups(), 0
     for codec, partition, pairs in read:
         if partition != current:
-            yield from _keyed_chunks(name, groups.rows(where))
+            yield from _keyed_chunks(name, keyed_rows(groups, where))
             groups, current = KeyGroups(), partition
         groups.add(codec, pairs)
-    yield from _keyed_chunks(name, groups.rows(where))
+    yield from _keyed_chunks(name, keyed_rows(groups, where))
 
 
 def _keyed_chunks(name: StateName, rows: Iterator[Row]) -> Iterator[_Chunk]:

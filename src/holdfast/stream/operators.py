@@ -56,7 +56,7 @@ class Defined:
         return f"operator-{self.layout.operator}.json"
 
     def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The forms of its state in the order of their appearance, if there is a new one."""
+        """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
         from holdfast.worker.kept.form import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
         from holdfast.worker.kept.upgrade import Upgrade  # noqa: PLC0415 - as above
 
@@ -77,6 +77,8 @@ class Defined:
                 upgrade.check(form_from_json(each))
             forms[mark] = form.as_json()
         noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        # For who looks at the state without the code.
+        noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
         if self.instances is not None:
             # The former numbers stay until the state was seen to be of this one.
             mine, known = self.instances.count, (before or {}).get(INSTANCES, [])

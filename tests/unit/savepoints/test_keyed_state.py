@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.checkpoints.key_groups import KeyGroups
 from holdfast.errors import Corrupt
-from holdfast.savepoints.keyed_state import KeyGroups
+from holdfast.savepoints.keyed_state import keyed_rows
 from holdfast.testing import Harness
 from holdfast.worker.kept.store import MemoryStore
 
@@ -82,7 +83,7 @@ def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
     for batch in range(batches):
         harness.send(*(event(batch * 7 + each) for each in range(9)))
     harness.send(event(3, "clear"), event(4, "forget"))
-    found = {tuple(key): value for key, value in groups_of(harness._store).rows("here")}
+    found = {tuple(key): value for key, value in keyed_rows(groups_of(harness._store), "here")}
     assert sorted(found) == sorted(harness.keys())
     for key, value in found.items():
         # Where there is nothing, a state reads as its default.
@@ -101,7 +102,7 @@ def test_a_group_that_was_folded(harness: Harness) -> None:
     assert any(groups_of(folded._store).base.values())
     assert not any(groups_of(folded._store).log.values())
     before, after = (
-        sorted((repr(key), repr(value)) for key, value in groups_of(each._store).rows("here"))
+        sorted((repr(key), repr(value)) for key, value in keyed_rows(groups_of(each._store), "here"))
         for each in (harness, folded)
     )
     assert before == after
@@ -113,8 +114,8 @@ def test_a_blob_that_is_damaged(harness: Harness) -> None:
     group = next(iter(groups.log))
     groups.log[group][0] = groups.log[group][0][:-40]
     with pytest.raises(Corrupt):
-        list(groups.rows("operator 0"))
+        list(keyed_rows(groups, "operator 0"))
     groups = groups_of(harness._store)
     groups.forms.clear()
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(groups.rows("operator 0"))
+        list(keyed_rows(groups, "operator 0"))

@@ -1,0 +1,352 @@
+"""The states of a checkpoint as people name them: operators by their users' names, states by what they hold.
+
+What Spark keeps for itself beside them, such as counters of list elements and indexes of what expires, is no
+state of anybody's. A join's two stores of a side are one state, and so are the two families of timers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from holdfast.checkpoints.placing import placing_fields
+from holdfast.checkpoints.states import OperatorStates, StateCodec, operator_states
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.plan_note import NOTE, parse_note
+from holdfast.formats.spark_types import Atom, Struct
+from holdfast.formats.text import json_object
+from holdfast.layout import DEFAULT_STORE, OWN, OwnFile
+from holdfast.storage.port import Storage, full
+from holdfast.worker.kept.store import BASE, FORMS, LOG, META
+
+# What people call what Spark's operators do.
+_CALLED: Final = {
+    "stateStoreSave": "aggregate",
+    "dedupe": "dedupe",
+    "dedupeWithinWatermark": "dedupe",
+    "sessionWindowStateStoreSaveExec": "sessions",
+    "symmetricHashJoin": "join",
+    "globalLimit": "limit",
+    "flatMapGroupsWithState": "groups",
+    "mapGroupsWithState": "groups",
+    "applyInPandasWithState": "groups",
+    "transformWithStateExec": "processor",
+    "transformWithStateInPandasExec": "processor",
+    "transformWithStateInPySparkExec": "processor",
+}
+# One of Holdfast's keyed operators whose name nobody has noted.
+KEYED: Final = "keyed"
+# What Spark puts where a value has no columns.
+_FILLING: Final = ("__dummy__", "__empty__")
+_SIDES: Final = ("left", "right")
+_COUNTS: Final = "-keyToNumValues"
+_ROWS: Final = "-keyWithIndexToValue"
+_TIMERS: Final = {"$eventTimers_keyToTimestamp": "event_timers", "$procTimers_keyToTimestamp": "timers"}
+_COUNTED: Final = "$rowCounter_"
+_TTL_VALUE: Final = ("value", "ttlExpirationMs")
+_MAP_KEY: Final = ("key", "userKey")
+_NOTE: Final = "operator-"
+_JSON: Final = ".json"
+_OWN: Final = {META, FORMS, BASE, LOG}
+_LAST: Final = 1 << 62
+
+
+class Form(str, Enum):
+    """What a state holds for a key."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    TIMERS = "timers"
+    ROWS = "rows"
+    SESSIONS = "sessions"
+    KEYED = "keyed"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedState:
+    """A state as people name it.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        operator: What people call the operator: the user's own name of it, or what it does.
+        kind: Spark's name for what the operator does.
+        name: What people call the state; the operator's own name where it has only one.
+        form: What it holds for a key.
+        key: The columns of its key.
+        sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
+        value: The columns of its value.
+        ttl: Whether each value has a time at which it expires.
+        codec: What reads its rows; None of Holdfast's keyed operators, which are read group by group.
+        counts: What reads how many rows a key of a join has.
+    """
+
+    operator_id: int
+    operator: str
+    kind: str
+    name: str
+    form: Form
+    key: Struct
+    sub: Struct
+    value: Struct
+    ttl: bool
+    codec: StateCodec | None = field(repr=False, compare=False)
+    counts: StateCodec | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def full_name(self) -> str:
+        """Operator and state, as they can be asked for."""
+        return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.operator_id,
+            "operator": self.operator,
+            "kind": self.kind,
+            "state": self.name,
+            "name": self.full_name,
+            "form": self.form.value,
+            "key": {name: type_text(each) for name, each in zip(self.key.names, self.key.types, strict=True)},
+            "sub": {name: type_text(each) for name, each in zip(self.sub.names, self.sub.types, strict=True)},
+            "value": {
+                name: type_text(each) for name, each in zip(self.value.names, self.value.types, strict=True)
+            },
+            "ttl": self.ttl,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOperator:
+    """A stateful operator and its states.
+
+    Attributes:
+        states: Its states; one of Holdfast's keyed operators is one state with a column for each of the user's.
+        files: What reads its files.
+    """
+
+    operator_id: int
+    name: str
+    kind: str
+    partitions: int
+    states: tuple[NamedState, ...]
+    files: OperatorStates = field(repr=False, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.operator_id,
+            "operator": self.name,
+            "kind": self.kind,
+            "partitions": self.partitions,
+            "states": [each.as_dict() for each in self.states],
+        }
+
+
+def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
+    """The stateful operators at a committed batch, by number.
+
+    Cost: the newest files of the logs, and a few small ones and listings for each operator.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch that is still kept; the newest by default.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+    """
+    found = operator_states(storage, batch_id)
+    names = _names(storage, found, batch_id)
+    return tuple(
+        NamedOperator(
+            each.operator_id,
+            names[each.operator_id],
+            each.name,
+            each.partitions,
+            tuple(_states(each, names[each.operator_id])),
+            each,
+        )
+        for each in found
+    )
+
+
+def is_keyed(operator: OperatorStates) -> bool:
+    """Whether an operator is one of Holdfast's own, whose rows are in blobs by key group."""
+    return {each.name.family for each in operator.known() if not each.name.internal} == _OWN
+
+
+def pick(
+    operators: Sequence[NamedOperator], name: str, operator: str | int | None = None
+) -> tuple[NamedOperator, NamedState]:
+    """The state that a person means.
+
+    Args:
+        operators: Those of the checkpoint.
+        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is known by its name,
+            its number and Spark's name for it.
+        operator: The operator, where the state's name alone would not do.
+
+    Raises:
+        NotFound: There is no such state; the message lists those that there are.
+        Invalid: Several have this name.
+    """
+    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    fits: list[tuple[NamedOperator, NamedState]] = []
+    for each in chosen:
+        for state in each.states:
+            labels = {state.name, *(f"{word}.{state.name}" for word in _words(each))}
+            if len(each.states) == 1:
+                labels |= _words(each)
+            if state.codec is not None:
+                labels.add(state.codec.name.label)
+            if name in labels:
+                fits.append((each, state))
+    listed = ", ".join(dict.fromkeys(state.full_name for each in operators for state in each.states))
+    if not fits:
+        raise NotFound(
+            f"there is no state {name!r}" if operator is None else f"there is no state {name!r} of {operator!r}",
+            expected=listed or "a query that keeps state",
+            hint="see them with `holdfast state list`",
+        )
+    if len(fits) > 1:
+        numbered = ", ".join(f"{each.operator_id}.{state.name}" for each, state in fits)
+        raise Invalid(
+            f"several operators have a state {name!r}",
+            expected=numbered,
+            hint="name the operator too: its number or its name, a dot, and the state",
+        )
+    return fits[0]
+
+
+def type_text(type_: Any) -> str:
+    """A type as people write it."""
+    from holdfast.formats.spark_types import Array, Decimal, Map  # noqa: PLC0415 - only for those
+
+    if isinstance(type_, Atom):
+        return {"integer": "int", "byte": "tinyint", "short": "smallint", "long": "bigint"}.get(
+            type_.name, type_.name
+        )
+    if isinstance(type_, Decimal):
+        return f"decimal({type_.precision},{type_.scale})"
+    if isinstance(type_, Array):
+        return f"array<{type_text(type_.element)}>"
+    if isinstance(type_, Map):
+        return f"map<{type_text(type_.key)},{type_text(type_.value)}>"
+    parts = [f"{name}:{type_text(each)}" for name, each in zip(type_.names, type_.types, strict=True)]
+    return f"struct<{','.join(parts)}>"
+
+
+def _words(operator: NamedOperator) -> set[str]:
+    return {operator.name, str(operator.operator_id), operator.kind} - {""}
+
+
+def _names(
+    storage: Storage, operators: Sequence[OperatorStates], batch_id: int | None
+) -> dict[int, str]:
+    """What people call each operator; two that would be called alike have their number behind it."""
+    names = {
+        each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
+        for each in operators
+    }
+    keyed = [each.operator_id for each in operators if is_keyed(each)]
+    if keyed:
+        own = _own_names(storage, len(keyed), batch_id)
+        names.update({number: name for number, name in zip(keyed, own, strict=False) if name})
+    times = Counter(names.values())
+    return {
+        number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()
+    }
+
+
+def _own_names(storage: Storage, count: int, batch_id: int | None) -> Sequence[str]:
+    """The users' names of Holdfast's keyed operators, in the order in which Spark numbers them.
+
+    The note of the query's plan has them in order; where there is none, a single operator needs no order.
+    """
+    listed = storage.list(OWN).names
+    if NOTE in listed:
+        path = OwnFile(NOTE).render()
+        try:
+            note = parse_note(storage.read(path), path)
+        except HoldfastError:
+            note = None  # a note that cannot be read is no reason not to read the state
+        plan = None if note is None else note.at(_LAST if batch_id is None else batch_id)
+        if plan is not None and len(plan.operators) == count:
+            return plan.operators
+    noted = [
+        name.removeprefix(_NOTE).removesuffix(_JSON)
+        for name in sorted(listed)
+        if name.startswith(_NOTE) and name.endswith(_JSON) and "forms" in _note(storage, name)
+    ]
+    return noted if len(noted) == count == 1 else ()
+
+
+def _note(storage: Storage, name: str) -> Mapping[str, Any]:
+    path = OwnFile(name).render()
+    try:
+        return json_object(storage.read(path).decode(), "an operator's note", full(storage.uri, path))
+    except (HoldfastError, UnicodeDecodeError):
+        return {}
+
+
+def _states(operator: OperatorStates, name: str) -> Iterator[NamedState]:
+    if is_keyed(operator):
+        key, value = Struct(("key",), (Atom("void"),)), Struct((), ())
+        yield NamedState(
+            operator.operator_id, name, operator.name, name, Form.KEYED, key, Struct((), ()), value, False, None
+        )
+        return
+    codecs = {codec.name.label: codec for codec in operator.known()}
+    families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
+    lists = {label.removeprefix(_COUNTED) for label in codecs if label.startswith(_COUNTED)}
+    for label, codec in codecs.items():
+        if codec.schema is None:
+            if label == DEFAULT_STORE and families:
+                continue
+            raise Corrupt("a state has no schema", where=codec.where, found=label)
+        if codec.name.store == DEFAULT_STORE == codec.name.family and families:
+            continue  # a store with families has one that nobody uses besides them
+        side = next((each for each in _SIDES if label == f"{each}{_ROWS}"), None)
+        if side is not None:
+            yield _named(operator, name, codec, side, Form.ROWS, codecs.get(f"{side}{_COUNTS}"))
+        elif label in _TIMERS:
+            yield _named(operator, name, codec, _TIMERS[label], Form.TIMERS)
+        elif not codec.name.internal and not label.endswith(_COUNTS):
+            form = Form.LIST if label in lists else Form.VALUE
+            yield _named(operator, name, codec, name if label == DEFAULT_STORE else label, form)
+
+
+def _named(
+    operator: OperatorStates,
+    operator_name: str,
+    codec: StateCodec,
+    name: str,
+    form: Form,
+    counts: StateCodec | None = None,
+) -> NamedState:
+    key, value = codec.key_type, codec.value_type
+    ttl = value.names == _TTL_VALUE and isinstance(value.types[0], Struct) and codec.name.family != DEFAULT_STORE
+    if ttl and isinstance(value.types[0], Struct):
+        value = value.types[0]
+    fields = placing_fields(codec)
+    sub = Struct(key.names[fields:], key.types[fields:])
+    if form is Form.VALUE and sub.names:
+        form = Form.MAP if key.names == _MAP_KEY else Form.SESSIONS
+    first = key.types[0] if key.types else None
+    key = Struct(key.names[:fields], key.types[:fields])
+    if form in (Form.MAP, Form.TIMERS) and isinstance(first, Struct):
+        # The grouping key is one field of the stored one.
+        key = first
+    if form is Form.MAP and isinstance(sub.types[0], Struct):
+        sub = sub.types[0]
+    if form is Form.TIMERS or value.names in ((each,) for each in _FILLING):
+        value = Struct((), ())
+    return NamedState(
+        operator.operator_id, operator_name, operator.name, name, form, key, sub, value, ttl, codec, counts
+    )

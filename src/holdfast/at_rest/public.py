@@ -1,0 +1,169 @@
+"""State by address: what `hf.state(…)` offers. From files alone, but for `frame`; the query may run or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.at_rest.naming import NamedOperator, NamedState
+from holdfast.at_rest.reading import Entry, Found, StateReader
+from holdfast.checkpoints.values import Tell
+from holdfast.config.check import whole
+from holdfast.savepoints.places import place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.at_rest.tables import StateTable
+
+Address = str | os.PathLike[str]
+
+
+def state(address: Address, batch: int | None = None) -> StatesAtRest:
+    """The state of a checkpoint or a savepoint at one batch, to be read.
+
+    Nothing is changed, no query is disturbed, and no Spark is started. A query that runs goes on, and deletes
+    in time the files that old batches need; what was opened at one batch stays at it.
+
+    Args:
+        address: A savepoint's address, or a checkpoint's path or URI, with `@BATCH` behind it for another
+            batch than the newest.
+        batch: The batch, where the address does not name it.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+        Invalid: The address cannot be one.
+    """
+    if batch is not None:
+        whole(batch, "batch", least=0)
+    place = place_of(address, batch)
+    return StatesAtRest(StateReader(place.storage, place.batch_id), place.name)
+
+
+class StatesAtRest:
+    """The states of a checkpoint or savepoint at one batch.
+
+    A state is named by its own name, by its operator's if that has one state, or by both with a dot between. An
+    operator has the name that its user gave it (Holdfast's keyed operators), what it does (`aggregate`,
+    `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has the
+    states `left` and `right`.
+
+    Args:
+        reader: What reads it.
+        name: The address, as messages show it.
+    """
+
+    def __init__(self, reader: StateReader, name: str) -> None:
+        self._reader = reader
+        self.name = name
+
+    @property
+    def batch(self) -> int:
+        """The batch whose state it is."""
+        return self._reader.batch_id
+
+    def operators(self) -> tuple[NamedOperator, ...]:
+        """The stateful operators with their states and the columns of these."""
+        return self._reader.operators
+
+    def get(self, state: str, key: Any, *, operator: str | int | None = None) -> Found:
+        """What a state holds for one key: `exists`, `value`, `entries`, where it is and how large.
+
+        Straight from the files that can hold it: milliseconds at a million keys.
+
+        Args:
+            state: The state.
+            key: A dictionary by column, a list in the order of the columns, or the value of the only one.
+            operator: The operator, where the state's name alone would not do.
+
+        Raises:
+            NotFound: There is no such state, or a file that the batch needs is gone.
+            Invalid: Several states have this name, or the key does not fit its columns.
+            Corrupt: A file is damaged.
+            Unsupported: The state is of a kind that cannot be read.
+        """
+        return self._reader.get(state, key, operator)
+
+    def scan(
+        self, state: str, *, operator: str | int | None = None, tell: Tell | None = None
+    ) -> Iterator[Entry]:
+        """Every row of a state, one by one, in no order that means anything; `arrow` is many times faster.
+
+        Raises:
+            As `get`.
+        """
+        return self._reader.scan(state, operator, tell=tell)
+
+    def arrow(
+        self, state: str, *, operator: str | int | None = None, tell: Tell | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a state as a stream of Arrow; `.read_all()` makes one table of it.
+
+        The columns are those of the key, what tells rows of one key apart (a map's key, a session's start),
+        those of the value, `expires_ms` where values have a time to live, and `partition_id`. A value's
+        column that is called like one of the key has `value_` before its name.
+
+        Raises:
+            As `get`.
+        """
+        return self._table(state, operator, tell).reader()
+
+    def sql(
+        self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None
+    ) -> pa.Table:
+        """What a `SELECT` over states says; a state's name is a table's.
+
+        The dialect is DuckDB's. The query can read no file and change nothing. The states that it names are
+        read into memory whole.
+
+        Args:
+            query: Such as `select customer, visits from regulars order by visits desc limit 10`.
+            most_rows: So many rows of the answer at most.
+            timeout_s: So long at most, once the states have been read.
+
+        Raises:
+            NotFound: There is no such state.
+            Invalid: The query is wrong, or several states have the name.
+            Unavailable: It took too long, or too much memory.
+        """
+        from holdfast.at_rest.query import answer, tables_in  # noqa: PLC0415 - it needs DuckDB
+
+        tables = {name: self._table(name, None, None).whole() for name in tables_in(query)}
+        return answer(query, tables, most_rows=most_rows, timeout_s=timeout_s)
+
+    def frame(
+        self, operator: str, state: str | None = None, *, spark: SparkSession | None = None
+    ) -> DataFrame:
+        """The rows of a state as a DataFrame of Spark, with the columns that `arrow` has.
+
+        Args:
+            operator: The operator, or a state's name.
+            state: Its state, where it has several.
+            spark: The session; the running one, or a new one, by default.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.frames import frame  # noqa: PLC0415 - it needs Spark
+
+        name = operator if state is None else state
+        chosen, named = self._reader.pick(name, None if state is None else operator)
+        return frame(self._reader, chosen, named, spark)
+
+    def pick(self, state: str, operator: str | int | None = None) -> NamedState:
+        """The state that a name means, with its columns.
+
+        Raises:
+            NotFound: There is no such state.
+            Invalid: Several have this name.
+        """
+        return self._reader.pick(state, operator)[1]
+
+    def _table(self, state: str, operator: str | int | None, tell: Tell | None) -> StateTable:
+        from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - it needs Arrow
+
+        return state_table(self._reader, *self._reader.pick(state, operator), tell=tell)

@@ -1,0 +1,183 @@
+"""SQL over states: DuckDB over tables of Arrow, in this process.
+
+The dialect is DuckDB's, which is close to PostgreSQL's. A query sees the states and nothing else: it can
+read no file, load no extension and change no setting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# What a query may take besides the states that it reads.
+_MEMORY: Final = "1GB"
+ROWS: Final = "rows"
+
+
+def tables_in(query: str) -> list[str]:
+    """The tables that a query names, such as `regulars` and `processor.count`.
+
+    Raises:
+        Invalid: It is no query.
+    """
+    import duckdb  # noqa: PLC0415 - 60 MB, for those who ask in SQL
+
+    with _told(query):
+        statements = duckdb.extract_statements(query)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
+        found = duckdb.connect().get_table_names(query, qualified=True)
+    return sorted(name.replace('"', "") for name in found)
+
+
+def answer(
+    query: str,
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
+    *,
+    most_rows: int | None = None,
+    timeout_s: float | None = None,
+) -> pa.Table:
+    """What a query says.
+
+    Args:
+        query: A `SELECT` in DuckDB's dialect.
+        tables: What it may read, by name; a name with a dot is a table of a schema.
+        most_rows: So many rows of the answer at most; the rest is left out.
+        timeout_s: So long at most.
+
+    Raises:
+        Invalid: The query is wrong, or reaches for something else than the tables.
+        Unavailable: It took too long.
+    """
+    with _connected(tables) as connection, _told(query), _within(connection, timeout_s):
+        relation = connection.sql(query)
+        if relation is None:
+            raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
+        if most_rows is not None:
+            relation = relation.limit(most_rows)
+        return relation.to_arrow_table()
+
+
+@contextmanager
+def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatchReader]:
+    """The rows of a stream for which a condition holds, as a stream; read them inside the block.
+
+    Raises:
+        Invalid: It is no condition on the columns.
+    """
+    query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it reaches the rows and nothing else
+    failed: list[HoldfastError] = []
+    with _connected({ROWS: _noting(table, failed)}) as connection, _told(where, failed):
+        relation = connection.sql(query)
+        yield relation.to_arrow_reader(1 << 16)
+
+
+def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.RecordBatchReader:
+    """The same stream; why it fails would be lost on its way through DuckDB."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from table
+        except HoldfastError as error:
+            failed.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(table.schema, batches())
+
+
+@contextmanager
+def _connected(
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory that knows the tables and can reach nothing else."""
+    import duckdb  # noqa: PLC0415 - as above
+
+    # Half a thread pool is no loss: rows come from one thread.
+    with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": ""}) as connection:
+        for number, (name, table) in enumerate(tables.items()):
+            alias = f"_state_{number}"
+            connection.register(alias, table)
+            schema, dot, own = name.partition(".")
+            if dot:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+            called = f"{_quoted(schema)}.{_quoted(own)}" if dot else _quoted(name)
+            connection.execute(f"CREATE VIEW {called} AS SELECT * FROM {alias}")  # noqa: S608 - quoted
+        for setting in (
+            "python_enable_replacements=false",
+            "enable_external_access=false",
+            "autoload_known_extensions=false",
+            "autoinstall_known_extensions=false",
+            "TimeZone='UTC'",
+            "lock_configuration=true",
+        ):
+            connection.execute(f"SET {setting}")
+        yield connection
+
+
+@contextmanager
+def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> Iterator[None]:
+    import duckdb  # noqa: PLC0415 - as above
+
+    if timeout_s is None:
+        yield
+        return
+    clock = threading.Timer(timeout_s, connection.interrupt)
+    clock.start()
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise Unavailable(
+            "the query took too long",
+            found=f"more than {timeout_s:g} s",
+            hint="ask for less, or take a savepoint and ask that with `holdfast state scan --sql`",
+        ) from error
+    finally:
+        clock.cancel()
+
+
+@contextmanager
+def _told(query: str, failed: Sequence[HoldfastError] = ()) -> Iterator[None]:
+    """DuckDB's errors, and those of Arrow on the way from it, as ours; and ours from behind it as they were."""
+    import duckdb  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except (duckdb.Error, OSError) as error:
+        raise _as_ours(query, failed, error) from error
+
+
+def _as_ours(query: str, failed: Sequence[HoldfastError], error: Exception) -> HoldfastError:
+    import duckdb  # noqa: PLC0415 - as above
+
+    if failed:
+        return failed[0]
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return Unavailable(
+            "the query needs more memory than it may take", found=_first(error), expected=_MEMORY
+        )
+    return Invalid(
+        "the query cannot be answered",
+        where=query[:200],
+        found=_first(error),
+        hint="the dialect is DuckDB's; a state's columns are listed by `holdfast state list`",
+    )
+
+
+def _first(error: Any) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:300] if lines else type(error).__name__
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,292 @@
+"""State by key and row by row, from files alone: what people see of it, whatever Spark keeps it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from holdfast.at_rest.keys import parse_key, typed_key
+from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick
+from holdfast.checkpoints.lookup import find
+from holdfast.checkpoints.rows import Pairs, state_chunks
+from holdfast.checkpoints.states import StateCodec
+from holdfast.checkpoints.values import Tell
+from holdfast.errors import Corrupt
+from holdfast.formats.plain import plain
+from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of a state; of a list one element.
+
+    Attributes:
+        key: The key's columns.
+        sub: What tells it from the other rows of its key: a map's key, a session's start, a timer's time.
+        value: The value's columns.
+        expires_ms: When it expires, in epoch milliseconds; None without a time to live.
+        partition: The partition that it is in.
+        size_bytes: The bytes of its key and value.
+    """
+
+    key: Mapping[str, Any]
+    sub: Mapping[str, Any]
+    value: Mapping[str, Any]
+    expires_ms: int | None
+    partition: int
+    size_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "key": plain(self.key),
+            "sub": plain(self.sub),
+            "value": plain(self.value),
+            "expires_ms": self.expires_ms,
+            "partition": self.partition,
+            "size_bytes": self.size_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a state holds for one key at a batch.
+
+    Attributes:
+        state: The state.
+        batch_id: The batch.
+        key: The key.
+        entries: Its rows; none where the state does not know the key.
+    """
+
+    state: NamedState
+    batch_id: int
+    key: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the state knows the key."""
+        return bool(self.entries)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition that the key is in."""
+        return self.entries[0].partition if self.entries else None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all its rows."""
+        return sum(each.size_bytes for each in self.entries)
+
+    @property
+    def value(self) -> Any:
+        """The value as its form has it; None where the state does not know the key.
+
+        The columns of a value; a list of them for lists, for the rows of a join and for sessions; of a map a
+        dictionary by its key, or pairs where that has several columns; of timers their times.
+        """
+        if not self.entries:
+            return None
+        form = self.state.form
+        if form in (Form.VALUE, Form.KEYED):
+            return dict(self.entries[0].value)
+        if form is Form.TIMERS:
+            return [next(iter(each.sub.values())) for each in self.entries]
+        if form is Form.MAP:
+            if len(self.state.sub.names) == 1:
+                return {next(iter(each.sub.values())): dict(each.value) for each in self.entries}
+            return [(dict(each.sub), dict(each.value)) for each in self.entries]
+        if form is Form.SESSIONS:
+            return [{**each.sub, **each.value} for each in self.entries]
+        return [dict(each.value) for each in self.entries]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.state.operator_id,
+            "operator": self.state.operator,
+            "state": self.state.name,
+            "form": self.state.form.value,
+            "batch": self.batch_id,
+            "key": plain(self.key),
+            "exists": self.exists,
+            "value": plain(self.value),
+            "expires_ms": [each.expires_ms for each in self.entries] if self.state.ttl else None,
+            "partition": self.partition,
+            "size_bytes": self.size_bytes,
+        }
+
+
+class StateReader:
+    """The states of a checkpoint or savepoint at one batch.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch that is still kept; the newest by default.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+    """
+
+    def __init__(self, storage: Storage, batch_id: int | None = None) -> None:
+        self.storage = storage
+        self.operators: tuple[NamedOperator, ...] = named_operators(storage, batch_id)
+        self.batch_id: int = self.operators[0].files.batch_id if self.operators else batch_id or 0
+
+    def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
+        """The state that a person means; see `naming.pick`."""
+        return pick(self.operators, name, operator)
+
+    def get(self, name: str, key: Any, operator: str | int | None = None) -> Found:
+        """What a state holds for a key.
+
+        Cost: the files of one partition that can hold it; no Spark.
+
+        Args:
+            name: The state.
+            key: A dictionary by column, a list in the order of the columns, or the value of the only one.
+            operator: The operator, where the state's name alone would not do.
+
+        Raises:
+            NotFound: There is no such state, or a file that the batch needs is gone.
+            Invalid: Several states have this name, or the key does not fit.
+            Corrupt: A file is damaged.
+            Unsupported: The state is of a kind that cannot be read.
+        """
+        chosen, state = self.pick(name, operator)
+        if state.form is Form.KEYED:
+            return self._keyed(chosen, state, key)
+        return self.found(chosen, state, typed_key(key, state.key, state.full_name))
+
+    def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> Found:
+        """The same with the key as it is written on a command line; see `keys.parse_key`."""
+        chosen, state = self.pick(name, operator)
+        if state.form is Form.KEYED:
+            return self._keyed(chosen, state, words)
+        return self.found(chosen, state, parse_key(words, state.key, state.full_name))
+
+    def found(self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]) -> Found:
+        """What a state holds for a key whose values have their types."""
+        entries: list[Entry] = []
+        for codec, stored in self._stored(operator, state, key):
+            for found in find(self.storage, operator.files, codec, stored):
+                entries += entries_of(state, codec, found.partition, found.pairs)
+        return Found(state, self.batch_id, dict(key), tuple(_in_order(state, entries)))
+
+    def scan(
+        self, name: str, operator: str | int | None = None, *, tell: Tell | None = None
+    ) -> Iterator[Entry]:
+        """Every row of a state, partition by partition, in no order that means anything.
+
+        Cost: some microseconds a row; `arrow.batches` is many times faster.
+
+        Raises:
+            As `get`.
+        """
+        chosen, state = self.pick(name, operator)
+        if state.form is Form.KEYED:
+            yield from self._keyed_entries(chosen)
+            return
+        for codec, partition, pairs in self.chunks(chosen, state, tell=tell):
+            yield from entries_of(state, codec, partition, pairs)
+
+    def chunks(
+        self, operator: NamedOperator, state: NamedState, *, tell: Tell | None = None
+    ) -> Iterator[tuple[StateCodec, int, Pairs]]:
+        """The rows of a state as they are stored, some thousand at a time."""
+        for codec, partition, pairs in state_chunks(
+            self.storage, self.batch_id, operator_id=operator.operator_id, tell=tell
+        ):
+            if state.codec is not None and codec.name == state.codec.name:
+                yield codec, partition, pairs
+
+    def _keyed(self, operator: NamedOperator, state: NamedState, key: Any) -> Found:
+        """A key of a keyed operator, with all its states."""
+        values = list(key.values()) if isinstance(key, Mapping) else key
+        entries = [each for each in self._keyed_entries(operator) if _is_key(each, values)]
+        return Found(state, self.batch_id, entries[0].key if entries else {"key": values}, tuple(entries))
+
+    def _keyed_entries(self, operator: NamedOperator) -> Iterator[Entry]:
+        from holdfast.savepoints.keyed_state import KeyGroups  # noqa: PLC0415 - it loads Arrow
+
+        where = f"operator {operator.name}"
+        read = state_chunks(self.storage, self.batch_id, operator_id=operator.operator_id)
+        for partition, chunks in groupby(read, key=lambda each: each[1]):
+            groups = KeyGroups()
+            for codec, _, pairs in chunks:
+                groups.add(codec, pairs)
+            for key, values in groups.rows(where):
+                yield Entry({"key": key}, {}, values, None, partition, 0)
+
+    def _stored(
+        self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
+    ) -> Iterator[tuple[StateCodec, Mapping[str, Any]]]:
+        """The stored keys of a key, or what they begin with."""
+        codec = state.codec
+        if codec is None:
+            raise Corrupt("a state has no schema", where=self.storage.uri, found=state.full_name)
+        if state.form is Form.ROWS and state.counts is not None:
+            index = state.sub.names[0]
+            counted = state.counts.key_type.names
+            for found in find(self.storage, operator.files, state.counts, dict(zip(counted, key.values(), strict=True))):
+                for _, value in found.pairs:
+                    rows, _ = state.counts.values.rows(value, state.counts.where)
+                    (count,) = state.counts.value_values(rows[0]).values()
+                    for each in range(count):
+                        yield codec, {**key, index: each}
+        elif state.form in (Form.MAP, Form.TIMERS):
+            yield codec, {codec.key_type.names[0]: key}
+        else:
+            yield codec, key
+
+
+def entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[Entry]:
+    """Rows as they are stored, taken apart.
+
+    Raises:
+        Corrupt: One is damaged.
+        Unsupported: Its schema has a type that is not known here.
+    """
+    for stored, value in pairs:
+        fields = codec.key_values(codec.key_row(stored))
+        key, sub = _key_parts(state, fields)
+        rows, _ = codec.values.rows(value, codec.where)
+        for row in rows:
+            found, expires = _value_parts(state, codec.value_values(row))
+            yield Entry(key, sub, found, expires, partition, len(stored) + len(row))
+
+
+def _key_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    if state.form in (Form.MAP, Form.TIMERS):
+        key, sub = fields.values()
+        if state.form is Form.TIMERS:
+            sub = {state.sub.names[0]: sub}
+        return key, sub
+    return {name: fields[name] for name in state.key.names}, {name: fields[name] for name in state.sub.names}
+
+
+def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | None]:
+    expires = None
+    if state.ttl:
+        fields, expires = fields.values()
+    return {name: fields[name] for name in state.value.names}, expires
+
+
+def _is_key(entry: Entry, given: Any) -> bool:
+    key = entry.key["key"]
+    words = [given] if not isinstance(given, (list, tuple)) else list(given)
+    return key == given or (key if isinstance(key, list) else [key]) == words
+
+
+def _in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
+    """A key's rows in the order of what tells them apart."""
+    if state.form in (Form.ROWS, Form.SESSIONS, Form.TIMERS):
+        return sorted(entries, key=lambda each: next(iter(each.sub.values())))
+    if state.form is Form.MAP:
+        return sorted(entries, key=lambda each: repr(list(each.sub.values())))
+    return entries

@@ -1,0 +1,239 @@
+"""The rows of one key, straight out of the files that can hold them.
+
+A base of RocksDB is asked for the key; of what has changed since, and with the memory provider of all, only
+the files whose bytes have the key's in them are read record by record. Nothing else is taken apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.checkpoints.placing import partition_of_key, placing_fields
+from holdfast.checkpoints.replay import Overlay
+from holdfast.checkpoints.rocks import Snapshot, opened
+from holdfast.checkpoints.rows import Pairs
+from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
+from holdfast.errors import Corrupt
+from holdfast.formats.compression import decompressed
+from holdfast.formats.records import Record, changelog_records, delta_records
+from holdfast.formats.row_forms import FAMILY_BYTES, KeyKind
+from holdfast.formats.spark_types import Atom
+from holdfast.formats.unsafe_row import RowCodec
+from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.storage.port import Storage, full
+
+
+_LONG: Final = Atom("long")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What is looked for in one state.
+
+    Attributes:
+        codec: The state.
+        start: The bytes that its keys begin with, as RocksDB stores them; None where they cannot be searched
+            for, and every key is looked at.
+        whole: Whether `start` is a key and not only the beginning of some.
+        needle: Bytes that any such key has in it, at least.
+        holds: Whether a stored key is one of those that are looked for.
+    """
+
+    codec: StateCodec
+    start: bytes | None
+    whole: bool
+    needle: bytes
+    holds: Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """The rows of a key in one partition, as they are stored but without the number of their column family."""
+
+    partition: int
+    pairs: Pairs
+
+
+def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
+    """What to look for, for the keys with these values.
+
+    Args:
+        codec: The state.
+        values: All fields of its keys, or as many of the first as `placing_fields` says.
+
+    Raises:
+        Invalid: A value is not of its field's type.
+    """
+    every = len(codec.key_type.types)
+    whole = len(values) == every
+    if not codec.values.rocksdb:
+        if whole:
+            row = RowCodec(codec.key_type).encode(values)
+            return Sought(codec, row, True, row, row.__eq__)
+        return Sought(codec, None, False, _mark(codec, values), _decoded(codec, values))
+    start = None
+    if not whole or codec.key_form.kind is KeyKind.ROW:
+        start = codec.key_codec().start(values)
+    if start is None or (not whole and codec.key_form.kind is KeyKind.ROW):
+        return Sought(codec, None, False, _mark(codec, values), _decoded(codec, values))
+    if whole:
+        return Sought(codec, start, True, start, start.__eq__)
+    if codec.key_form.kind is KeyKind.TIME_LAST:
+        size = len(start) + 8
+        return Sought(codec, start, False, start, lambda key: len(key) == size and key.startswith(start))
+    return Sought(codec, start, False, start, lambda key: key.startswith(start))
+
+
+def find(
+    storage: Storage, operator: OperatorStates, codec: StateCodec, values: Mapping[str, Any]
+) -> Iterator[FoundRows]:
+    """The rows of a state whose keys have these values, partition by partition; nothing where there are none.
+
+    Cost: the listing of a folder, the opening of a snapshot, and the bytes of the files since; where the
+    partition is not known, as often as there are partitions.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: The operator, at its batch.
+        codec: One of its states.
+        values: All fields of the keys, or as many of the first as `placing_fields` says.
+
+    Raises:
+        Invalid: A value is not of its field's type.
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    placing = dict(list(values.items())[: placing_fields(codec)])
+    partition = partition_of_key(operator, codec, placing)
+    wanted = sought(codec, values)
+    for each in range(operator.partitions) if partition is None else (partition,):
+        pairs = rows_of(storage, operator, each, wanted)
+        if pairs:
+            yield FoundRows(each, pairs)
+
+
+def rows_of(storage: Storage, operator: OperatorStates, partition: int, wanted: Sought) -> Pairs:
+    """The rows that are looked for, in one partition.
+
+    Raises:
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    store = StoreId(operator.operator_id, partition, wanted.codec.name.store)
+    chain = operator.chain(storage, store)
+    try:
+        if any(file.kind in (Kind.DELTA, Kind.SNAPSHOT) for file in chain):
+            return list(_in_memory(storage, operator, chain, wanted).items())
+        return _in_rocksdb(storage, operator, chain, wanted)
+    except (struct.error, ValueError, IndexError) as error:
+        where = full(storage.uri, store.folder)
+        raise Corrupt("a row of state is damaged", where=where, found=str(error)) from error
+
+
+def _in_rocksdb(
+    storage: Storage,
+    operator: OperatorStates,
+    chain: tuple[StoreFile, ...],
+    wanted: Sought,
+) -> Pairs:
+    with ExitStack() as stack:
+        whole = bool(chain) and chain[0].kind is Kind.ZIP
+        snapshot = (
+            stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
+        )
+        number = _family(operator, snapshot, wanted.codec.name)
+        if number is None:
+            return []
+        overlay = Overlay(operator.values)
+        for file in chain[1:] if whole else chain:
+            stream = decompressed(storage.read(file.render()), operator.codec, file.render())
+            # Most files have nothing of the key, and need not be taken apart.
+            if wanted.needle in stream:
+                overlay.add(_about(changelog_records(stream, file.render()), number, wanted, operator))
+        found = overlay.over(_base_rows(snapshot, number, wanted))
+        return [(key[len(number) :], value) for key, value in found]
+
+
+def _family(operator: OperatorStates, snapshot: Snapshot | None, name: StateName) -> bytes | None:
+    """What the keys of a family begin with; None where nothing was ever written to it.
+
+    Spark writes a snapshot with the batch that makes a family, and notes its number there.
+    """
+    numbers = {} if snapshot is None else snapshot.metadata.fields.get("columnFamilyMapping") or {}
+    if not isinstance(numbers, dict):
+        raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
+    if not numbers and not operator.has_families(name.store):
+        return b"" if name.family == DEFAULT_STORE else None
+    number = numbers.get(name.family)
+    return None if number is None else int(number).to_bytes(FAMILY_BYTES, "little")
+
+
+def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iterator[tuple[bytes, bytes]]:
+    if snapshot is None:
+        return
+    if wanted.start is not None and wanted.whole:
+        value = snapshot.get(number + wanted.start)
+        if value is not None:
+            yield number + wanted.start, value
+        return
+    for key, value in snapshot.starting_with(number + (wanted.start or b"")):
+        if wanted.needle in key and wanted.holds(key[len(number) :]):
+            yield key, value
+
+
+def _about(
+    records: Iterator[Record], number: bytes, wanted: Sought, operator: OperatorStates
+) -> Iterator[Record]:
+    """The records of the keys that are looked for."""
+    for record in records:
+        key = record.key if record.value is not None else operator.values.deleted(record.key)
+        if key.startswith(number) and wanted.needle in key and wanted.holds(key[len(number) :]):
+            yield record
+
+
+def _in_memory(
+    storage: Storage, operator: OperatorStates, chain: Sequence[StoreFile], wanted: Sought
+) -> dict[bytes, bytes]:
+    """The last word on each key, from the newest file back to the base."""
+    last: dict[bytes, bytes | None] = {}
+    for file in reversed(chain):
+        stream = decompressed(storage.read(file.render()), operator.codec, file.render())
+        if wanted.needle not in stream:
+            continue
+        here: dict[bytes, bytes | None] = {}
+        for record in _about(delta_records(stream, file.render()), b"", wanted, operator):
+            key = record.key if record.value is not None else operator.values.deleted(record.key)
+            here[key] = record.value
+        last = {**here, **last}
+        if wanted.whole and last:
+            break
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def _decoded(codec: StateCodec, values: Mapping[str, Any]) -> Callable[[bytes], bool]:
+    def holds(key: bytes) -> bool:
+        found = codec.key_values(codec.key_row(key))
+        return all(found[name] == value for name, value in values.items())
+
+    return holds
+
+
+def _mark(codec: StateCodec, values: Mapping[str, Any]) -> bytes:
+    """The longest bytes that the row of any such key has in it, whatever its other fields are."""
+    best = b""
+    fields = codec.key_type
+    for name, value in values.items():
+        type_ = fields.types[fields.names.index(name)]
+        if isinstance(value, str):
+            best = max(best, value.encode("utf-8", "surrogateescape"), key=len)
+        elif isinstance(value, bytes):
+            best = max(best, value, key=len)
+        elif value is not None and type_ == _LONG:
+            best = max(best, int(value).to_bytes(8, "little", signed=True), key=len)
+    return best

@@ -1,0 +1,265 @@
+"""`holdfast state`: look into the state of any query, by key or in SQL."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.cli.where import place_of
+from holdfast.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.at_rest.naming import NamedOperator
+    from holdfast.at_rest.reading import Found, StateReader
+    from holdfast.formats.spark_types import Struct
+
+app = typer.Typer(
+    help="Look into the state of any query, by key or in SQL, without Spark; it may run meanwhile.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Place = Annotated[
+    str,
+    typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; @BATCH behind it."),
+]
+State = Annotated[
+    str, typer.Argument(metavar="STATE", help="STATE, OPERATOR.STATE, or an operator with one state.")
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="column=value …, JSON, or just the value where there is one column."),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", min=0, metavar="N", help="A committed batch that is still kept. [newest]"),
+]
+Operator = Annotated[
+    str | None, typer.Option("--operator", metavar="NAME", help="The operator: its name or number.")
+]
+
+
+def opened(place: str, home: str | None, batch: int | None) -> StateReader:
+    """What reads the state at an address."""
+    from holdfast.at_rest.reading import StateReader  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.places import place_of as parsed  # noqa: PLC0415 - as above
+
+    found = parsed(place_of(place, home), batch)
+    return StateReader(found.storage, found.batch_id)
+
+
+@app.command("list")
+def list_states(
+    place: Place, batch: Batch = None, home: options.Home = None, json: options.Json = False
+) -> None:
+    """List the states that there are, with the columns of their keys and values."""
+    reader = opened(place, home, batch)
+    if json:
+        operators = [each.as_dict() for each in reader.operators]
+        output.emit_json({"place": place, "batch": reader.batch_id, "operators": operators})
+        return
+    output.line(f"batch {reader.batch_id}")
+    output.table(
+        ["OPERATOR", "STATE", "HOLDS", "KEY", "VALUE", "TTL", "PARTITIONS"],
+        [row for each in reader.operators for row in _listed(each)],
+    )
+
+
+@app.command("get")
+def get(
+    place: Place,
+    state: State,
+    key: Key = None,
+    operator: Operator = None,
+    batch: Batch = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show what a state holds for one key; exit 3 if it does not know the key."""
+    found = opened(place, home, batch).get_written(state, key or [], operator)
+    if not found.exists:
+        raise missing(found)
+    if json:
+        output.emit_json(found.as_dict())
+    else:
+        _show_found(found)
+
+
+@app.command("scan")
+def scan(
+    place: Place,
+    state: Annotated[
+        str | None, typer.Argument(metavar="STATE", help="As for `get`; left out with --sql.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="SELECT", help="Ask several states; their names are tables.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [20 on a terminal]")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
+    ] = None,
+    operator: Operator = None,
+    batch: Batch = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
+    from holdfast.at_rest.export import check_target, export  # noqa: PLC0415 - not needed for --help
+
+    if (state is None) == (sql is None) or (sql is not None and where is not None):
+        raise Invalid(
+            "name a state to scan, with --where if need be, or ask in SQL",
+            hint="holdfast state scan CHECKPOINT STATE, or holdfast state scan CHECKPOINT --sql 'select …'",
+        )
+    target = None if to is None else Path(to)
+    if target is not None:
+        check_target(target)
+    reader = opened(place, home, batch)
+    with ExitStack() as stack:
+        tell = stack.enter_context(progress("scan", "stores"))
+        rows = _rows(stack, reader, state, operator, where, sql, tell)
+        if target is not None:
+            written = export(_first(rows, limit), target)
+            output.emit_json({"file": to, "rows": written}) if json else output.line(f"{written:,} rows: {to}")
+            return
+        shown = _first(rows, limit).read_all()
+    _show_rows(shown, reader.batch_id, json)
+
+
+def missing(found: Found) -> NotFound:
+    """The error for a key that a state does not know."""
+    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+
+    return NotFound(
+        "the state does not have this key",
+        where=f"{found.state.full_name} at batch {found.batch_id}",
+        found=output.compact(plain(found.key)),
+        hint="look for it with `holdfast state scan … --where`, or at other batches with `holdfast state history`",
+    )
+
+
+def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
+    return [
+        (
+            f"{operator.operator_id} {operator.name}",
+            each.name,
+            each.form.value,
+            _columns(each.key),
+            _columns(each.value, each.sub),
+            "yes" if each.ttl else "no",
+            operator.partitions,
+        )
+        for each in operator.states
+    ]
+
+
+def _columns(*structs: Struct) -> str:
+    from holdfast.at_rest.naming import type_text  # noqa: PLC0415 - not needed for --help
+
+    named = [
+        f"{name} {type_text(type_)}"
+        for struct in reversed(structs)
+        for name, type_ in zip(struct.names, struct.types, strict=True)
+    ]
+    return ", ".join(named) or "–"
+
+
+def _show_found(found: Found) -> None:
+    shown = found.as_dict()
+    output.fields(
+        [
+            ("state", found.state.full_name),
+            ("batch", str(found.batch_id)),
+            ("partition", str(found.partition)),
+            ("key", output.compact(shown["key"])),
+            ("size", f"{found.size_bytes:,} bytes"),
+            *([("expires", _expiry(found))] if found.state.ttl else []),
+        ]
+    )
+    value = shown["value"]
+    if isinstance(value, list):
+        output.line(f"value  {len(value):,} rows")
+        for each in value:
+            output.line(f"  {output.compact(each)}")
+    else:
+        output.line(f"value  {output.compact(value, 2000)}")
+
+
+def _expiry(found: Found) -> str:
+    times = sorted(each.expires_ms for each in found.entries if each.expires_ms is not None)
+    if not times:
+        return "–"
+    first, last = output.moment(times[0]), output.moment(times[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _rows(
+    stack: ExitStack,
+    reader: StateReader,
+    state: str | None,
+    operator: str | None,
+    where: str | None,
+    sql: str | None,
+    tell: Any,
+) -> pa.RecordBatchReader:
+    from holdfast.at_rest.query import answer, filtered, tables_in  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - as above
+
+    if sql is not None:
+        tables = {
+            name: state_table(reader, *reader.pick(name), tell=tell).whole() for name in tables_in(sql)
+        }
+        return answer(sql, tables).to_reader()
+    rows = state_table(reader, *reader.pick(state or "", operator), tell=tell).reader()
+    return rows if where is None else stack.enter_context(filtered(rows, where))
+
+
+def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
+    """So many of the first rows; the others are not read."""
+    import pyarrow as pa  # noqa: PLC0415 - not needed for --help
+
+    if limit is None:
+        return rows
+
+    def some() -> Any:
+        left = limit
+        for batch in rows:
+            if left <= 0:
+                return
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, some())
+
+
+def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
+    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+
+    found = [plain(each) for each in rows.to_pylist()]
+    if json:
+        output.emit_json({"batch": batch_id, "columns": rows.schema.names, "rows": found})
+        return
+    output.table(
+        rows.schema.names,
+        [[_cell(each[name]) for name in rows.schema.names] for each in found],
+    )
+
+
+def _cell(value: Any) -> Any:
+    """Text as it is, and what has parts as JSON."""
+    if value is None:
+        return None
+    return value if isinstance(value, str) else output.compact(value, 60)

@@ -1,0 +1,61 @@
+"""Where state is: in a checkpoint at a batch, or in a savepoint."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast.errors import Invalid
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage import open_storage
+from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an address means.
+
+    Attributes:
+        storage: A checkpoint, or a savepoint's view.
+        batch_id: The batch; None for the newest of a checkpoint.
+        name: The address, as messages show it.
+        is_savepoint: Whether it is a savepoint.
+    """
+
+    storage: Storage
+    batch_id: int | None
+    name: str
+    is_savepoint: bool = False
+
+
+def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place:
+    """The place of a savepoint's address, or of a checkpoint's with `@BATCH` behind it for another batch.
+
+    Args:
+        address: The address.
+        batch: The batch, where the address does not name one.
+
+    Raises:
+        NotFound: There is no such savepoint. A checkpoint is not looked at.
+        Corrupt: Its manifest is damaged.
+        Invalid: The address cannot be one, or names another batch.
+    """
+    text = os.fspath(address)
+    if catalogs.is_savepoint(text):
+        catalog_uri, savepoint_id = catalogs.split_address(text)
+        catalog = open_storage(catalog_uri, "savepoint")
+        manifest = catalogs.load(catalog, savepoint_id)
+        uri = catalogs.savepoint_uri(catalog, savepoint_id)
+        if batch not in (None, manifest.batch_id):
+            raise Invalid(
+                "a savepoint holds one batch", where=uri, found=f"batch {batch}", expected=str(manifest.batch_id)
+            )
+        return Place(SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True)
+    base, at, number = text.rpartition("@")
+    if at and number.isascii() and number.isdigit():
+        if batch not in (None, int(number)):
+            raise Invalid("two batches are named", found=f"{text} and batch {batch}")
+        text, batch = base, int(number)
+    storage = open_storage(text)
+    return Place(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
