@@ -72,7 +72,9 @@ def aggregate(spark: SparkSession, folder: Path) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
     seen = events(spark, folder).groupBy("who")
-    return seen.agg(F.count("*").alias("n"), F.avg("amount").alias("mean"), F.collect_list("amount").alias("all"))
+    return seen.agg(
+        F.count("*").alias("n"), F.avg("amount").alias("mean"), F.collect_list("amount").alias("all")
+    )
 
 
 def many_types(spark: SparkSession, folder: Path) -> DataFrame:
@@ -142,8 +144,16 @@ def in_groups(spark: SparkSession, folder: Path) -> DataFrame:
         state.setTimeoutDuration(YEARS_MS)
         yield pd.DataFrame({"who": [key[0]], "n": [n]})
 
-    return events(spark, folder).groupBy("who").applyInPandasWithState(
-        count, "who string, n long", "n long, word string", "update", GroupStateTimeout.ProcessingTimeTimeout
+    return (
+        events(spark, folder)
+        .groupBy("who")
+        .applyInPandasWithState(
+            count,
+            "who string, n long",
+            "n long, word string",
+            "update",
+            GroupStateTimeout.ProcessingTimeTimeout,
+        )
     )
 
 
@@ -184,8 +194,10 @@ def with_state(spark: SparkSession, folder: Path) -> DataFrame:
         def close(self) -> None:
             pass
 
-    return events(spark, folder).groupBy("who").transformWithStateInPandas(
-        Held(), "who string, n long", "Update", "processingTime"
+    return (
+        events(spark, folder)
+        .groupBy("who")
+        .transformWithStateInPandas(Held(), "who string, n long", "Update", "processingTime")
     )
 
 

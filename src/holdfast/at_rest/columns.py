@@ -70,9 +70,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
         "micros": pa.duration("us"),
         "time": pa.time64("ns"),
         "void": pa.null(),
-        "calendar": pa.struct(
-            [("months", pa.int32()), ("days", pa.int32()), ("microseconds", pa.int64())]
-        ),
+        "calendar": pa.struct([("months", pa.int32()), ("days", pa.int32()), ("microseconds", pa.int64())]),
     }
     return known[type_.name]
 
@@ -142,7 +140,9 @@ class _Rows:
         sizes = slots & 0xFFFFFFFF
         begin[null], sizes[null] = starts[null], 0
         if ((begin < starts) | (begin + sizes > ends)).any():
-            raise Corrupt("a row of state is damaged", where=self._where, found=f"a field {index} outside of it")
+            raise Corrupt(
+                "a row of state is damaged", where=self._where, found=f"a field {index} outside of it"
+            )
         if isinstance(type_, Struct):
             return self._struct(type_, begin, begin + sizes, null)
         if type_ in (Atom("string"), Atom("binary")):
@@ -179,14 +179,11 @@ class _Rows:
         if null.any():
             return self._one_by_one(type_, begin, ends - begin, null)
         fields = [
-            self.column(each, begin, ends, index, len(type_.types))
-            for index, each in enumerate(type_.types)
+            self.column(each, begin, ends, index, len(type_.types)) for index, each in enumerate(type_.types)
         ]
         return pa.StructArray.from_arrays(fields, fields=list(arrow_type(type_)))
 
-    def _texts(
-        self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]
-    ) -> pa.Array:
+    def _texts(self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]) -> pa.Array:
         import numpy as np  # noqa: PLC0415 - as above
         import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -203,12 +200,12 @@ class _Rows:
         except pa.ArrowInvalid:
             # Spark does not check text; what is no UTF-8 is shown with a mark in its place.
             raw = pa.Array.from_buffers(pa.binary(), len(sizes), buffers).to_pylist()
-            made = pa.array([None if each is None else each.decode("utf-8", "replace") for each in raw], pa.string())
+            made = pa.array(
+                [None if each is None else each.decode("utf-8", "replace") for each in raw], pa.string()
+            )
         return made
 
-    def _one_by_one(
-        self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]
-    ) -> pa.Array:
+    def _one_by_one(self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]) -> pa.Array:
         """What has no place of a fixed width, read as rows of one field."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -232,8 +229,7 @@ def arrow_value(value: Any, type_: DataType) -> Any:
         return None
     if isinstance(type_, Struct):
         return {
-            name: arrow_value(value[name], each)
-            for name, each in zip(type_.names, type_.types, strict=True)
+            name: arrow_value(value[name], each) for name, each in zip(type_.names, type_.types, strict=True)
         }
     if isinstance(type_, Array):
         return [arrow_value(each, type_.element) for each in value]
@@ -242,7 +238,11 @@ def arrow_value(value: Any, type_: DataType) -> Any:
         return [(arrow_value(key, type_.key), arrow_value(each, type_.value)) for key, each in pairs]
     if type_ == Atom("calendar"):
         return dict(zip(("months", "days", "microseconds"), value, strict=True))
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+    return (
+        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _made(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa.Array:

@@ -33,5 +33,3 @@ def frame(
     running: Any = spark or Session.getActiveSession() or session("holdfast-state")
     table = state_table(reader, operator, state).whole()
     return running.createDataFrame(table)  # type: ignore[no-any-return]
-
-

@@ -210,7 +210,9 @@ def pick(
     listed = ", ".join(dict.fromkeys(state.full_name for each in operators for state in each.states))
     if not fits:
         raise NotFound(
-            f"there is no state {name!r}" if operator is None else f"there is no state {name!r} of {operator!r}",
+            f"there is no state {name!r}"
+            if operator is None
+            else f"there is no state {name!r} of {operator!r}",
             expected=listed or "a query that keeps state",
             hint="see them with `holdfast state list`",
         )
@@ -246,9 +248,7 @@ def _words(operator: NamedOperator) -> set[str]:
     return {operator.name, str(operator.operator_id), operator.kind} - {""}
 
 
-def _names(
-    storage: Storage, operators: Sequence[OperatorStates], batch_id: int | None
-) -> dict[int, str]:
+def _names(storage: Storage, operators: Sequence[OperatorStates], batch_id: int | None) -> dict[int, str]:
     """What people call each operator; two that would be called alike have their number behind it."""
     names = {
         each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
@@ -259,9 +259,7 @@ def _names(
         own = _own_names(storage, len(keyed), batch_id)
         names.update({number: name for number, name in zip(keyed, own, strict=False) if name})
     times = Counter(names.values())
-    return {
-        number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()
-    }
+    return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
 
 
 def _own_names(storage: Storage, count: int, batch_id: int | None) -> Sequence[str]:
@@ -299,7 +297,16 @@ def _states(operator: OperatorStates, name: str) -> Iterator[NamedState]:
     if is_keyed(operator):
         key, value = Struct(("key",), (Atom("void"),)), Struct((), ())
         yield NamedState(
-            operator.operator_id, name, operator.name, name, Form.KEYED, key, Struct((), ()), value, False, None
+            operator.operator_id,
+            name,
+            operator.name,
+            name,
+            Form.KEYED,
+            key,
+            Struct((), ()),
+            value,
+            False,
+            None,
         )
         return
     codecs = {codec.name.label: codec for codec in operator.known()}
@@ -331,7 +338,11 @@ def _named(
     counts: StateCodec | None = None,
 ) -> NamedState:
     key, value = codec.key_type, codec.value_type
-    ttl = value.names == _TTL_VALUE and isinstance(value.types[0], Struct) and codec.name.family != DEFAULT_STORE
+    ttl = (
+        value.names == _TTL_VALUE
+        and isinstance(value.types[0], Struct)
+        and codec.name.family != DEFAULT_STORE
+    )
     if ttl and isinstance(value.types[0], Struct):
         value = value.types[0]
     fields = placing_fields(codec)

@@ -112,9 +112,7 @@ class StatesAtRest:
         """
         return self._table(state, operator, tell).reader()
 
-    def sql(
-        self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None
-    ) -> pa.Table:
+    def sql(self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None) -> pa.Table:
         """What a `SELECT` over states says; a state's name is a table's.
 
         The dialect is DuckDB's. The query can read no file and change nothing. The states that it names are

@@ -233,7 +233,9 @@ class StateReader:
         if state.form is Form.ROWS and state.counts is not None:
             index = state.sub.names[0]
             counted = state.counts.key_type.names
-            for found in find(self.storage, operator.files, state.counts, dict(zip(counted, key.values(), strict=True))):
+            for found in find(
+                self.storage, operator.files, state.counts, dict(zip(counted, key.values(), strict=True))
+            ):
                 for _, value in found.pairs:
                     rows, _ = state.counts.values.rows(value, state.counts.where)
                     (count,) = state.counts.value_values(rows[0]).values()

@@ -74,7 +74,6 @@ class Snapshot:
             raise _damage(self._storage, self._file, self.metadata, error) from error
         return None if found is None else bytes(found)
 
-
     def starting_with(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The keys that begin with these bytes, with their values, in order. Cost: a search, and each row.
 

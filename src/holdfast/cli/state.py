@@ -103,10 +103,12 @@ def scan(
         str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
     ] = None,
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="SELECT", help="Ask several states; their names are tables.")
+        str | None,
+        typer.Option("--sql", metavar="SELECT", help="Ask several states; their names are tables."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [20 on a terminal]")
+        int | None,
+        typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [20 on a terminal]"),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
@@ -133,7 +135,9 @@ def scan(
         rows = _rows(stack, reader, state, operator, where, sql, tell)
         if target is not None:
             written = export(_first(rows, limit), target)
-            output.emit_json({"file": to, "rows": written}) if json else output.line(f"{written:,} rows: {to}")
+            output.emit_json({"file": to, "rows": written}) if json else output.line(
+                f"{written:,} rows: {to}"
+            )
             return
         shown = _first(rows, limit).read_all()
     _show_rows(shown, reader.batch_id, json)
@@ -219,9 +223,7 @@ def _rows(
     from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - as above
 
     if sql is not None:
-        tables = {
-            name: state_table(reader, *reader.pick(name), tell=tell).whole() for name in tables_in(sql)
-        }
+        tables = {name: state_table(reader, *reader.pick(name), tell=tell).whole() for name in tables_in(sql)}
         return answer(sql, tables).to_reader()
     rows = state_table(reader, *reader.pick(state or "", operator), tell=tell).reader()
     return rows if where is None else stack.enter_context(filtered(rows, where))

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import Conflict, HoldfastError
@@ -13,7 +14,8 @@ from holdfast.jobs.aside import error_of, give_way
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.operations import Operation, Operations
 from holdfast.jobs.registry import Registry
-from holdfast.jobs.rescaled import mend_left_behind
+from holdfast.jobs.rescaled import VERB as RESCALE
+from holdfast.jobs.rescaled import mend_left_behind, supervised_by
 from holdfast.jobs.verbs import VERBS
 from holdfast.jobs.work import Work
 from holdfast.storage.file_lock import FileLock
@@ -22,8 +24,6 @@ WORKERS: Final = 2
 LOOK_S: Final = 0.25
 MEND_S: Final = 2.0
 _FOLDER: Final = "operating"
-_SUPERVISOR: Final = "supervisor "
-RESCALE: Final = "rescale"
 
 
 class Operating:
@@ -73,10 +73,10 @@ class Operating:
 
     def do_one(self) -> bool:
         """Do the oldest operation that nobody has begun; False if there is none."""
-        operation = self._operations.claim(self.owner, tuple(VERBS), self._clock())
+        operation = self._operations.claim(self.owner, VERBS, self._clock())
         if operation is None:
             return False
-        self._carry_out(operation, lambda: VERBS[operation.verb].run(self._work, operation))
+        self._carry_out(operation, VERBS[operation.verb].run)
         return True
 
     def mend(self) -> None:
@@ -89,7 +89,7 @@ class Operating:
                 continue
             mine = self._operations.take_over(left, self.owner)
             if mine is not None:
-                self._carry_out(mine, lambda mine=mine: VERBS[mine.verb].mend(self._work, mine))
+                self._carry_out(mine, VERBS[mine.verb].mend)
         for asked in self._operations.waiting(RESCALE):
             if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
                 self._refuse_rescale(asked)
@@ -103,11 +103,11 @@ class Operating:
             )
             self._operations.fail(mine, error.as_dict(), self._clock())
 
-    def _carry_out(self, operation: Operation, work: Callable[[], Mapping[str, Any]]) -> None:
+    def _carry_out(self, operation: Operation, do: Callable[[Work, Operation], Mapping[str, Any]]) -> None:
         """Write down how it ends; where it is no longer this one's, somebody else has."""
         try:
             try:
-                result = work()
+                result = do(self._work, operation)
             except Exception as error:  # whatever it is, the others go on
                 if self._work.closing.is_set():
                     return  # it did not fail: the server ends, and the next one goes on with it
@@ -118,8 +118,9 @@ class Operating:
             return
 
     def _lives(self, owner: str) -> bool:
-        if owner.startswith(_SUPERVISOR):
-            return SupervisorLock(self._home, owner.removeprefix(_SUPERVISOR)).taken()
+        job = supervised_by(owner)
+        if job is not None:
+            return SupervisorLock(self._home, job).taken()
         return _life(self._home, owner).taken()
 
     def _run(self) -> None:
@@ -136,16 +137,9 @@ class Operating:
     def _mend(self) -> None:
         give_way()
         while not self._closing:
-            try:
+            with suppress(HoldfastError):  # the file is busy or gone; it is tried again
                 self.mend()
-            except HoldfastError:
-                pass
             self._work.closing.wait(MEND_S)
-
-
-def supervisor_owner(job: str) -> str:
-    """The owner of what a job's supervisor does."""
-    return f"{_SUPERVISOR}{job}"
 
 
 def _life_file(home: StateHome, owner: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -112,6 +112,8 @@ class Operations:
     ) -> Operation:
         """Write down that something is wanted; asked again under the same id, it is the same operation.
 
+        How it was asked the first time counts: what was not named then may have been found elsewhere since.
+
         Raises:
             Invalid: This is no id.
             Conflict: Something else was asked under this id.
@@ -132,7 +134,7 @@ class Operations:
                 _forget(db)
                 return wanted
         found = _operation(row)
-        if (found.verb, found.job, found.arguments) != (verb, job, json.loads(_text(arguments))):
+        if (found.verb, found.job) != (verb, job):
             raise Conflict(
                 "something else was asked for under this id",
                 where=operation_id,
@@ -181,22 +183,11 @@ class Operations:
             for row in self._read("SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid")
         ]
 
-    def claim(self, owner: str, verbs: Sequence[str], now_ms: int) -> Operation | None:
-        """Take the oldest operation that nobody has begun; only one caller gets it."""
-        marks = ", ".join("?" for _ in verbs)
-        if not self._read(
-            f"SELECT 1 FROM operations WHERE state = 'asked' AND verb IN ({marks}) LIMIT 1",  # noqa: S608
-            *verbs,
-        ):
-            return None
-        with self._write() as db:
-            row = db.execute(
-                "UPDATE operations SET state = 'running', owner = ?, started_ms = ? WHERE id = ("
-                f"SELECT id FROM operations WHERE state = 'asked' AND verb IN ({marks})"  # noqa: S608
-                " ORDER BY asked_ms, rowid LIMIT 1) RETURNING *",
-                (owner, now_ms, *verbs),
-            ).fetchone()
-        return None if row is None else _operation(row)
+    def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:
+        """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
+        rows = self._read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
+        mine = (self.begin(row["id"], owner, now_ms) for row in rows if row["verb"] in verbs)
+        return next((each for each in mine if each is not None), None)
 
     def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
         """Take one operation that nobody has begun; None if somebody was quicker."""
@@ -228,7 +219,8 @@ class Operations:
             row = db.execute("SELECT * FROM operations WHERE id = ?", (operation.operation_id,)).fetchone()
             together = {**json.loads(row["steps"]), **steps}
             row = db.execute(
-                "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running' RETURNING *",
+                "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running'"
+                " RETURNING *",
                 (_text(together), operation.operation_id, operation.owner),
             ).fetchone()
         return _operation(self._mine(row, operation))

@@ -158,9 +158,7 @@ def _take(work: Work, operation: Operation, query: QueryStarted) -> tuple[str, M
         catalog,
         plan_take(checkpoint, catalog, operation.arguments.get("batch")),
         clock=work.clock,
-        chance=lambda count: (
-            _token(operation, query.name) if count == _TOKEN_BYTES else work.chance(count)
-        ),
+        chance=lambda count: _token(operation, query.name) if count == _TOKEN_BYTES else work.chance(count),
         label=operation.arguments.get("label"),
         deep=bool(operation.arguments.get("deep")),
         operation=operation.operation_id,

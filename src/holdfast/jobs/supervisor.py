@@ -29,6 +29,8 @@ from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.process import DriverProcess
 from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.rescaled import VERB as RESCALE
+from holdfast.jobs.rescaled import Rescaling
 from holdfast.jobs.restart import GiveUp, RestartPolicy
 from holdfast.jobs.telling import Event, Outcome, Tell
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
@@ -73,6 +75,8 @@ class Supervisor:
         self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
         self._beside: Beside | None = None
+        self._rescaling: Rescaling | None = None
+        self._rescale_asked = False
         self._restored = False
         self._stop_asked = 0
         self._cancel_asked = False
@@ -112,6 +116,11 @@ class Supervisor:
                 raise attempt.refusal
             if attempt.ending == "canceled":
                 return self._canceled()
+            if attempt.failure is None and self._rescaled(attempt):
+                recovers = False
+                continue
+            if self._cancel_asked:
+                return self._canceled()
             if attempt.failure is None:
                 return self._end(JobState.FINISHED, attempt.ending)
             ended = self._before_restart(attempt, attempt.failure)
@@ -135,6 +144,28 @@ class Supervisor:
         if self._cancel_asked:
             return self._canceled()
         return self._end(JobState.FINISHED, "stopped while it waited to start again")
+
+    def _rescaled(self, attempt: Attempt) -> bool:
+        """Rescale the checkpoints if somebody has asked for it; whether another driver is to follow."""
+        definition, rescaling = self._definition, self._rescaling
+        if not self._rescale_asked or attempt.ending != "stopped" or definition is None or rescaling is None:
+            return False
+        self._rescale_asked = False
+        if self._stop_asked:
+            return False
+        self._close_asides()
+        self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
+        self._say("rescaling", "bringing its state into other partitions")
+        for each in rescaling.carry_out(self._goes_on):
+            text = "rescaled" if each.error is None else f"not rescaled: {each.error['error']}"
+            self._say("rescaled", text, **each.as_dict())
+        self._beside = Beside(definition, self._home.path, self._clock)
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """Whether nobody has asked the job to end."""
+        self._look_for_requests()
+        return not self._stop_asked and not self._cancel_asked
 
     # One driver.
 
@@ -164,9 +195,10 @@ class Supervisor:
                     attempt.ending = "canceled" if self._cancel_asked else "stopped"
                     attempt.process.kill()
                     return
-                if self._stop_asked and not told_to_stop:
+                if (self._stop_asked or self._rescale_asked) and not told_to_stop:
                     told_to_stop = True
-                    self._say("stopping", "stopping after the batch that runs")
+                    why = "" if self._stop_asked else ", to be rescaled"
+                    self._say("stopping", f"stopping after the batch that runs{why}")
                     attempt.process.channel.send("stop")
                 if "driver" in ready and not self._hear(attempt):
                     return
@@ -266,6 +298,10 @@ class Supervisor:
         self._beside = Beside(definition, self._home.path, self._clock)
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
+        self._rescaling = Rescaling(
+            self._home, definition.name, self._spec.target, self._clock, master=self._spec.master
+        )
+        self._rescaling.mend()
         self._registry.start_job(record)
 
     def _checkpoint(self, definition: Definition) -> Claim:
@@ -394,6 +430,8 @@ class Supervisor:
         for verb in self._registry.take_requests(self._name, self._clock()):
             if verb == "stop":
                 self._stop_asked += 1
+            elif verb == RESCALE:
+                self._rescale_asked = True
             elif verb == "cancel":
                 self._cancel_asked = True
                 self._set_state(JobState.CANCELLING, None)

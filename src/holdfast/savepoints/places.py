@@ -49,7 +49,10 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place
         uri = catalogs.savepoint_uri(catalog, savepoint_id)
         if batch not in (None, manifest.batch_id):
             raise Invalid(
-                "a savepoint holds one batch", where=uri, found=f"batch {batch}", expected=str(manifest.batch_id)
+                "a savepoint holds one batch",
+                where=uri,
+                found=f"batch {batch}",
+                expected=str(manifest.batch_id),
             )
         return Place(SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True)
     base, at, number = text.rpartition("@")

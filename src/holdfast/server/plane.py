@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
@@ -16,6 +16,7 @@ from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import NotFound
 from holdfast.jobs.control import Control, JobDetails, JobStatus
 from holdfast.jobs.home import StateHome
+from holdfast.jobs.operations import Operation, Operations
 from holdfast.jobs.registry import Registry
 from holdfast.model import QueryStarted
 from holdfast.server.settings import ServerSettings
@@ -66,7 +67,7 @@ class Looks:
 
 
 class Plane:
-    """The jobs of one state home as a server sees them. Everything here reads.
+    """The jobs of one state home as a server sees them.
 
     Args:
         home: The state home.
@@ -80,8 +81,21 @@ class Plane:
         self.clock = clock
         self.control = Control(home, clock)
         self.registry = Registry(home.registry)
+        self.operations = Operations(home)
+        # Who does what is asked for looks again by itself; this only saves the wait.
+        self.wake: Callable[[], None] = lambda: None
         self.looks = Looks()
         self.started_ms = clock()
+
+    def ask(self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any]) -> Operation:
+        """Write down that something is wanted; whoever serves does it.
+
+        Raises:
+            Conflict: Something else was asked under this id.
+        """
+        found = self.operations.ask(operation_id, verb, job, arguments, self.clock())
+        self.wake()
+        return found
 
     def jobs(self) -> list[JobStatus]:
         """Every job, the most recently started first."""

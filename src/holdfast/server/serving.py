@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from holdfast.errors import Invalid
 from holdfast.jobs.aside import give_way
-from holdfast.server.app import app
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.operating import Operating
+from holdfast.server.app import app, now_ms
 from holdfast.server.settings import ServerSettings
 
 _START_S: Final = 15.0
@@ -39,19 +42,24 @@ class Serving:
         self.port = int(self._socket.getsockname()[1])
         self.url = settings.url(self.port)
         try:
-            self._server = _Server(_config(home, settings))
+            made = app(home, settings)
+            self._server = _Server(_config(made, settings))
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             self._socket.close()
             raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
+        self._operating = Operating(StateHome(home), now_ms)
+        made.state.plane.wake = self._operating.wake
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
+        self._operating.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
 
     def close(self) -> None:
         """End; requests that are being answered are given a few seconds."""
+        self._operating.close()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(2 * _END_S)
@@ -75,10 +83,10 @@ class _Server(uvicorn.Server):
         self.answers.set()
 
 
-def _config(home: Path, settings: ServerSettings) -> uvicorn.Config:
+def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
-        app(home, settings),
+        made,
         log_config=None,
         access_log=False,
         ssl_certfile=settings.tls_cert,
