@@ -1,8 +1,8 @@
 """Rows of state as columns of Arrow, taken apart many at a time.
 
-An UnsafeRow is a sequence of words of eight bytes, so some thousand rows behind each other are one array of
-words, and a column is every row's word at the same place. What does not fit into a word is gathered from where
-the word says it is. Lists, maps and numbers that are longer than a word are taken apart one by one.
+An UnsafeRow is a sequence of words of eight bytes, so some thousand rows behind each other are one array
+of words, and a column is every row's word at the same place. What does not fit into a word is gathered from
+where the word says it is. Lists, maps and numbers that are longer than a word are taken apart one by one.
 """
 
 from __future__ import annotations

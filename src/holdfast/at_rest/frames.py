@@ -17,8 +17,8 @@ def frame(
 ) -> DataFrame:
     """The rows of a state as a DataFrame; read here, and handed to Spark as Arrow.
 
-    Cost: about 3 microseconds a row in this process, and its memory. Spark's own reader of state takes several
-    times as long, knows neither savepoints nor Holdfast's keyed state, and names no columns.
+    Cost: about 3 microseconds a row in this process, and its memory. Spark's own reader of state takes
+    several times as long, knows neither savepoints nor Holdfast's keyed state, and names no columns.
 
     Args:
         reader: The checkpoint or savepoint at its batch.

@@ -61,7 +61,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
     """The values of a key given in Python or as JSON.
 
     Args:
-        given: A dictionary by column, a list or tuple in the order of the columns, or the value of the only one.
+        given: A dictionary by column, a list or tuple in the order of the columns, or the only one's value.
         columns: The columns of the key, with their types.
         where: The state, for messages.
         written: Whether text may stand for a value of any type, as on a command line.
@@ -82,18 +82,19 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
         extra = [str(name) for name in values if name not in columns.names]
         fact = f"a key needs {', '.join(missing)}" if missing else f"a key has no {', '.join(extra)}"
         raise _refused(fact, where, ", ".join(map(str, values)) or "no column", columns)
-    found = {}
-    for name, type_ in zip(columns.names, columns.types, strict=True):
-        try:
+    name = ""
+    try:
+        found = {}
+        for name, type_ in zip(columns.names, columns.types, strict=True):
             found[name] = typed(values[name], type_, written=written)
-        except _Unfit as unfit:
-            raise Invalid(
-                f"the key's {name} is not of its type",
-                where=where,
-                found=unfit.found,
-                expected=unfit.expected,
-                hint=f"the key is {key_text(columns)}",
-            ) from unfit
+    except _Unfit as unfit:
+        raise Invalid(
+            f"the key's {name} is not of its type",
+            where=where,
+            found=unfit.found,
+            expected=unfit.expected,
+            hint=f"the key is {key_text(columns)}",
+        ) from unfit
     return found
 
 
@@ -128,21 +129,16 @@ def typed(value: Any, type_: DataType, *, written: bool = False) -> Any:
 
 
 def _atom(value: Any, name: str, written: bool) -> Any:
-    if name == "string":
-        if not isinstance(value, str):
-            raise _Unfit(repr(value), "text, in quotes where it is JSON")
-        return value
-    if name == "boolean":
-        found = _TRUTH.get(value.lower()) if isinstance(value, str) and written else value
-        if not isinstance(found, bool):
-            raise _Unfit(repr(value), "true or false")
-        return found
+    if name in ("string", "boolean"):
+        return _text(value) if name == "string" else _truth(value, written)
     if name in _BITS:
         return _whole(value, name, written)
     if name in _FLOATS:
         return _real(value, written)
-    if name == "binary":
-        return _bytes(value)
+    return _bytes(value) if name == "binary" else _of_time(value, name, written)
+
+
+def _of_time(value: Any, name: str, written: bool) -> Any:
     if name in ("date", "timestamp", "timestamp_ntz"):
         return _time(value, name)
     if name == "micros":
@@ -150,6 +146,19 @@ def _atom(value: Any, name: str, written: bool) -> Any:
     if name == "calendar" and isinstance(value, (list, tuple)) and len(value) == 3:
         return tuple(_whole(each, "long", written) for each in value)
     raise _Unfit(repr(value), "null" if name == "void" else name)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Unfit(repr(value), "text, in quotes where it is JSON")
+    return value
+
+
+def _truth(value: Any, written: bool) -> bool:
+    found = _TRUTH.get(value.lower()) if isinstance(value, str) and written else value
+    if not isinstance(found, bool):
+        raise _Unfit(repr(value), "true or false")
+    return found
 
 
 def _whole(value: Any, name: str, written: bool) -> int:

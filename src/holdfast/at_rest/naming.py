@@ -6,22 +6,22 @@ state of anybody's. A join's two stores of a side are one state, and so are the 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.key_groups import is_keyed
 from holdfast.checkpoints.placing import placing_fields
 from holdfast.checkpoints.states import OperatorStates, StateCodec, operator_states
-from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
-from holdfast.formats.plan_note import NOTE, parse_note
+from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.spark_types import Atom, Struct
-from holdfast.formats.text import json_object
-from holdfast.layout import DEFAULT_STORE, OWN, OwnFile
-from holdfast.storage.port import Storage, full
-from holdfast.worker.kept.store import BASE, FORMS, LOG, META
+from holdfast.layout import DEFAULT_STORE
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.keyed.reading import KeyedState
 
 # What people call what Spark's operators do.
 _CALLED: Final = {
@@ -49,10 +49,6 @@ _TIMERS: Final = {"$eventTimers_keyToTimestamp": "event_timers", "$procTimers_ke
 _COUNTED: Final = "$rowCounter_"
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
-_NOTE: Final = "operator-"
-_JSON: Final = ".json"
-_OWN: Final = {META, FORMS, BASE, LOG}
-_LAST: Final = 1 << 62
 
 
 class Form(str, Enum):
@@ -81,8 +77,9 @@ class NamedState:
         sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
         value: The columns of its value.
         ttl: Whether each value has a time at which it expires.
-        codec: What reads its rows; None of Holdfast's keyed operators, which are read group by group.
+        codec: What reads its rows; None of Holdfast's keyed operators.
         counts: What reads how many rows a key of a join has.
+        own: What reads one of Holdfast's keyed operators.
     """
 
     operator_id: int
@@ -96,6 +93,7 @@ class NamedState:
     ttl: bool
     codec: StateCodec | None = field(repr=False, compare=False)
     counts: StateCodec | None = field(default=None, repr=False, compare=False)
+    own: Any = field(default=None, repr=False, compare=False)
 
     @property
     def full_name(self) -> str:
@@ -125,7 +123,8 @@ class NamedOperator:
     """A stateful operator and its states.
 
     Attributes:
-        states: Its states; one of Holdfast's keyed operators is one state with a column for each of the user's.
+        states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
+            name, and then each by itself.
         files: What reads its files.
     """
 
@@ -162,23 +161,19 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
         Unsupported: The state is of a provider that is not known here.
     """
     found = operator_states(storage, batch_id)
-    names = _names(storage, found, batch_id)
+    own = _own_states(storage, found)
+    names = _names(found, own)
     return tuple(
         NamedOperator(
             each.operator_id,
             names[each.operator_id],
             each.name,
             each.partitions,
-            tuple(_states(each, names[each.operator_id])),
+            tuple(_states(each, names[each.operator_id], own.get(each.operator_id))),
             each,
         )
         for each in found
     )
-
-
-def is_keyed(operator: OperatorStates) -> bool:
-    """Whether an operator is one of Holdfast's own, whose rows are in blobs by key group."""
-    return {each.name.family for each in operator.known() if not each.name.internal} == _OWN
 
 
 def pick(
@@ -201,7 +196,7 @@ def pick(
     for each in chosen:
         for state in each.states:
             labels = {state.name, *(f"{word}.{state.name}" for word in _words(each))}
-            if len(each.states) == 1:
+            if len(each.states) == 1 or state.form is Form.KEYED:
                 labels |= _words(each)
             if state.codec is not None:
                 labels.add(state.codec.name.label)
@@ -226,6 +221,20 @@ def pick(
     return fits[0]
 
 
+def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:
+    """The states by their names as tables in SQL: `OPERATOR.STATE`, and shorter where that will do."""
+    found: dict[str, tuple[NamedOperator, NamedState]] = {}
+    times = Counter(state.name for each in operators for state in each.states)
+    for operator in operators:
+        for state in operator.states:
+            found[state.full_name] = operator, state
+            if len(operator.states) == 1:
+                found[operator.name] = operator, state
+            if times[state.name] == 1:
+                found.setdefault(state.name, (operator, state))
+    return found
+
+
 def type_text(type_: Any) -> str:
     """A type as people write it."""
     from holdfast.formats.spark_types import Array, Decimal, Map  # noqa: PLC0415 - only for those
@@ -248,67 +257,33 @@ def _words(operator: NamedOperator) -> set[str]:
     return {operator.name, str(operator.operator_id), operator.kind} - {""}
 
 
-def _names(storage: Storage, operators: Sequence[OperatorStates], batch_id: int | None) -> dict[int, str]:
+def _names(operators: Sequence[OperatorStates], own: Mapping[int, KeyedState]) -> dict[int, str]:
     """What people call each operator; two that would be called alike have their number behind it."""
     names = {
         each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
         for each in operators
     }
-    keyed = [each.operator_id for each in operators if is_keyed(each)]
-    if keyed:
-        own = _own_names(storage, len(keyed), batch_id)
-        names.update({number: name for number, name in zip(keyed, own, strict=False) if name})
+    names.update({number: each.operator.name for number, each in own.items()})
     times = Counter(names.values())
     return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
 
 
-def _own_names(storage: Storage, count: int, batch_id: int | None) -> Sequence[str]:
-    """The users' names of Holdfast's keyed operators, in the order in which Spark numbers them.
-
-    The note of the query's plan has them in order; where there is none, a single operator needs no order.
-    """
-    listed = storage.list(OWN).names
-    if NOTE in listed:
-        path = OwnFile(NOTE).render()
-        try:
-            note = parse_note(storage.read(path), path)
-        except HoldfastError:
-            note = None  # a note that cannot be read is no reason not to read the state
-        plan = None if note is None else note.at(_LAST if batch_id is None else batch_id)
-        if plan is not None and len(plan.operators) == count:
-            return plan.operators
-    noted = [
-        name.removeprefix(_NOTE).removesuffix(_JSON)
-        for name in sorted(listed)
-        if name.startswith(_NOTE) and name.endswith(_JSON) and "forms" in _note(storage, name)
-    ]
-    return noted if len(noted) == count == 1 else ()
-
-
-def _note(storage: Storage, name: str) -> Mapping[str, Any]:
-    path = OwnFile(name).render()
-    try:
-        return json_object(storage.read(path).decode(), "an operator's note", full(storage.uri, path))
-    except (HoldfastError, UnicodeDecodeError):
+def _own_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
+    """What reads Holdfast's own keyed operators, by number."""
+    if not any(is_keyed(each) for each in operators):
         return {}
+    from holdfast.at_rest.keyed.reading import keyed_states  # noqa: PLC0415 - it loads Arrow
+
+    return {each.operator.operator_id: each for each in keyed_states(storage, operators[0].batch_id)}
 
 
-def _states(operator: OperatorStates, name: str) -> Iterator[NamedState]:
+def _states(operator: OperatorStates, name: str, own: KeyedState | None) -> Iterator[NamedState]:
+    if own is not None:
+        from holdfast.at_rest.own import named  # noqa: PLC0415 - as above
+
+        yield from named(own, name, operator.name)
     if is_keyed(operator):
-        key, value = Struct(("key",), (Atom("void"),)), Struct((), ())
-        yield NamedState(
-            operator.operator_id,
-            name,
-            operator.name,
-            name,
-            Form.KEYED,
-            key,
-            Struct((), ()),
-            value,
-            False,
-            None,
-        )
-        return
+        return  # one that has neither a note nor any state yet keeps nothing that could be named
     codecs = {codec.name.label: codec for codec in operator.known()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
     lists = {label.removeprefix(_COUNTED) for label in codecs if label.startswith(_COUNTED)}
@@ -356,7 +331,7 @@ def _named(
         key = first
     if form is Form.MAP and isinstance(sub.types[0], Struct):
         sub = sub.types[0]
-    if form is Form.TIMERS or value.names in ((each,) for each in _FILLING):
+    if form is Form.TIMERS or (len(value.names) == 1 and value.names[0] in _FILLING):
         value = Struct((), ())
     return NamedState(
         operator.operator_id, operator_name, operator.name, name, form, key, sub, value, ttl, codec, counts

@@ -1,4 +1,4 @@
-"""State by address: what `hf.state(…)` offers. From files alone, but for `frame`; the query may run or not."""
+"""State by address: what `hf.state(…)` offers. From files alone; the query may run or not."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
 class StatesAtRest:
     """The states of a checkpoint or savepoint at one batch.
 
-    A state is named by its own name, by its operator's if that has one state, or by both with a dot between. An
-    operator has the name that its user gave it (Holdfast's keyed operators), what it does (`aggregate`,
-    `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has the
-    states `left` and `right`.
+    A state is named by its own name, by its operator's if that has one state, or by both with a dot between.
+    An operator has the name that its user gave it (Holdfast's keyed operators), what it does (`aggregate`,
+    `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has
+    the states `left` and `right`.
 
     Args:
         reader: What reads it.
@@ -128,10 +128,7 @@ class StatesAtRest:
             Invalid: The query is wrong, or several states have the name.
             Unavailable: It took too long, or too much memory.
         """
-        from holdfast.at_rest.query import answer, tables_in  # noqa: PLC0415 - it needs DuckDB
-
-        tables = {name: self._table(name, None, None).whole() for name in tables_in(query)}
-        return answer(query, tables, most_rows=most_rows, timeout_s=timeout_s)
+        return self._reader.ask(query, most_rows=most_rows, timeout_s=timeout_s)
 
     def frame(
         self, operator: str, state: str | None = None, *, spark: SparkSession | None = None

@@ -6,8 +6,9 @@ read no file, load no extension and change no setting.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,20 +23,42 @@ _MEMORY: Final = "1GB"
 ROWS: Final = "rows"
 
 
-def tables_in(query: str) -> list[str]:
+def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
     """The tables that a query names, such as `regulars` and `processor.count`.
 
+    Args:
+        query: The query.
+        known: The columns of each table that there is.
+
     Raises:
-        Invalid: It is no query.
+        Invalid: It is no query, or names something else.
     """
     import duckdb  # noqa: PLC0415 - 60 MB, for those who ask in SQL
 
-    with _told(query):
+    with _told(query), duckdb.connect() as connection:
         statements = duckdb.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
-        found = duckdb.connect().get_table_names(query, qualified=True)
-    return sorted(name.replace('"', "") for name in found)
+        found = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    named = set(_tables(json.loads(found[0] if found else "{}")))
+    # Tables without rows tell what is wrong with the query before anything is read.
+    empty = {name: schema.empty_table() for name, schema in known.items()}
+    with _connected(empty) as connection, _told(query, tables=known):
+        connection.execute(f"EXPLAIN {query}")
+    return [name for name in known if name.lower() in named]
+
+
+def _tables(node: Any) -> Iterator[str]:
+    """The names of tables in a query that DuckDB has parsed, in lower case."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _tables(each)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            schema, name = str(node.get("schema_name") or ""), str(node.get("table_name") or "")
+            yield (f"{schema}.{name}" if schema else name).lower()
+        for each in node.values():
+            yield from _tables(each)
 
 
 def answer(
@@ -95,9 +118,7 @@ def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.Reco
 
 
 @contextmanager
-def _connected(
-    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(tables: Mapping[str, pa.Table | pa.RecordBatchReader]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that knows the tables and can reach nothing else."""
     import duckdb  # noqa: PLC0415 - as above
 
@@ -145,8 +166,8 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
 
 
 @contextmanager
-def _told(query: str, failed: Sequence[HoldfastError] = ()) -> Iterator[None]:
-    """DuckDB's errors, and those of Arrow on the way from it, as ours; and ours from behind it as they were."""
+def _told(query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()) -> Iterator[None]:
+    """DuckDB's errors, and those of Arrow on the way from it, as ours; ours from behind it as they were."""
     import duckdb  # noqa: PLC0415 - as above
 
     try:
@@ -154,10 +175,12 @@ def _told(query: str, failed: Sequence[HoldfastError] = ()) -> Iterator[None]:
     except HoldfastError:
         raise
     except (duckdb.Error, OSError) as error:
-        raise _as_ours(query, failed, error) from error
+        raise _as_ours(query, failed, tables, error) from error
 
 
-def _as_ours(query: str, failed: Sequence[HoldfastError], error: Exception) -> HoldfastError:
+def _as_ours(
+    query: str, failed: Sequence[HoldfastError], tables: Iterable[str], error: Exception
+) -> HoldfastError:
     import duckdb  # noqa: PLC0415 - as above
 
     if failed:
@@ -170,6 +193,7 @@ def _as_ours(query: str, failed: Sequence[HoldfastError], error: Exception) -> H
         "the query cannot be answered",
         where=query[:200],
         found=_first(error),
+        expected=f"the states {', '.join(tables)}" if tables else None,
         hint="the dialect is DuckDB's; a state's columns are listed by `holdfast state list`",
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.at_rest import own
 from holdfast.at_rest.keys import parse_key, typed_key
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick
+from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick, table_names
 from holdfast.checkpoints.lookup import find
 from holdfast.checkpoints.rows import Pairs, state_chunks
 from holdfast.checkpoints.states import StateCodec
@@ -16,6 +16,9 @@ from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt
 from holdfast.formats.plain import plain
 from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +89,33 @@ class Found:
         """The value as its form has it; None where the state does not know the key.
 
         The columns of a value; a list of them for lists, for the rows of a join and for sessions; of a map a
-        dictionary by its key, or pairs where that has several columns; of timers their times.
+        dictionary by its key, or pairs where that has several columns; of timers their times. A state of one
+        of Holdfast's keyed operators has no columns, so it is the value itself.
         """
         if not self.entries:
             return None
-        form = self.state.form
+        form, entries = self.state.form, self.entries
         if form in (Form.VALUE, Form.KEYED):
-            return dict(self.entries[0].value)
-        if form is Form.TIMERS:
-            return [next(iter(each.sub.values())) for each in self.entries]
+            return self._shown(entries[0])
         if form is Form.MAP:
-            if len(self.state.sub.names) == 1:
-                return {next(iter(each.sub.values())): dict(each.value) for each in self.entries}
-            return [(dict(each.sub), dict(each.value)) for each in self.entries]
+            return self._as_map()
         if form is Form.SESSIONS:
-            return [{**each.sub, **each.value} for each in self.entries]
-        return [dict(each.value) for each in self.entries]
+            return [{**each.sub, **each.value} for each in entries]
+        if form is Form.TIMERS:
+            several = len(self.state.sub.names) > 1
+            return [dict(each.sub) if several else next(iter(each.sub.values())) for each in entries]
+        return [self._shown(each) for each in entries]
+
+    def _as_map(self) -> Any:
+        if len(self.state.sub.names) == 1:
+            return {next(iter(each.sub.values())): self._shown(each) for each in self.entries}
+        return [(dict(each.sub), self._shown(each)) for each in self.entries]
+
+    def _shown(self, entry: Entry) -> Any:
+        """A row's value: its columns, or what stands in the only one of a state of ours."""
+        if self.state.own is not None and self.state.form is not Form.KEYED:
+            return entry.value[self.state.name]
+        return dict(entry.value)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -142,6 +156,16 @@ class StateReader:
         """The state that a person means; see `naming.pick`."""
         return pick(self.operators, name, operator)
 
+    def ask(self, query: str, *, tell: Tell | None = None, **bounds: Any) -> pa.Table:
+        """What a query in SQL says of the states that it names; see `query.answer`."""
+        from holdfast.at_rest.query import answer, tables_in  # noqa: PLC0415 - it needs DuckDB
+        from holdfast.at_rest.tables import schema_of, state_table  # noqa: PLC0415 - as above
+
+        known = table_names(self.operators)
+        named = tables_in(query, {name: schema_of(state) for name, (_, state) in known.items()})
+        tables = {name: state_table(self, *known[name], tell=tell).whole() for name in named}
+        return answer(query, tables, **bounds)
+
     def get(self, name: str, key: Any, operator: str | int | None = None) -> Found:
         """What a state holds for a key.
 
@@ -159,19 +183,17 @@ class StateReader:
             Unsupported: The state is of a kind that cannot be read.
         """
         chosen, state = self.pick(name, operator)
-        if state.form is Form.KEYED:
-            return self._keyed(chosen, state, key)
         return self.found(chosen, state, typed_key(key, state.key, state.full_name))
 
     def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> Found:
         """The same with the key as it is written on a command line; see `keys.parse_key`."""
         chosen, state = self.pick(name, operator)
-        if state.form is Form.KEYED:
-            return self._keyed(chosen, state, words)
         return self.found(chosen, state, parse_key(words, state.key, state.full_name))
 
     def found(self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]) -> Found:
         """What a state holds for a key whose values have their types."""
+        if state.own is not None:
+            return Found(state, self.batch_id, dict(key), tuple(own.found(state, key)))
         entries: list[Entry] = []
         for codec, stored in self._stored(operator, state, key):
             for found in find(self.storage, operator.files, codec, stored):
@@ -189,8 +211,8 @@ class StateReader:
             As `get`.
         """
         chosen, state = self.pick(name, operator)
-        if state.form is Form.KEYED:
-            yield from self._keyed_entries(chosen)
+        if state.own is not None:
+            yield from own.rows(state)
             return
         for codec, partition, pairs in self.chunks(chosen, state, tell=tell):
             yield from entries_of(state, codec, partition, pairs)
@@ -204,24 +226,6 @@ class StateReader:
         ):
             if state.codec is not None and codec.name == state.codec.name:
                 yield codec, partition, pairs
-
-    def _keyed(self, operator: NamedOperator, state: NamedState, key: Any) -> Found:
-        """A key of a keyed operator, with all its states."""
-        values = list(key.values()) if isinstance(key, Mapping) else key
-        entries = [each for each in self._keyed_entries(operator) if _is_key(each, values)]
-        return Found(state, self.batch_id, entries[0].key if entries else {"key": values}, tuple(entries))
-
-    def _keyed_entries(self, operator: NamedOperator) -> Iterator[Entry]:
-        from holdfast.savepoints.keyed_state import KeyGroups  # noqa: PLC0415 - it loads Arrow
-
-        where = f"operator {operator.name}"
-        read = state_chunks(self.storage, self.batch_id, operator_id=operator.operator_id)
-        for partition, chunks in groupby(read, key=lambda each: each[1]):
-            groups = KeyGroups()
-            for codec, _, pairs in chunks:
-                groups.add(codec, pairs)
-            for key, values in groups.rows(where):
-                yield Entry({"key": key}, {}, values, None, partition, 0)
 
     def _stored(
         self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
@@ -277,12 +281,6 @@ def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | 
     if state.ttl:
         fields, expires = fields.values()
     return {name: fields[name] for name in state.value.names}, expires
-
-
-def _is_key(entry: Entry, given: Any) -> bool:
-    key = entry.key["key"]
-    words = [given] if not isinstance(given, (list, tuple)) else list(given)
-    return key == given or (key if isinstance(key, list) else [key]) == words
 
 
 def _in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from holdfast.at_rest import own
 from holdfast.at_rest.columns import Columns, arrow_type
 from holdfast.at_rest.naming import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader
@@ -72,14 +73,14 @@ def state_table(
         NotFound: A file that the batch needs is gone.
         Unsupported: The state is of a kind that cannot be read.
     """
-    if state.form is Form.KEYED:
-        return _keyed(reader, state)
-    schema = _schema(state)
+    schema = schema_of(state)
+    if state.own is not None:
+        return StateTable(schema, own.tables(state, schema))
     return StateTable(schema, _batches(reader, operator, state, schema, tell))
 
 
 def column_names(state: NamedState) -> list[str]:
-    """The names of a state's columns: a value's column that is called like one of the key has `value_` before it."""
+    """The names of a state's columns; a value's that is called like one of the key has `value_` before it."""
     names: list[str] = list(state.key.names)
     for prefix, columns in (("map_", state.sub), ("value_", state.value)):
         for name in columns.names:
@@ -87,7 +88,8 @@ def column_names(state: NamedState) -> list[str]:
     return [*names, *([EXPIRES] if state.ttl else []), PARTITION]
 
 
-def _schema(state: NamedState) -> pa.Schema:
+def schema_of(state: NamedState) -> pa.Schema:
+    """The columns of a state's table."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     types = [arrow_type(each) for each in (*state.key.types, *state.sub.types, *state.value.types)]
@@ -196,23 +198,3 @@ def _value_columns(state: NamedState, codec: StateCodec, rows: Sequence[bytes]) 
     if state.ttl:
         return [*_flat(columns[0]), columns[1]]
     return columns
-
-
-def _keyed(reader: StateReader, state: NamedState) -> StateTable:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    entries = [(each.key["key"], each.value, each.partition) for each in reader.scan(state.full_name)]
-    names = sorted({name for _, value, _ in entries for name in value})
-    keys = [key if isinstance(key, list) else [key] for key, _, _ in entries]
-    width = max(map(len, keys), default=1)
-    columns: dict[str, Any] = {
-        "key" if width == 1 else f"key_{at + 1}": [key[at] for key in keys] for at in range(width)
-    }
-    columns |= {name: [_pairs(value.get(name)) for _, value, _ in entries] for name in names}
-    table = pa.table({**columns, PARTITION: pa.array([each[2] for each in entries], pa.int32())})
-    return StateTable(table.schema, iter(table.to_batches()))
-
-
-def _pairs(value: Any) -> Any:
-    """A map as pairs, which Arrow takes whatever its keys are."""
-    return [{"key": key, "value": each} for key, each in value.items()] if isinstance(value, dict) else value

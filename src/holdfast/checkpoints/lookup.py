@@ -26,7 +26,6 @@ from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
-
 _LONG: Final = Atom("long")
 
 
@@ -52,7 +51,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """The rows of a key in one partition, as they are stored but without the number of their column family."""
+    """A key's rows in one partition, as they are stored but without the number of their column family."""
 
     partition: int
     pairs: Pairs

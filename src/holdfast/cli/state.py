@@ -151,7 +151,7 @@ def missing(found: Found) -> NotFound:
         "the state does not have this key",
         where=f"{found.state.full_name} at batch {found.batch_id}",
         found=output.compact(plain(found.key)),
-        hint="look for it with `holdfast state scan … --where`, or at other batches with `holdfast state history`",
+        hint="look for it with `holdfast state scan … --where`; or in other batches with `state history`",
     )
 
 
@@ -219,12 +219,11 @@ def _rows(
     sql: str | None,
     tell: Any,
 ) -> pa.RecordBatchReader:
-    from holdfast.at_rest.query import answer, filtered, tables_in  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.query import filtered  # noqa: PLC0415 - not needed for --help
     from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - as above
 
     if sql is not None:
-        tables = {name: state_table(reader, *reader.pick(name), tell=tell).whole() for name in tables_in(sql)}
-        return answer(sql, tables).to_reader()
+        return reader.ask(sql, tell=tell).to_reader()
     rows = state_table(reader, *reader.pick(state or "", operator), tell=tell).reader()
     return rows if where is None else stack.enter_context(filtered(rows, where))
 
