@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.config.storage import canonical_uri, local_path, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.control import JobDetails
-from holdfast.savepoints.catalog import split_address
+from holdfast.savepoints.catalog import is_savepoint, split_address
 from holdfast.server.plane import Plane
 
 
@@ -49,6 +49,20 @@ def savepoint(plane: Plane, address: str, setting: str) -> str:
     uri = named(plane, address, setting).removesuffix("/_metadata")
     catalog, savepoint_id = split_address(uri)
     return f"{catalog}/savepoints/{savepoint_id}"
+
+
+def state(plane: Plane, address: str, setting: str) -> str:
+    """The address of a savepoint, or of a checkpoint with `@BATCH` behind it.
+
+    Raises:
+        Invalid: It is none, or lies elsewhere.
+    """
+    if is_savepoint(address):
+        return savepoint(plane, address, setting)
+    place, at, number = address.rpartition("@")
+    if at and number.isascii() and number.isdigit():
+        return f"{named(plane, place, setting)}@{number}"
+    return named(plane, address, setting)
 
 
 def new_checkpoint(plane: Plane, address: str, setting: str) -> str:
