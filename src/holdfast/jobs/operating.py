@@ -58,6 +58,25 @@ class Operating:
         """Look at once for what was asked."""
         self._wake.set()
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait until what was asked for is done, as long as that takes within bounds."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and any(thread.is_alive() for thread in self._threads):
+            asked = [each for verb in VERBS for each in self._operations.waiting(verb)]
+            mine = [each for each in self._operations.running() if each.owner == self.owner]
+            if not asked and not mine:
+                return
+            self._work.closing.wait(LOOK_S)
+
+    def ended_since(self, since_ms: int) -> list[str]:
+        """What this one has brought to an end since then."""
+        newest = self._operations.newest(limit=50)
+        return [
+            each.operation_id
+            for each in newest
+            if each.owner == self.owner and each.ended_ms is not None and each.ended_ms >= since_ms
+        ]
+
     def close(self, timeout_s: float = 5.0) -> None:
         """End; what takes longer ends with the process, and the next one finishes or undoes it."""
         self._closing = True

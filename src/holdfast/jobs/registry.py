@@ -215,9 +215,23 @@ class Registry:
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
         """A job's newest batches, oldest first."""
-        rows = self._read("SELECT body FROM batches WHERE job = ?", job)
+        rows = self._read(
+            "SELECT body FROM batches WHERE job = ?"
+            " ORDER BY json_extract(body, '$.committed_ms') DESC, query DESC, batch_id DESC LIMIT ?",
+            job,
+            limit,
+        )
         found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
-        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
+        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))
+
+    def newest_batches(self, job: str) -> list[BatchProgress]:
+        """The newest batch of each of a job's queries."""
+        rows = self._read(
+            "SELECT body FROM batches AS one WHERE job = ? AND batch_id ="
+            " (SELECT max(batch_id) FROM batches WHERE job = one.job AND query = one.query)",
+            job,
+        )
+        return [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
 
     def savepoints(self, job: str) -> list[SavepointNote]:
         """The savepoints that the job's supervisors have taken or failed to take, oldest first."""

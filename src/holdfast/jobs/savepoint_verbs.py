@@ -16,6 +16,7 @@ from holdfast.jobs.operations import Operation
 from holdfast.jobs.work import Work, undone
 from holdfast.model import JobState, QueryStarted, SavepointNote
 from holdfast.savepoints.catalog import ids, load, savepoint_uri
+from holdfast.savepoints.pace import Pace, seems_to_run
 from holdfast.savepoints.planning import check_apart, plan_take
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.public import delete, opened
@@ -162,6 +163,7 @@ def _take(work: Work, operation: Operation, query: QueryStarted) -> tuple[str, M
         label=operation.arguments.get("label"),
         deep=bool(operation.arguments.get("deep")),
         operation=operation.operation_id,
+        pace=Pace() if seems_to_run(checkpoint, work.clock()) else None,
         tell=work.teller(operation),
     )
     return made.uri, made.manifest

@@ -46,10 +46,10 @@ class Beside:
         self._loader.start()
 
     def close(self) -> None:
-        """End."""
+        """End; what was asked for is done first, and told to who asks."""
         self._loader.join(_END_S)
         if self._serving is not None:
-            self._serving.close()
+            self._serving.close_gently()
         self._listening.close()
 
     def _load(self) -> None:

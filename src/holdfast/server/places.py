@@ -113,7 +113,7 @@ def roots(plane: Plane) -> Iterator[str]:
             yield uri.rpartition("/")[0] if uri.count("/") > 3 else uri
         elif place.parent != place.parent.parent:
             yield f"file://{place.parent}"
-        yield from plane.catalogs(plane.details(status.job.name, 1))
+        yield from plane.catalogs(plane.brief(status.job.name))
 
 
 def within(uri: str, root: str) -> bool:
@@ -124,5 +124,5 @@ def within(uri: str, root: str) -> bool:
 def _checkpoints(plane: Plane) -> Iterator[str]:
     for status in plane.jobs():
         yield status.job.checkpoint
-        for query in plane.details(status.job.name, 1).queries:
+        for query in plane.brief(status.job.name).queries:
             yield query.checkpoint

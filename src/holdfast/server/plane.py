@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.checkpoints.batches import history
@@ -37,6 +39,7 @@ class _Look:
     lock: threading.Lock = field(default_factory=threading.Lock)
     at: float = 0.0
     value: Any = None
+    version: Any = None
     known: bool = False
 
 
@@ -51,8 +54,10 @@ class Looks:
         self._lock = threading.Lock()
         self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
 
-    def at(self, key: Hashable, look: Callable[[], T], fresh_s: float | None = None) -> T:
-        """What there is, as it was at most `fresh_s` ago."""
+    def at(
+        self, key: Hashable, look: Callable[[], T], fresh_s: float | None = None, version: Any = None
+    ) -> T:
+        """What there is, as it was at most `fresh_s` ago, or since what it is made of last changed."""
         with self._lock:
             found = self._looks.setdefault(key, _Look())
             self._looks.move_to_end(key)
@@ -60,10 +65,36 @@ class Looks:
                 self._looks.popitem(last=False)
         with found.lock:
             age = time.monotonic() - found.at
-            if not found.known or age > (self._fresh_s if fresh_s is None else fresh_s):
+            same = version is not None and version == found.version
+            if not found.known or not (same or age <= (self._fresh_s if fresh_s is None else fresh_s)):
                 found.value = look()
-                found.at, found.known = time.monotonic(), True
+                found.at, found.version, found.known = time.monotonic(), version, True
             return cast("T", found.value)
+
+
+class _Version:
+    """Whether anybody has written to the registry, at the price of a glance.
+
+    SQLite counts for a connection that stays open what others have committed since.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def now(self) -> int | None:
+        """A number that changes with the registry; None where there is no telling."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    if not self._path.exists():
+                        return None
+                    self._connection = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
+                return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            except sqlite3.Error:
+                self._connection = None
+                return None
 
 
 class Plane:
@@ -83,8 +114,10 @@ class Plane:
         self.registry = Registry(home.registry)
         self.operations = Operations(home)
         # Who does what is asked for looks again by itself; this only saves the wait.
+        self.told: set[str] = set()
         self.wake: Callable[[], None] = lambda: None
         self.looks = Looks()
+        self._version = _Version(home.registry)
         self.started_ms = clock()
 
     def ask(self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any]) -> Operation:
@@ -95,6 +128,17 @@ class Plane:
         """
         found = self.operations.ask(operation_id, verb, job, arguments, self.clock())
         self.wake()
+        return found
+
+    def operation(self, operation_id: str) -> Operation:
+        """One operation. Of one that has ended it is remembered that somebody has heard of it.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = self.operations.get(operation_id)
+        if found.state.ended:
+            self.told.add(operation_id)
         return found
 
     def jobs(self) -> list[JobStatus]:
@@ -119,8 +163,29 @@ class Plane:
         Raises:
             NotFound: There is no such job.
         """
-        name = self.status(job).job.name
-        return self.looks.at(("details", name, batches), lambda: self.control.details(name, batches))
+        status = self.status(job)
+        name = status.job.name
+        version = self._version.now()
+        found = self.looks.at(
+            ("details", name, batches), lambda: self.control.details(name, batches), version=version
+        )
+        return replace(found, status=status)
+
+    def brief(self, job: str) -> JobDetails:
+        """One job with the newest batch of each of its queries.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        status = self.status(job)
+        name = status.job.name
+        version = self._version.now()
+
+        def look() -> JobDetails:
+            found = self.control.details(name, 0)
+            return replace(found, batches=self.registry.newest_batches(name))
+
+        return replace(self.looks.at(("brief", name), look, version=version), status=status)
 
     def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
         """A query of a job; its only one needs no name.

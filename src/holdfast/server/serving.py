@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,11 +19,15 @@ from holdfast.jobs.aside import give_way
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.operating import Operating
 from holdfast.server.app import app, now_ms
+from holdfast.server.plane import Plane
 from holdfast.server.settings import ServerSettings
 
 _START_S: Final = 15.0
 _END_S: Final = 5
 _IDLE_S: Final = 30
+_LAST_S: Final = 3600.0
+_HEARD_S: Final = 10.0
+_LOOK_S: Final = 0.1
 
 
 class Serving:
@@ -48,7 +53,8 @@ class Serving:
             self._socket.close()
             raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
         self._operating = Operating(StateHome(home), now_ms)
-        made.state.plane.wake = self._operating.wake
+        self._plane: Plane = made.state.plane
+        self._plane.wake = self._operating.wake
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
@@ -56,6 +62,20 @@ class Serving:
         self._operating.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
+
+    def close_gently(self) -> None:
+        """End once what was asked for is done, and who asked has had the time to hear of it.
+
+        A job that is stopped with a savepoint has ended before that is taken.
+        """
+        self._operating.settle(_LAST_S)
+        deadline = time.monotonic() + _HEARD_S
+        since = now_ms() - int(_HEARD_S * 1000)
+        while time.monotonic() < deadline:
+            if set(self._operating.ended_since(since)) <= self._plane.told:
+                break
+            time.sleep(_LOOK_S)
+        self.close()
 
     def close(self) -> None:
         """End; requests that are being answered are given a few seconds."""

@@ -74,15 +74,15 @@ class Call:
             )
         return int(text)
 
-    def job(self, batches: int = 1) -> JobDetails:
-        """The job that the path names.
+    def job(self, batches: int | None = None) -> JobDetails:
+        """The job that the path names, with so many of its newest batches; by default one of each query.
 
         Raises:
             Refused: There is none, or this is no id.
         """
         job_id = self.id("jobid")
         try:
-            return self.plane.details(job_id, batches)
+            return self.plane.brief(job_id) if batches is None else self.plane.details(job_id, batches)
         except NotFound:
             raise Refused(404, f"Job {job_id} not found", _NOT_FOUND) from None
 

@@ -19,7 +19,6 @@ from holdfast.server.plane import Plane
 # As many as Flink shows, `web.checkpoints.history`, and as many as Spark keeps by default.
 SHOWN: Final = 10
 LOOKED_AT: Final = 100
-_ALL: Final = 1000
 _BACKENDS: Final = {
     "RocksDBStateStoreProvider": "EmbeddedRocksDBStateBackend",
     "HDFSBackedStateStoreProvider": "HashMapStateBackend",
@@ -84,7 +83,7 @@ class Shown:
 
 def history(call: Call) -> Any:
     """The newest checkpoints and what they have in common."""
-    found = call.job(_ALL)
+    found = call.job(LOOKED_AT)
     nodes = vertices(found)
     done = completed(call.plane, found, nodes)
     saved = savepoints(found, nodes)
@@ -252,7 +251,7 @@ def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
         Refused: It is not kept.
     """
     number = call.number("checkpointid")
-    found = call.job(_ALL)
+    found = call.job(LOOKED_AT)
     nodes = vertices(found)
     for each in [*completed(call.plane, found, nodes), *savepoints(found, nodes)]:
         if each.number == number:

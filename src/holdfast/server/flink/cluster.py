@@ -30,7 +30,7 @@ def config(call: Call) -> Any:
 
 def overview(call: Call) -> Any:
     """How many jobs are in each state. A running job is a task manager, a partition of its state a slot."""
-    found = [call.plane.details(each.job.name, 1) for each in call.plane.jobs()]
+    found = [call.plane.brief(each.job.name) for each in call.plane.jobs()]
     states = Counter(state_of(each) for each in found)
     running = [each for each in found if state_of(each) == "RUNNING"]
     slots = sum(vertex.parallelism for each in running for vertex in vertices(each))

@@ -23,7 +23,7 @@ from holdfast.server.flink.vertices import (
 from holdfast.server.plane import Plane
 
 _EXCEPTIONS: Final = 16
-_ALL: Final = 1000
+_SEEN: Final = 100
 
 
 def listed(call: Call) -> Any:
@@ -38,7 +38,7 @@ def overview(call: Call) -> Any:
 
 def details(call: Call) -> Any:
     """One job in full."""
-    found = call.job(_ALL)
+    found = call.job(_SEEN)
     job, state, now = found.status.job, state_of(found), call.plane.clock()
     nodes = vertices(found)
     counts = task_counts(state, 0)
@@ -175,7 +175,7 @@ def end(call: Call) -> Any:
 
 
 def _every(plane: Plane) -> list[JobDetails]:
-    return [plane.details(each.job.name, 1) for each in plane.jobs()]
+    return [plane.brief(each.job.name) for each in plane.jobs()]
 
 
 def _line(found: JobDetails, now: int) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _vertex_of(call: Call) -> tuple[JobDetails, Vertex]:
         Refused: There is none.
     """
     wanted = call.id("vertexid")
-    found = call.job(_ALL)
+    found = call.job(_SEEN)
     for each in vertices(found):
         if each.vertex_id == wanted:
             return found, each

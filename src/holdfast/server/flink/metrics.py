@@ -12,7 +12,7 @@ from holdfast.server.flink.calls import Call, Refused, Resource
 from holdfast.server.flink.checkpoints import completed
 from holdfast.server.flink.vertices import Vertex, vertices
 
-_SEEN: Final = 1000
+_SEEN: Final = 100
 _SUMS: Final = ("min", "max", "avg", "sum", "skew")
 
 

@@ -81,7 +81,7 @@ def dispose_status(call: Call) -> Any:
 def _of_job(call: Call, verb: str, directory: str | None, what: str) -> Any:
     job = call.id("jobid")
     try:
-        details = call.plane.details(job, 1)
+        details = call.plane.brief(job)
         catalog = places.catalog_of(call.plane, details, directory, "target-directory")
     except NotFound:
         catalog = ""  # Flink accepts this too, and tells in the operation's status
@@ -110,7 +110,7 @@ def _status(
     operation_id = call.id("triggerid")
     job = call.id("jobid") if "jobid" in call.path else None
     try:
-        found = call.plane.operations.get(operation_id)
+        found = call.plane.operation(operation_id)
         if found.verb not in verbs or (job is not None and not _is_job(call, found.job, job)):
             raise NotFound("this is another operation")
     except NotFound:

@@ -129,7 +129,7 @@ def router(plane: Plane) -> APIRouter:
     @api.get("/operations/{operation}", summary="One operation")
     def operation(operation: Annotated[str, Path(pattern=ID)]) -> Operation:
         """How far an operation is, and what came of it."""
-        return Operation.model_validate(plane.operations.get(operation).as_dict())
+        return Operation.model_validate(plane.operation(operation).as_dict())
 
     _of_jobs(api, plane)
     _of_savepoints(api, plane)
@@ -140,7 +140,7 @@ def _of_jobs(api: APIRouter, plane: Plane) -> None:
     @api.post("/jobs/{job}/savepoints", status_code=202, summary="Take a savepoint of a job")
     def take_savepoint(job: JobName, wanted: WantedTake) -> Operation:
         """Take a savepoint of each query of a job, while it runs or not."""
-        details = plane.details(job, 1)
+        details = plane.brief(job)
         check_label(wanted.label)
         for query in wanted.queries or ():
             plane.query(details, query)
@@ -155,7 +155,7 @@ def _of_jobs(api: APIRouter, plane: Plane) -> None:
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
     def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> Operation:
         """Stop a job after the batch that runs, then take a savepoint of each of its queries."""
-        details = plane.details(job, 1)
+        details = plane.brief(job)
         check_label(wanted.label)
         name = plane.control.running(details.status.job.name).job.name
         catalog = places.catalog_of(plane, details, wanted.directory, "directory")
@@ -171,7 +171,7 @@ def _of_jobs(api: APIRouter, plane: Plane) -> None:
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
         """Bring queries into other partitions: the job stops between two batches, and goes on."""
         name = plane.control.running(job).job.name
-        details = plane.details(name, 1)
+        details = plane.brief(name)
         before = {each.query.name: each.parallelism for each in vertices(details)}
         moves_of("0" * 32, wanted.partitions, {each.name: each for each in details.queries})
         arguments = {"partitions": wanted.partitions, "before": before}

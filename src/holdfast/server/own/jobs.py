@@ -19,6 +19,7 @@ QueryName = Annotated[
 ]
 Limit = Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)]
 MOST_SHOWN: Final = 20
+_KEPT: Final = 1000
 
 
 def router(plane: Plane) -> APIRouter:
@@ -38,7 +39,7 @@ def router(plane: Plane) -> APIRouter:
     @api.get("/jobs/{job}/batches", summary="The newest batches of a job")
     def batches(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.Batches:
         """Committed batches as the driver reported them, oldest first."""
-        details = plane.details(job)
+        details = plane.details(job, limit if query is None else _KEPT)
         if query is not None:
             plane.query(details, query)
         found = [each for each in details.batches if query in (None, each.query)][-limit:]
@@ -47,13 +48,13 @@ def router(plane: Plane) -> APIRouter:
     @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
     def checkpoint(job: JobName, query: QueryName = None) -> models.Checkpoint:
         """What the files of a query's checkpoint say at its newest committed batch."""
-        uri = plane.query(plane.details(job, 1), query).checkpoint
+        uri = plane.query(plane.brief(job), query).checkpoint
         return models.Checkpoint.model_validate(plane.checkpoint(uri).as_dict())
 
     @api.get("/jobs/{job}/checkpoints", summary="What each batch added to a checkpoint")
     def checkpoints(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.CheckpointHistory:
         """The committed batches that a query's checkpoint still keeps, with files and bytes, oldest first."""
-        uri = plane.query(plane.details(job, 1), query).checkpoint
+        uri = plane.query(plane.brief(job), query).checkpoint
         found = plane.batches(uri, limit)
         sizes = plane.sizes(uri, tuple(each.batch_id for each in found))
         shown = [{**each.as_dict(), "size_bytes": sum(sizes[each.batch_id].values())} for each in found]

@@ -77,7 +77,7 @@ def router(plane: Plane) -> APIRouter:
 def _catalogs(plane: Plane, job: str | None) -> Iterator[str]:
     names = [each.job.name for each in plane.jobs()] if job is None else [plane.status(job).job.name]
     for name in names:
-        yield from plane.catalogs(plane.details(name, 1))
+        yield from plane.catalogs(plane.brief(name))
     if plane.settings.savepoints is not None:
         yield plane.settings.savepoints
 
