@@ -13,7 +13,13 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["flink_client", "postgres_server", "ledger_processes", "spark_settings"]
+pytest_plugins = [
+    "flink_client",
+    "postgres_server",
+    "zookeeper_server",
+    "ledger_processes",
+    "spark_settings",
+]
 
 # The same examples in each run: a failure on one machine is a failure on all.
 settings.register_profile("holdfast", derandomize=True, deadline=None)

@@ -31,6 +31,7 @@ class Failure:
 
     Attributes:
         label: Where it happened: `definition`, `start`, `query`, `process` or `checkpoint`.
+        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
         error_class: The class or condition of the error, such as `ZeroDivisionError`.
         line: The first useful line of the message.
         query: The query that failed, where one did.
@@ -42,6 +43,7 @@ class Failure:
     line: str
     query: str | None = None
     detail: str = ""
+    cause: str = "unknown"
 
     @property
     def fingerprint(self) -> str:
@@ -138,6 +140,8 @@ class BatchProgress:
         operators: Its stateful operators, in plan order.
         late_events: Late events that keyed operators took out, which Spark does not count.
         skew: How the keys that are watched were spread.
+        load_ms: What its tasks took together to load state; None where Spark does not tell.
+        commit_ms: How long it took to note in the commit log that it is done.
     """
 
     query: str
@@ -149,6 +153,8 @@ class BatchProgress:
     operators: tuple[OperatorProgress, ...]
     late_events: int = 0
     skew: tuple[SkewReport, ...] = ()
+    load_ms: int | None = None
+    commit_ms: int = 0
 
     @property
     def state_rows(self) -> int:

@@ -3,21 +3,26 @@
 The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
 steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
 `fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang`
-(for ever), `busy`.
+(for ever), `busy`, `work` (batches through a ledger until told to stop, holding the checkpoint as a JVM does).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from holdfast.engine.ownership import Owner, lock_path, outlived
 from holdfast.jobs.channel import Channel
 from holdfast.jobs.driver import ENVIRONMENT, DriverSpec
+from holdfast.jobs.leash import Leash
+from holdfast.stream.ledger import Ledger
 
 
 class FakeDriver:
@@ -27,11 +32,18 @@ class FakeDriver:
         self.script = json.loads(Path(spec.target).read_text())
         self.go = threading.Event()
         self.stop = threading.Event()
+        self.leash = Leash()
+        self.term: int | None = None
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         for message in self.channel.messages():
-            {"go": self.go, "stop": self.stop}[message["kind"]].set()
+            if message["kind"] == "lead":
+                self.leash.hold(message["until_s"])
+            else:
+                if message["kind"] == "go":
+                    self.term = message["term"]
+                {"go": self.go, "stop": self.stop}[message["kind"]].set()
         self.stop.set()
         self.go.set()
 
@@ -81,9 +93,43 @@ class FakeDriver:
             self.channel.send("stopped")
             Path(self.spec.target).with_suffix(".stopped").touch()
             return 0
+        elif verb == "work":
+            self.work()
+            self.channel.send("stopped")
+            return 0
         elif verb == "hang":
             threading.Event().wait()
         return None
+
+    def work(self) -> None:
+        """Write one row a batch, with its number, and note it as committed in the checkpoint after that."""
+        checkpoint = Path(self.spec.target).parent / "checkpoint"
+        commits = checkpoint / "commits"
+        commits.mkdir(parents=True, exist_ok=True)
+        self.hold(checkpoint)
+        ledger = Ledger.sqlite(checkpoint.with_name("results.db"), patience_s=10)
+        token = ledger.claim("sink", f"pid {os.getpid()}", term=self.term)
+        while not self.stop.wait(0.02):
+            number = len([each for each in commits.iterdir() if each.name.isdigit()])
+            with ledger.transaction("sink", "query", number, token) as transaction:
+                if transaction is not None:
+                    transaction.execute("CREATE TABLE IF NOT EXISTS results (batch INTEGER)")
+                    transaction.execute("INSERT INTO results VALUES (?)", (number,))
+            (commits / str(number)).write_text(str(self.term))
+            self.channel.send("batch", batch={**self.batch(), "batch_id": number})
+
+    def hold(self, checkpoint: Path) -> None:
+        """Take the checkpoint's lock for good, by the rules of the JVM's."""
+        path = lock_path(checkpoint.as_uri(), Path(self.spec.home))
+        owner = Owner("job", self.spec.home, os.getpid(), self.term or 0)
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        text = os.pread(self.descriptor, 10_000, 0)
+        former = Owner(**json.loads(text)) if text else None
+        if former is not None and owner.is_older_than(former):
+            raise outlived(path, owner, former)
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(asdict(owner)).encode(), 0)
 
     def batch(self) -> dict[str, Any]:
         place = Path(self.spec.target).with_suffix(".batches")

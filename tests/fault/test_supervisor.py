@@ -295,5 +295,10 @@ def test_details_tell_how_long_a_recovery_took(case: Case) -> None:
     details = Control(case.home, lambda: 0).details("job")
     first, second = details.attempts
     assert first.ended_ms is not None
-    assert details.recoveries_ms == [1001 - first.ended_ms]
+    (recovery,) = details.recoveries
+    assert details.recoveries_ms == [recovery.recovery_ms]
+    assert recovery.at_ms <= first.ended_ms
+    # The batch says of itself that it was committed at 1001; until it began, the query waited for input.
+    assert recovery.recovery_ms + recovery.idle_ms == 1001 - recovery.at_ms
+    assert recovery.idle_ms > 900
     assert second.first_commit_ms == 1001

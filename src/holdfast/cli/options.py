@@ -21,6 +21,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
+Ha = Annotated[
+    str | None,
+    typer.Option(
+        "--ha",
+        metavar="ADDRESS",
+        help="Be one of several supervisors of the job; where they elect their leader:"
+        " zookeeper://HOST:PORT/PATH, a shared directory, s3://…, or `home`. [env: HOLDFAST_HA]",
+    ),
+]
+Lease = Annotated[
+    str | None,
+    typer.Option(
+        "--lease",
+        metavar="TIME",
+        help="A leader that is silent for so long is replaced. [env: HOLDFAST_LEASE; default: 10s]",
+    ),
+]
+
 Query = Annotated[
     str | None,
     typer.Option(
@@ -34,11 +52,11 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def settings(home: str | None) -> Settings:
-    """The settings that hold for this call."""
+def settings(home: str | None, **others: str | None) -> Settings:
+    """The settings that hold for this call: options by name, None for one that was not given."""
     from holdfast.config.settings import Settings  # noqa: PLC0415 - not needed for --help
 
-    return Settings.resolve({} if home is None else {"home": home}, os.environ, Path.cwd())
+    return Settings.resolve({"home": home, **others}, os.environ, Path.cwd())
 
 
 def control(home: str | None) -> Control:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from holdfast.config.recovery import Fallback
     from holdfast.jobs.telling import Event
     from holdfast.server.settings import ServerSettings
 
@@ -58,15 +59,27 @@ def run(
     tls_key: server_options.TlsKey = None,
     savepoint_dir: server_options.Savepoints = None,
     root: server_options.Roots = None,
+    fall_back_to: Annotated[
+        str | None,
+        typer.Option(
+            "--fall-back-to",
+            metavar="batch|savepoint",
+            help="From a damaged checkpoint go back to its newest whole batch, or to the newest savepoint.",
+        ),
+    ] = None,
+    ha: options.Ha = None,
+    lease: options.Lease = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Run a job under supervision until it ends, is stopped, or fails for good.
 
-    The first Ctrl-C stops it after the batch that runs, a second one at once.
+    The first Ctrl-C stops it after the batch that runs, a second one at once. With --ha this supervisor
+    stands by while another one leads the job, and Ctrl-C hands the job over to the next.
     """
     savepoints = _savepoints(savepoint)
+    fallback = _fallback(fall_back_to)
     if dry_run:
         _explain(target, pairs("--set", set_), savepoints, json)
         return
@@ -83,12 +96,14 @@ def run(
             roots=root,
         )
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.elections import elections  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.process import DriverProcess  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.supervisor import Supervisor  # noqa: PLC0415 - not needed for --help
     from holdfast.model import JobState  # noqa: PLC0415 - not needed for --help
 
-    place = options.settings(home).ensure_home().resolve()
+    settings = options.settings(home, ha=ha, lease=lease)
+    place = settings.ensure_home().resolve()
     spec = DriverSpec(
         target=target,
         home=str(place),
@@ -96,6 +111,7 @@ def run(
         conf=pairs("--conf", conf),
         master=master,
         savepoints=savepoints,
+        fallback=fallback,
     )
     supervisor = Supervisor(
         spec,
@@ -104,6 +120,7 @@ def run(
         clock=options.now_ms,
         rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
         launch=lambda each: DriverProcess.start(each, quiet=json),
+        elections=None if settings.leading is None else elections(settings.leading),
     )
     with _served(place, served, json):
         outcome = supervisor.run()
@@ -145,6 +162,24 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         yield
     finally:
         beside.close()
+
+
+def _fallback(given: str | None) -> Fallback | None:
+    """Where to go back to.
+
+    Raises:
+        Invalid: There is no such way back.
+    """
+    from holdfast.config.recovery import FALLBACKS  # noqa: PLC0415 - not needed for --help
+
+    found = next((each for each in FALLBACKS if each == given), None)
+    if given is not None and found is None:
+        raise Invalid(
+            "there is no such way back",
+            where=f"--fall-back-to {given}",
+            expected=" or ".join(FALLBACKS),
+        )
+    return found
 
 
 def _savepoints(given: list[str] | None) -> dict[str, str]:

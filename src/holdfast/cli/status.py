@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING
 from holdfast.cli import options, output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.jobs.control import JobDetails
+    from holdfast.jobs.prediction import Prediction
+    from holdfast.jobs.recoveries import Recovery
 
 
 def status(job: options.JobName, home: options.Home = None, json: options.Json = False) -> None:
-    """Show a job: state, queries, newest batches, savepoints, attempts and recovery times."""
-    details = options.control(home).details(job)
+    """Show a job: state, queries, newest batches, savepoints, attempts, and what recoveries take."""
+    control = options.control(home)
+    details = control.details(job)
+    prediction = control.prediction(details)
     if json:
-        output.emit_json(details.as_dict())
+        expected = None if prediction is None else prediction.as_dict()
+        output.emit_json({**details.as_dict(), "prediction": expected})
     else:
         _render(details)
+        _render_recoveries(details.recoveries, prediction)
 
 
 def _state(details: JobDetails) -> str:
@@ -38,6 +46,7 @@ def _render(details: JobDetails) -> None:
             ("started", output.moment(job.started_ms)),
             ("ended", output.moment(job.ended_ms)),
             ("late rows", details.late_rows),
+            ("leader", _leader(details)),
         ]
     )
     if details.queries:
@@ -76,15 +85,48 @@ def _render(details: JobDetails) -> None:
     if details.attempts:
         output.line()
         output.table(
-            ["ATTEMPT", "BEGAN", "TO FIRST COMMIT", "ENDING", "WHY"],
+            ["ATTEMPT", "BEGAN", "TO FIRST COMMIT", "ENDING", "CAUSE", "WHY"],
             [
                 (
                     each.number,
                     output.moment(each.began_ms),
                     output.duration(each.first_commit_ms - each.began_ms) if each.first_commit_ms else None,
                     each.ending or "running",
+                    each.failure.cause if each.failure else "",
                     str(each.failure) if each.failure else "",
                 )
                 for each in details.attempts[-10:]
             ],
         )
+
+
+def _leader(details: JobDetails) -> str | None:
+    leader = details.leader
+    return None if leader is None else f"{leader.holder}, elected at {leader.address}"
+
+
+def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | None) -> None:
+    """What recoveries took by phase, and on the last line what the next one is expected to."""
+    from holdfast.jobs.recoveries import PHASES  # noqa: PLC0415 - not needed for --help
+
+    rows = [
+        (
+            output.moment(each.at_ms),
+            output.duration(each.recovery_ms),
+            *(output.duration(each.phases_ms[phase]) for phase in PHASES),
+            each.cause.partition(":")[0],
+        )
+        for each in recoveries[-5:]
+    ]
+    if prediction is not None:
+        expected = [output.duration(prediction.phases_ms[phase]) for phase in PHASES]
+        rows.append(("the next", output.duration(prediction.recovery_ms), *expected, _error(prediction)))
+    if rows:
+        output.line()
+        output.table(["RECOVERY", "TOOK", *(phase.upper() for phase in PHASES), "CAUSE"], rows)
+
+
+def _error(prediction: Prediction) -> str:
+    if prediction.error_ms is None:
+        return "no telling how sure"
+    return f"± {output.duration(prediction.error_ms)}"

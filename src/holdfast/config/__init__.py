@@ -5,6 +5,7 @@ from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
 from holdfast.config.flink import FlinkSettings
 from holdfast.config.knob import Knob, Outcome
+from holdfast.config.recovery import Recovery, recovery
 from holdfast.config.restart import (
     Exponential,
     FailureRate,
@@ -48,6 +49,7 @@ __all__ = [
     "Memory",
     "NoRestart",
     "Outcome",
+    "Recovery",
     "RestartStrategy",
     "RocksDB",
     "Settings",
@@ -70,5 +72,6 @@ __all__ = [
     "parse_flink_duration",
     "parse_size",
     "parse_trigger",
+    "recovery",
     "seconds",
 ]

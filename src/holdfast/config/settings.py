@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.leading import DEFAULT_LEASE, Leading
 from holdfast.errors import Invalid, NotFound
 
 if sys.version_info >= (3, 11):
@@ -36,8 +37,10 @@ class _Setting:
         return f"--{self.name}"
 
 
-# Every setting is a path so far. One of another kind brings its own reader.
-_SETTINGS = (_Setting("home", "HOLDFAST_HOME", ".holdfast"),)
+_HOME = _Setting("home", "HOLDFAST_HOME", ".holdfast")
+_HA = _Setting("ha", "HOLDFAST_HA", "none")
+_LEASE = _Setting("lease", "HOLDFAST_LEASE", DEFAULT_LEASE)
+_SETTINGS = (_HOME, _HA, _LEASE)
 _NAMES = tuple(setting.name for setting in _SETTINGS)
 
 
@@ -64,10 +67,12 @@ class Settings:
     Args:
         home: The state home: registry, logs and what Holdfast needs between two runs. Absolute.
         sources: Where each setting came from, by its name.
+        leading: Where several supervisors of one job elect their leader; None if there is to be one alone.
     """
 
     home: Path
     sources: Mapping[str, Source] = field(default_factory=dict)
+    leading: Leading | None = None
 
     @classmethod
     def resolve(cls, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -90,13 +95,13 @@ class Settings:
         _only_known(flags, "flags")
         path = _file(environ, cwd)
         table = {} if path is None else _table(path)
-        values: dict[str, Path] = {}
-        sources: dict[str, Source] = {}
-        for setting in _SETTINGS:
-            value, source, base = _first(setting, flags, environ, cwd, path, table)
-            values[setting.name] = _path(value, setting, source, base)
-            sources[setting.name] = source
-        return cls(home=values["home"], sources=sources)
+        found = {each.name: _first(each, flags, environ, cwd, path, table) for each in _SETTINGS}
+        sources = {name: source for name, (_, source, _) in found.items()}
+        value, source, base = found[_HOME.name]
+        home = _path(value, _HOME, source, base)
+        lease = _text(found[_LEASE.name], _LEASE)
+        leading = Leading.of(_text(found[_HA.name], _HA), lease, found[_HA.name][2], home)
+        return cls(home=home, sources=sources, leading=leading)
 
     def ensure_home(self) -> Path:
         """Create the state home if it is not there, and prove that it can be written.
@@ -156,6 +161,18 @@ def _first(
     if path is not None and setting.name in table:
         return table[setting.name], Source("file", str(path)), path.parent
     return setting.default, Source("default", setting.default), cwd
+
+
+def _text(found: tuple[object, Source, Path], setting: _Setting) -> str:
+    value, source, _ = found
+    if not isinstance(value, str) or "\0" in value:
+        raise Invalid(
+            f"cannot use this value for {setting.name}",
+            where=str(source),
+            found=repr(value),
+            expected="a text",
+        )
+    return value
 
 
 def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:

@@ -14,6 +14,7 @@ class TriggerArguments(TypedDict, total=False):
 
     processingTime: str
     availableNow: bool
+    once: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,21 @@ class AvailableNow:
 
     def __str__(self) -> str:
         return "available now"
+
+
+@dataclass(frozen=True, slots=True)
+class OneBatch:
+    """Run one batch and end: the one that was begun and not finished, if there is one.
+
+    Not for people: Spark's other triggers would go on with what they find.
+    """
+
+    def spark_kwargs(self) -> TriggerArguments:
+        """The keywords for `DataStreamWriter.trigger`."""
+        return {"once": True}
+
+    def __str__(self) -> str:
+        return "one batch"
 
 
 Trigger = Every | AvailableNow

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import struct
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.storage import local_path
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.storage.file_lock import lock_holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a checkpoint: a job, from which state home, in which process."""
+    """Who holds a checkpoint: a job, from which state home, in which process.
+
+    `term` is the token of the leader for whom it does so, 0 where one supervisor has the job to himself.
+    """
 
     job: str
     home: str
     pid: int
+    term: int = 0
+
+    def is_older_than(self, other: Owner) -> bool:
+        """Whether both are of one job, and the other one's leader came later."""
+        return (self.job, self.home) == (other.job, other.home) and 0 < self.term < other.term
 
 
 def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
@@ -72,27 +80,45 @@ def holding_process(path: Path) -> int | None:
     if not sys.platform.startswith("linux"):
         owner = holder(path)
         return owner.pid if owner else None
+    return lock_holder(path)
+
+
+def fence(path: Path, owner: Owner) -> bool:
+    """Have nobody take a free lock any more for an earlier leader of the same job.
+
+    Returns False if the lock is not free: whoever holds it has to end first.
+
+    Raises:
+        Conflict: A later leader has done the same.
+        Invalid: The lock's directory cannot be written.
+    """
     try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Invalid("the checkpoint's directory cannot be made", where=str(path.parent)) from error
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    try:
+        former = _read_owner(path)
+        if former is not None and owner.is_older_than(former):
+            raise outlived(path, owner, former)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
-
-
-# `struct flock` of 64-bit Linux: type, whence, start, length, process.
-_FLOCK = "@hhqqi4x"
+    return True
 
 
 def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     """Take the lock in the session's JVM and return it; it is held while the JVM lives.
 
     Raises:
-        Conflict: Another process holds it.
+        Conflict: Another process holds it, or a later leader of the same job has had it.
         Invalid: The lock's directory cannot be written.
         Unavailable: The lock cannot be written, because the disk is full for example.
     """
@@ -108,8 +134,12 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         raise Invalid(
             "the checkpoint's lock cannot be taken", where=str(path), found=java_message(error)
         ) from error
+    former = _read_owner(path)
     if lock is None:
-        raise in_use(path, _read_owner(path))
+        raise in_use(path, former)
+    if former is not None and owner.is_older_than(former):
+        lock.release()
+        raise outlived(path, owner, former)
     try:
         file.setLength(0)
         file.write(json.dumps(asdict(owner)).encode())
@@ -136,6 +166,16 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
         where=str(path.parent / path.name.removeprefix(".").removesuffix(".holdfast.lock")),
         found=who,
         hint="stop that job first, or give this one a checkpoint of its own",
+    )
+
+
+def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
+    """The error for one who comes for a leader that is no longer the leader."""
+    return Conflict(
+        f"another supervisor leads job {owner.job!r}",
+        where=str(path),
+        found=f"term {owner.term}",
+        expected=f"term {later.term}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.trigger import available_now, every
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 KEYED_METRIC = "holdfast."
 # Options of a writer that say where to, of Spark's own formats and the well-known ones.
 _TARGETS = ("path", "topic", "dbtable", "table")
+
+# How Spark's metrics of a store name the time that its tasks took to load it.
+LOADING = "rocksdbLoadLatencyMs"
+# The step of a batch in which it is noted as done.
+_COMMIT = "commitOffsets"
 
 Heard = Callable[[str, Mapping[str, Any]], None]
 
@@ -66,7 +71,15 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
         late_events=late_events(progress),
         skew=skew_in(progress),
+        load_ms=load_ms(each.get("customMetrics") for each in progress.get("stateOperators") or ()),
+        commit_ms=int(durations.get(_COMMIT) or 0),
     )
+
+
+def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
+    """What the tasks of a batch took together to load state, by its operators' metrics, if they tell."""
+    loads = [int(each[LOADING]) for each in metrics if each and LOADING in each]
+    return sum(loads) if loads else None
 
 
 def late_events(progress: Mapping[str, Any]) -> int:

@@ -32,10 +32,15 @@ class Aside:
     Args:
         name: The thread's name.
         step: Does what is due now, and says in how many seconds there may be more; None until `wake`.
+        may: Asked before each step; if it says no, nothing is done until `wake`.
     """
 
-    def __init__(self, name: str, step: Callable[[], float | None]) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], float | None], may: Callable[[], bool] = lambda: True
+    ) -> None:
         self._step = step
+        self._may = may
+        self._abandoned = False
         self._wake = threading.Event()
         self._closing = False
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
@@ -68,6 +73,12 @@ class Aside:
             self._wake.set()
             self._thread.join(timeout_s)
 
+    def abandon(self) -> None:
+        """Let it do nothing more. A step that is under way goes on to its end, and is not waited for."""
+        self._abandoned = True
+        self._closing = True
+        self._wake.set()
+
     def _run(self) -> None:
         give_way()
         pause: float | None = None
@@ -75,7 +86,7 @@ class Aside:
             self._wake.wait(pause)
             closing = self._closing
             self._wake.clear()
-            pause = self._step()
+            pause = None if self._abandoned or not self._may() else self._step()
             if closing:
                 return
 

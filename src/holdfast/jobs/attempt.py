@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.config import RestartStrategy
+from holdfast.config import Recovery, RestartStrategy
 from holdfast.errors import HoldfastError
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields
@@ -27,16 +27,18 @@ class Definition:
     restart: RestartStrategy
     record: bool = True
     savepoints: Periodic | None = None
+    recovery: Recovery = field(default_factory=Recovery)
 
     @classmethod
     def from_message(cls, message: Message) -> Definition:
         """What a driver sent as `defined`."""
-        apart = ("kind", "restart", "savepoints")
+        apart = ("kind", "restart", "savepoints", "recovery")
         values = {key: value for key, value in message.items() if key not in apart}
         wanted = message.get("savepoints")
         return cls(
             restart=strategy_from_fields(message["restart"]),
             savepoints=None if wanted is None else Periodic(**wanted),
+            recovery=Recovery(**message.get("recovery", {})),
             **values,
         )
 
@@ -51,6 +53,9 @@ class Attempt:
     ending: str | None = None
     failure: Failure | None = None
     refusal: HoldfastError | None = None
+    failed_ms: int | None = None
+    leads: bool = True
+    until_s: float = 0.0
     batches: int = 0
     committed: set[str] = field(default_factory=set)
     _busy_since: dict[str, float] = field(default_factory=dict)

@@ -19,12 +19,19 @@ class Beside:
         definition: What the job wants of it.
         home: The state home.
         clock: Epoch milliseconds.
+        may: Asked before each piece of work: not if the job is somebody else's by now.
     """
 
-    def __init__(self, definition: Definition, home: Path, clock: Callable[[], int]) -> None:
-        self._recording = Recording(home) if definition.record else None
+    def __init__(
+        self,
+        definition: Definition,
+        home: Path,
+        clock: Callable[[], int],
+        may: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._recording = Recording(home, may) if definition.record else None
         wanted = definition.savepoints
-        self._savepointing = None if wanted is None else Savepointing(wanted, clock)
+        self._savepointing = None if wanted is None else Savepointing(wanted, clock, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -49,6 +56,12 @@ class Beside:
             yield each, None
         for each in [] if self._savepointing is None else self._savepointing.heard():
             yield each, SavepointNote(**each.facts)
+
+    def abandon(self) -> None:
+        """End it at once: what is due is somebody else's to do."""
+        for each in (self._savepointing, self._recording):
+            if each is not None:
+                each.abandon()
 
     def close(self) -> None:
         """End it: the last batch is noted, a savepoint under way is finished."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from holdfast.errors import BY_KIND, HoldfastError, Internal
 
 DESCRIPTOR = "HOLDFAST_CHANNEL"
 
 Message = dict[str, Any]
+
+
+def error_from(fields: Mapping[str, Any]) -> HoldfastError:
+    """The error that a child process met, as an error of its own kind."""
+    facts = {key: fields.get(key) for key in ("where", "found", "expected", "hint")}
+    return BY_KIND.get(str(fields.get("kind")), Internal)(str(fields["error"]), **facts)
 
 
 class Channel:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.storage import local_path
-from holdfast.engine.ownership import holder, holding_process, in_use, lock_path
+from holdfast.engine.ownership import Owner, fence, holder, holding_process, in_use, lock_path
 
 # A JVM that was left alone tidies its temporary files and goes.
 JVM_GRACE_S = 5.0
@@ -40,12 +40,15 @@ class Claim:
         """The file whose lock the owner's JVM holds."""
         return lock_path(self.checkpoint, self.home)
 
-    def wait(self, grace_s: float, waiting: Callable[[int], None]) -> None:
+    def wait(
+        self, grace_s: float, waiting: Callable[[int], None], patient: Callable[[], bool] = lambda: False
+    ) -> None:
         """Wait for a former driver of this very job to end; refuse a checkpoint that another job holds.
 
         A driver whose supervisor died stops by itself after its batch. One that does not within
         `grace_s` is frozen or stuck, and is ended: what it has not committed, the next driver does
-        again. `waiting` is told its process id once.
+        again. `waiting` is told its process id once. One that cannot be ended from here, because it runs on
+        another machine, is waited for as long as `patient` says so.
 
         Raises:
             Conflict: Another job holds it, or its owner cannot be ended from here.
@@ -58,8 +61,18 @@ class Claim:
         waiting(owner.pid)
         if not self.until_free(grace_s):
             self._end_owner()
-            if not self.until_free(JVM_GRACE_S):
-                raise in_use(self.lock, owner)
+            while not self.until_free(JVM_GRACE_S):
+                if not patient():
+                    raise in_use(self.lock, owner)
+
+    def fence(self, term: int) -> None:
+        """Keep whatever an earlier leader has started, and is late, away from the free checkpoint.
+
+        Raises:
+            Conflict: Somebody has taken it meanwhile, or a later leader has.
+        """
+        if not fence(self.lock, Owner(self.job, str(self.home), os.getpid(), term)):
+            raise in_use(self.lock, holder(self.lock))
 
     def until_free(self, seconds: float) -> bool:
         """Wait until nobody holds it; False if the time runs out."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.leadership import Leader
+from holdfast.jobs.recoveries import Recovery
 from holdfast.jobs.registry import Attempt, JobRecord, Registry
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
+
+if TYPE_CHECKING:
+    from holdfast.jobs.prediction import Prediction
 
 LOOK_S = 0.1
 
@@ -40,15 +45,13 @@ class JobDetails:
     attempts: list[Attempt]
     batches: list[BatchProgress]
     savepoints: list[SavepointNote]
+    recoveries: list[Recovery]
+    leader: Leader | None
 
     @property
     def recoveries_ms(self) -> list[int]:
-        """For each driver that followed a failed one: from the failure to its first commit."""
-        return [
-            later.first_commit_ms - former.ended_ms
-            for former, later in zip(self.attempts, self.attempts[1:], strict=False)
-            if later.recovers and later.first_commit_ms is not None and former.ended_ms is not None
-        ]
+        """For each recovery: from the failure to the first commit, without waiting for input."""
+        return [each.recovery_ms for each in self.recoveries]
 
     @property
     def late_rows(self) -> int:
@@ -68,7 +71,9 @@ class JobDetails:
             "attempts": [asdict(each) for each in self.attempts],
             "batches": [each.as_dict() for each in self.batches],
             "savepoints": [asdict(each) for each in self.savepoints],
+            "recoveries": [each.as_dict() for each in self.recoveries],
             "recoveries_ms": self.recoveries_ms,
+            "leader": None if self.leader is None else asdict(self.leader),
             "late_rows": self.late_rows,
         }
 
@@ -98,7 +103,20 @@ class Control:
             self._registry.attempts(job.name),
             self._registry.batches(job.name, batches),
             self._registry.savepoints(job.name),
+            self._registry.recoveries(job.name),
+            self._registry.leader(job.name),
         )
+
+    def prediction(self, details: JobDetails) -> Prediction | None:
+        """How long the job's next recovery will take; None if there is nothing to tell it from.
+
+        Cost: the checkpoints' folders are listed, and the drills of the catalogs that hold its savepoints.
+        """
+        from holdfast.jobs.prediction import drills_of, predict, size_of  # noqa: PLC0415 - reads formats
+
+        size = size_of(query.checkpoint for query in details.queries)
+        rehearsed = drills_of(details.savepoints, {query.query_id for query in details.queries})
+        return predict(details.recoveries, rehearsed, size)
 
     def stop(self, name: str, timeout_s: float) -> JobStatus:
         """Stop a job after the batch that runs, and wait for that."""
@@ -150,7 +168,9 @@ class Control:
             time.sleep(LOOK_S)
 
     def _status(self, job: JobRecord) -> JobStatus:
-        return JobStatus(job, SupervisorLock(self._home, job.name).taken())
+        leader = self._registry.leader(job.name)
+        led = leader is not None and leader.lives(self._clock())
+        return JobStatus(job, led or SupervisorLock(self._home, job.name).taken())
 
 
 def describe(status: JobStatus) -> str:

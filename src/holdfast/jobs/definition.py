@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 from holdfast.config import (
     Checkpoint,
     Memory,
+    Recovery,
     RestartStrategy,
     RocksDB,
     Trigger,
@@ -38,6 +39,7 @@ class Job:
         trigger: When a batch begins; by default the checkpoint's interval, else as soon as it can.
         backend: Which state store.
         restart: What the supervisor does when the driver fails.
+        recovery: What it may do about a damaged checkpoint.
         master: Where Spark runs.
         conf: Further Spark settings; they win over everything above.
         extras: Jars to bring: `delta`, `kafka`.
@@ -50,6 +52,7 @@ class Job:
     trigger: Trigger | None = None
     backend: RocksDB | Memory = field(default_factory=RocksDB)
     restart: RestartStrategy = field(default_factory=exponential)
+    recovery: Recovery = field(default_factory=Recovery)
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
@@ -107,6 +110,7 @@ def job(
     trigger: Trigger | str | None = None,
     backend: RocksDB | Memory | None = None,
     restart: RestartStrategy | None = None,
+    recovery: Recovery | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     extras: tuple[str, ...] | list[str] = (),
@@ -127,6 +131,7 @@ def job(
             trigger=None if trigger is None else parse_trigger(trigger),
             backend=backend if backend is not None else RocksDB(),
             restart=restart if restart is not None else exponential(),
+            recovery=recovery if recovery is not None else Recovery(),
             master=master,
             conf=dict(conf or {}),
             extras=tuple(extras),

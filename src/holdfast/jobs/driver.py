@@ -23,12 +23,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.recovery import Fallback
 from holdfast.config.storage import canonical_uri
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.jobs import failure
 from holdfast.jobs.channel import Channel
 from holdfast.jobs.definition import Job, strategy_fields
+from holdfast.jobs.leash import Leash
 from holdfast.jobs.loader import load_job
+from holdfast.jobs.repeating import repeat
 from holdfast.jobs.restored import restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.config import Checkpoint
+    from holdfast.config.trigger import OneBatch, Trigger
     from holdfast.stream.sinks import Sink
 
 ENVIRONMENT = "HOLDFAST_DRIVER"
@@ -56,6 +60,7 @@ class DriverSpec:
         master: Where Spark runs.
         savepoints: What the checkpoints are made of before the first start, by query; the name of a job's
             only query may be left empty.
+        fallback: Where to go back to from a damaged checkpoint; wins over the job's own setting.
     """
 
     target: str
@@ -64,6 +69,7 @@ class DriverSpec:
     conf: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     savepoints: Mapping[str, str] = field(default_factory=dict)
+    fallback: Fallback | None = None
 
     def as_text(self) -> str:
         """For the driver's environment."""
@@ -83,6 +89,9 @@ class _Orders:
         self.stop = threading.Event()
         self.log: str | None = None
         self.restore = False
+        self.repeat: Mapping[str, str] = {}
+        self.term: int | None = None
+        self._leash = Leash()
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
@@ -91,7 +100,11 @@ class _Orders:
             if message["kind"] == "go":
                 self.log = message.get("log")
                 self.restore = bool(message.get("restore"))
+                self.repeat = message.get("repeat") or {}
+                self.term = message.get("term")
                 self.go.set()
+            elif message["kind"] == "lead":
+                self._leash.hold(float(message["until_s"]))
             elif message["kind"] == "stop":
                 self.stop.set()
         self.stop.set()
@@ -181,9 +194,10 @@ class Driver:
         )
         ship_by_value(sys.modules[job.build.__module__])
         home = Path(self._spec.home)
-        owner = Owner(job=job.name, home=str(home), pid=java_pid(spark))
+        owner = Owner(job.name, str(home), java_pid(spark), self._orders.term or 0)
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
-        self._channel.send("session", spark=spark.version, java_pid=owner.pid)
+        slots = spark.sparkContext.defaultParallelism
+        self._channel.send("session", spark=spark.version, java_pid=owner.pid, slots=slots)
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
@@ -197,15 +211,51 @@ class Driver:
             self._channel.send("restored", queries=restored)
         given = {**job.conf, **self._spec.conf}
         started: list[QueryStarted] = []
+        if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
+            return
         for sink in sinks:
             name = sink.name or job.name
             place = places[name]
             with self._cautions_of(name), state_format_of(place, spark, given):
-                query = sink.start(checkpoint=place, trigger=job.effective_trigger(), query_name=name)
+                query = sink.start(
+                    checkpoint=place,
+                    trigger=job.effective_trigger(),
+                    query_name=name,
+                    term=self._orders.term,
+                )
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
         self._channel.send("started", queries=[asdict(each) for each in started])
+
+    def _repeat(
+        self,
+        sinks: Mapping[str, Sink],
+        places: Mapping[str, str],
+        spark: SparkSession,
+        given: Mapping[str, str],
+    ) -> bool:
+        """Run again what was lost with damaged checkpoints; False if told to stop meanwhile."""
+        for name, damaged in self._orders.repeat.items():
+            sink, place, term = sinks[name], places[name], self._orders.term
+
+            def start(
+                trigger: Trigger | OneBatch | None,
+                sink: Sink = sink,
+                place: str = place,
+                term: int | None = term,
+            ) -> StreamingQuery:
+                return sink.start(checkpoint=place, trigger=trigger, term=term, repeats=True)
+
+            batches = 0
+            with state_format_of(place, spark, given):
+                for _ in repeat(sink, place, damaged, start):
+                    batches += 1
+                    if self._orders.stop.is_set():
+                        return False
+            promise = sink.promise.level.value
+            self._channel.send("repeated", query=name, batches=batches, promise=promise)
+        return True
 
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
@@ -262,7 +312,9 @@ class Driver:
         if not query.sink.finish_batch(query.checkpoint):
             return False
         trigger = job.effective_trigger()
-        again = query.sink.start(checkpoint=query.checkpoint, trigger=trigger, query_name=query.name)
+        again = query.sink.start(
+            checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.term
+        )
         del self._queries[str(query.running.runId)]
         self._queries[str(again.runId)] = replace(query, running=again, mended=True)
         self._channel.send("mended", query=query.name)
@@ -314,7 +366,7 @@ class Driver:
         return error.exit_code
 
     def _fail(self, what: Failure) -> int:
-        self._channel.send("failed", failure=asdict(what))
+        self._channel.send("failed", failure=asdict(what), at_ms=int(time.time() * 1000))
         return 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -332,6 +384,7 @@ def definition_fields(job: Job) -> dict[str, Any]:
         "record": job.checkpoint.record,
         "savepoints": _savepoints(job.checkpoint),
         "restart": strategy_fields(job.restart),
+        "recovery": asdict(job.recovery),
     }
 
 

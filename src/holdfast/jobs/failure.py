@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.errors import HoldfastError
+from holdfast.jobs.causes import Cause, cause_of, cause_of_own
 from holdfast.model import Failure
 
 _ERROR_LINE = re.compile(
@@ -30,14 +31,15 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     it is the last cause that Java names.
     """
     name, line = _origin(text)
-    return Failure(label=label, error_class=name, line=_VARIES.sub("…", line), query=query, detail=text)
+    return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value)
 
 
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     """The same for an exception that was caught; `detail` is its traceback as text."""
     if isinstance(error, HoldfastError):
         line = f"{error.fact} (hint: {error.hint})" if error.hint else error.fact
-        return Failure(label=label, error_class=type(error).__name__, line=line, detail=str(error))
+        cause = cause_of_own(error.__traceback__).value
+        return Failure(label, type(error).__name__, line, detail=str(error), cause=cause)
     text = str(error)
     if "Traceback (most recent call last)" in text or "Caused by: " in text or text.startswith(_CALL):
         return from_text(text, label=label)
@@ -45,14 +47,17 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     condition = _CONDITION.match(line)
     if condition:
         name, line = condition["name"], condition["text"]
-    return Failure(label=label, error_class=name, line=_VARIES.sub("…", line), detail=detail)
+    cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
+    return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause)
 
 
 def killed(signal_number: int | None, exit_code: int | None) -> Failure:
     """A driver that ended without a word."""
+    cause = Cause.RESOURCES.value
     if signal_number is not None:
-        return Failure("process", f"signal {signal_number}", "the driver was killed")
-    return Failure("process", f"exit code {exit_code}", "the driver ended without a word; see its log")
+        return Failure("process", f"signal {signal_number}", "the driver was killed", cause=cause)
+    line = "the driver ended without a word; see its log"
+    return Failure("process", f"exit code {exit_code}", line, cause=cause)
 
 
 def _origin(text: str) -> tuple[str, str]:
@@ -72,13 +77,23 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
     """The error line of the last Python traceback in a text."""
     last: tuple[str, str] | None = None
     inside = False
-    for line in lines:
+    for number, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
             inside = True
         elif inside and (found := _ERROR_LINE.match(line)):
             last = _named(found)
             inside = False
+            if last[0] == "Py4JJavaError":
+                # What Python says of it is the name of a call; Java's own words come after that.
+                last = _in_java(lines[number + 1 :]) or last
     return last
+
+
+def _in_java(lines: list[str]) -> tuple[str, str] | None:
+    causes = [found for line in lines if (found := _CAUSE.match(line.strip()))]
+    first = next((found for line in lines if (found := _FIRST.match(line.strip()))), None)
+    found = causes[-1] if causes else first
+    return None if found is None else _named(found)
 
 
 def _named(found: re.Match[str]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.settings import Settings
+from holdfast.errors import Conflict
 from holdfast.storage.file_lock import FileLock
 
 LOGS_KEPT = 10
@@ -47,6 +48,16 @@ def state_home(home: str | Path | None = None) -> Path:
     """The state home that holds here, made if need be: the one that is named, else that of the settings."""
     flags = {} if home is None else {"home": os.fspath(home)}
     return Settings.resolve(flags, os.environ, Path.cwd()).ensure_home().resolve()
+
+
+def running_already(home: StateHome, job: str) -> Conflict:
+    """The error for a job that another supervisor has to itself."""
+    return Conflict(
+        "this job is already running",
+        where=str(home.path),
+        found=f"a live supervisor of job {job!r}",
+        hint=f"see it with `holdfast status {job}`, or stop it first",
+    )
 
 
 class SupervisorLock(FileLock):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -40,13 +40,14 @@ class Recording:
 
     Args:
         home: The state home.
+        may: Asked before each look.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, may: Callable[[], bool] = lambda: True) -> None:
         self._home = home
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
-        self._aside = Aside("holdfast-record", self._look)
+        self._aside = Aside("holdfast-record", self._look, may)
         self._begun = False
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
@@ -84,6 +85,12 @@ class Recording:
     def heard(self) -> list[Heard]:
         """What there is to tell since the last call."""
         return self._aside.heard()
+
+    def abandon(self) -> None:
+        """End without a last look."""
+        self._aside.abandon()
+        for query in self._queries.values():
+            query.file.unlock()
 
     def close(self) -> None:
         """Note the last batch, and end."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast import layout
 from holdfast.checkpoints.reading import read
@@ -27,6 +27,7 @@ from holdfast.errors import BY_KIND, Conflict, Corrupt, HoldfastError, Internal
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.jobs.channel import Message
 from holdfast.jobs.claim import Claim
+from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.operations import Operation, Operations
 from holdfast.jobs.process import DriverProcess
@@ -46,6 +47,13 @@ _OWNER: Final = "supervisor "
 
 Launch = Callable[[RescaleSpec], DriverProcess]
 Attend = Callable[[], bool]
+
+
+class Say(Protocol):
+    """Tells an event of a job."""
+
+    def __call__(self, kind: str, text: str, **facts: Any) -> None:
+        """Its kind, a line of text, and the same as values."""
 
 
 def owner_of(job: str) -> str:
@@ -88,42 +96,37 @@ class Rescaling:
         self._launch = launch or _start
         self._operations = Operations(home)
 
+    @classmethod
+    def begun(cls, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> Rescaling:
+        """Those of a job that this supervisor takes up now; what a former one has left is dealt with first."""
+        made = cls(home, job, spec.target, clock, master=spec.master)
+        made.mend()
+        return made
+
     def mend(self) -> None:
         """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
         for left in self._operations.running():
             if left.owner == owner_of(self._job):
                 _mend(self._home, self._operations, left, self._clock)
 
-    def waiting(self) -> bool:
-        """Whether somebody has asked for one."""
-        return bool(self._operations.waiting(VERB, self._job))
-
-    def refuse(self, error: HoldfastError) -> None:
-        """Answer what nobody will do any more."""
-        for asked in self._operations.waiting(VERB, self._job):
-            mine = self._operations.begin(asked.operation_id, owner_of(self._job), self._clock())
-            if mine is not None:
-                self._operations.fail(mine, error.as_dict(), self._clock())
-
-    def carry_out(self, attend: Attend) -> list[Operation]:
+    def carry_out(self, attend: Attend, say: Say) -> None:
         """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
 
         Args:
             attend: Called again and again; False gives up, and everything is as it was.
-
-        Returns:
-            What became of each.
+            say: Told what is begun, and what became of it.
         """
-        done = []
+        say("rescaling", "bringing its state into other partitions")
         for asked in self._operations.waiting(VERB, self._job):
             mine = self._operations.begin(asked.operation_id, owner_of(self._job), self._clock())
             if mine is None:
                 continue
             try:
-                done.append(self._operations.complete(mine, self._do(mine, attend), self._clock()))
+                done = self._operations.complete(mine, self._do(mine, attend), self._clock())
+                say("rescaled", "rescaled", **done.as_dict())
             except HoldfastError as error:
-                done.append(self._operations.fail(mine, error.as_dict(), self._clock()))
-        return done
+                done = self._operations.fail(mine, error.as_dict(), self._clock())
+                say("rescaled", f"not rescaled: {error.fact}", **done.as_dict())
 
     def _do(self, operation: Operation, attend: Attend) -> Mapping[str, Any]:
         queries = {each.name: each for each in Registry(self._home.registry).queries(self._job)}

@@ -52,16 +52,19 @@ class Savepointing:
     Args:
         settings: What the job wants.
         clock: The time in epoch milliseconds.
+        may: Asked before each turn.
     """
 
-    def __init__(self, settings: Periodic, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: Periodic, clock: Callable[[], int], may: Callable[[], bool] = lambda: True
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._running = False
         self._begun = False
-        self._aside = Aside("holdfast-savepoints", self._turn)
+        self._aside = Aside("holdfast-savepoints", self._turn, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -83,6 +86,11 @@ class Savepointing:
     def heard(self) -> list[Heard]:
         """What there is to tell since the last call; of a savepoint or a failure `note` holds the facts."""
         return self._aside.heard()
+
+    def abandon(self) -> None:
+        """End without waiting for a take that is under way."""
+        self.ended()
+        self._aside.abandon()
 
     def close(self) -> None:
         """End; a take that is under way is finished first."""

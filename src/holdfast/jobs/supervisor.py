@@ -9,37 +9,44 @@ from __future__ import annotations
 import os
 import random
 import selectors
-import signal
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from holdfast.config import exponential
-from holdfast.errors import BY_KIND, Conflict, HoldfastError, Internal
+from holdfast.errors import Conflict, HoldfastError, Internal, Unavailable
 from holdfast.jobs import failure as failures
 from holdfast.jobs.attempt import Attempt, Definition
 from holdfast.jobs.beside import Beside
-from holdfast.jobs.channel import Message
+from holdfast.jobs.candidacy import Candidacy, ended_job, live_leader
+from holdfast.jobs.channel import Message, error_from
 from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
+from holdfast.jobs.comeback import Comeback
 from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.elections import Elections
+from holdfast.jobs.home import StateHome, SupervisorLock, running_already
+from holdfast.jobs.leadership import Deposed, Now
 from holdfast.jobs.process import DriverProcess
 from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.jobs.rescaled import VERB as RESCALE
 from holdfast.jobs.rescaled import Rescaling
 from holdfast.jobs.restart import GiveUp, RestartPolicy
 from holdfast.jobs.telling import Event, Outcome, Tell
+from holdfast.jobs.wishes import LOOK_S, Wishes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
 
-LOOK_S = 0.2
+# The driver of a leader that leads no longer has ended itself, or stands still: nothing to wait for.
+DEPOSED_GRACE_S = 1.0
 
 
 class Supervisor:
     """Runs one job until it ends for good.
+
+    With `elections` it is one of several for the job: it runs the job while it leads, and stands by while
+    another one does.
 
     Args:
         spec: The job file and how to run it.
@@ -49,6 +56,8 @@ class Supervisor:
         rng: For the jitter of restart delays.
         launch: How to start a driver; tests pass one that needs no JVM.
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
+        elections: How to take part in elections; None where it has the job to itself.
+        now: The clock of the elections.
     """
 
     def __init__(
@@ -61,6 +70,8 @@ class Supervisor:
         rng: random.Random,
         launch: Callable[[DriverSpec], DriverProcess] = DriverProcess.start,
         orphan_grace_s: float = ORPHAN_GRACE_S,
+        elections: Elections | None = None,
+        now: Now = time.monotonic,
     ) -> None:
         self._spec = spec
         self._home = home
@@ -74,103 +85,158 @@ class Supervisor:
         # Until a driver has lived long enough to tell the job's own strategy.
         self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
+        self._elections = elections
+        self._now = now
+        self._candidacy: Candidacy | None = None
+        # Whether the job is this supervisor's, and the registry knows it.
+        self._begun = False
+        self._comeback = Comeback(home.path, spec.target, clock, self._say)
         self._beside: Beside | None = None
+        self._restored = False
         self._rescaling: Rescaling | None = None
         self._rescale_asked = False
-        self._restored = False
-        self._stop_asked = 0
-        self._cancel_asked = False
-        self._failed_ms: int | None = None
+        self._wishes = Wishes()
         self._attempts = 0
         self._batches = 0
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.setblocking(False)
 
     def run(self) -> Outcome:
         """Run the job to its end.
 
         SIGTERM and SIGINT stop it after the batch that runs; a second one ends the driver at once,
-        which loses nothing but time.
+        which loses nothing but time. Of several supervisors the leader then hands the job over.
 
         Raises:
             HoldfastError: The driver refused the job: a bad file, a checkpoint in use, no Java.
         """
-        former = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            return self._run()
-        finally:
-            self._close_asides()
-            for number, handler in former.items():
-                signal.signal(number, handler)
-            self._wake_read.close()
-            self._wake_write.close()
-            if self._lock is not None:
-                self._lock.release()
+        with self._wishes.heard():
+            try:
+                return self._run()
+            finally:
+                self._close_asides()
+                if self._lock is not None:
+                    self._lock.release()
+                if self._candidacy is not None:
+                    self._candidacy.close()
 
     def _run(self) -> Outcome:
-        recovers = False
         while True:
-            attempt = self._attempt(recovers=recovers)
-            if attempt.refusal is not None:
-                self._set_state(JobState.FAILED, attempt.refusal.fact)
-                raise attempt.refusal
-            if attempt.ending == "canceled":
-                return self._canceled()
-            if attempt.failure is None and self._rescaled(attempt):
-                recovers = False
-                continue
-            if self._cancel_asked:
-                return self._canceled()
-            if attempt.failure is None:
-                return self._end(JobState.FINISHED, attempt.ending)
-            ended = self._before_restart(attempt, attempt.failure)
+            try:
+                attempt = self._attempt()
+                ended = self._after(attempt) if attempt.leads else self._stand_by()
+            except Deposed as error:
+                self._step_down(error)
+                ended = self._stand_by()
             if ended is not None:
                 return ended
-            recovers = True
+
+    def _after(self, attempt: Attempt) -> Outcome | None:
+        """What follows a driver's end; None if it is another driver."""
+        if attempt.refusal is not None:
+            self._set_state(JobState.FAILED, attempt.refusal.fact)
+            raise attempt.refusal
+        if attempt.ending == "canceled":
+            return self._canceled()
+        if attempt.failure is not None:
+            return self._before_restart(attempt, attempt.failure)
+        if attempt.ending == "stopped":
+            return self._rescaled() if self._rescale_asked else self._stopped(attempt.ending)
+        return self._end(JobState.FINISHED, attempt.ending)
 
     def _before_restart(self, attempt: Attempt, failure: Failure) -> Outcome | None:
         """Wait as the strategy says; the outcome, if there is to be no other driver."""
-        if self._stop_asked:
-            return self._end(JobState.FINISHED, f"stopped; the last driver failed: {failure}")
-        self._failed_ms = self._clock()
-        decision = self._policy.on_failure(failure.fingerprint, attempt.batches > 0, self._failed_ms)
+        if self._wishes.stops:
+            return self._stopped(f"stopped; the last driver failed: {failure}")
+        ended_ms = self._clock()
+        failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
+        self._comeback.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
+        decision = self._policy.on_failure(failure.fingerprint, attempt.batches > 0, ended_ms)
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         self._set_state(JobState.RESTARTING, str(failure))
         seconds = decision.delay_ms / 1000
         self._say("restarting", f"{failure}; starting again in {seconds:.1f} s")
         if self._wait(seconds):
+            self._comeback.resumed()
             return None
-        if self._cancel_asked:
+        if self._wishes.cancel:
             return self._canceled()
-        return self._end(JobState.FINISHED, "stopped while it waited to start again")
+        return self._stopped("stopped while it waited to start again")
 
-    def _rescaled(self, attempt: Attempt) -> bool:
-        """Rescale the checkpoints if somebody has asked for it; whether another driver is to follow."""
-        definition, rescaling = self._definition, self._rescaling
-        if not self._rescale_asked or attempt.ending != "stopped" or definition is None or rescaling is None:
-            return False
-        self._rescale_asked = False
-        if self._stop_asked:
-            return False
-        self._close_asides()
-        self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
-        self._say("rescaling", "bringing its state into other partitions")
-        for each in rescaling.carry_out(self._goes_on):
-            text = "rescaled" if each.error is None else f"not rescaled: {each.error['error']}"
-            self._say("rescaled", text, **each.as_dict())
-        self._beside = Beside(definition, self._home.path, self._clock)
-        return self._goes_on()
+    def _rescaled(self) -> Outcome | None:
+        """Rescale the checkpoints between two drivers; None if another driver is to follow."""
+        definition, rescaling, self._rescale_asked = self._definition, self._rescaling, False
+        if self._goes_on() and definition is not None and rescaling is not None:
+            self._close_asides()
+            self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
+            rescaling.carry_out(self._goes_on, self._say)
+            self._beside = Beside(definition, self._home.path, self._clock, self._leads)
+        if self._wishes.cancel:
+            return self._canceled()
+        return self._stopped("stopped between two drivers") if self._wishes.stops else None
 
-    def _goes_on(self) -> bool:
-        """Whether nobody has asked the job to end."""
-        self._look_for_requests()
-        return not self._stop_asked and not self._cancel_asked
+    # Of several supervisors one leads.
+
+    def _stand_by(self) -> Outcome | None:
+        """Wait until nobody else leads; the outcome, if there is nothing to lead any more."""
+        candidacy, told = self._required_candidacy(), False
+        leader = candidacy.last_seen = self._registry.leader(self._name)
+        who = "another supervisor" if leader is None else leader.holder
+        self._say("standby", f"standing by, {who} leads", leader=who, elections=candidacy.address)
+        while self._wait(candidacy.pause_s):
+            try:
+                if candidacy.stand() is not None:
+                    return self._elected(candidacy)
+            except Unavailable as error:  # noqa: PERF203 - the servers may come back
+                if not told:
+                    self._say("elections", f"{error.fact}: {error.found}")
+                told = True
+        return self._end(JobState.FINISHED, "stopped while it stood by")
+
+    def _elected(self, candidacy: Candidacy) -> Outcome | None:
+        self._registry = Registry(self._home.registry, candidacy.token)
+        now, former = self._clock(), candidacy.former
+        job = ended_job(self._registry, self._name)
+        if job is not None and former is not None and (job.ended_ms or 0) >= former.since_ms:
+            self._say("ended", f"the job has ended under its leader: {job.state.value}")
+            return Outcome(job.state, job.reason, self._attempts, self._batches)
+        self._say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
+        if former is not None:
+            # One that has handed the job over was not lost: its last sign of life is struck out.
+            heard_ms = former.beat_ms or now
+            self._comeback.failed(f"resources: {former.holder} leads no longer", heard_ms, now)
+            self._comeback.resumed()
+        return None
+
+    def _step_down(self, error: Deposed) -> None:
+        """Leave the job to whoever leads it now; the driver has been ended."""
+        self._begun = False
+        if self._beside is not None:
+            self._beside.abandon()
+            self._beside = None
+        self._required_candidacy().step_down(resign=False)
+        self._say("deposed", f"leading no longer: {error.found or error.fact}")
+
+    def _required_candidacy(self) -> Candidacy:
+        if self._candidacy is None:
+            raise Internal("a supervisor that has the job to itself cannot be deposed")
+        return self._candidacy
+
+    def _require_lead(self) -> None:
+        if self._candidacy is not None and self._begun:
+            self._candidacy.require()
+
+    def _leads(self) -> bool:
+        try:
+            self._require_lead()
+        except Deposed:
+            return False
+        return True
 
     # One driver.
 
-    def _attempt(self, *, recovers: bool) -> Attempt:
-        attempt = Attempt(self._launch(self._spec), recovers=recovers)
+    def _attempt(self) -> Attempt:
+        self._require_lead()
+        attempt = Attempt(self._launch(self._spec), recovers=self._comeback.under_way)
         self._attempts += 1
         self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
         try:
@@ -187,20 +253,22 @@ class Supervisor:
         told_to_stop = False
         with selectors.DefaultSelector() as selector:
             selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
-            selector.register(self._wake_read, selectors.EVENT_READ, "wake")
+            selector.register(self._wishes, selectors.EVENT_READ, "wake")
             while True:
                 ready = {key.data for key, _ in selector.select(LOOK_S)}
+                self._wishes.seen()
+                self._lead(attempt)
                 self._look_for_requests()
-                if self._cancel_asked or self._stop_asked > 1:
-                    attempt.ending = "canceled" if self._cancel_asked else "stopped"
+                if self._wishes.cancel or self._wishes.stops > 1:
+                    attempt.ending = "canceled" if self._wishes.cancel else "stopped"
                     attempt.process.kill()
                     return
-                if (self._stop_asked or self._rescale_asked) and not told_to_stop:
+                if (self._wishes.stops or self._rescale_asked) and not told_to_stop:
                     told_to_stop = True
-                    why = "" if self._stop_asked else ", to be rescaled"
-                    self._say("stopping", f"stopping after the batch that runs{why}")
+                    self._say("stopping", "stopping after the batch that runs")
                     attempt.process.channel.send("stop")
                 if "driver" in ready and not self._hear(attempt):
+                    attempt.failed_ms = self._clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
                 self._look_at_slow_batches(attempt)
                 self._tell_of_asides()
@@ -219,9 +287,27 @@ class Supervisor:
         if kind == "defined":
             try:
                 self._go(attempt, Definition.from_message(message))
+            except Deposed:
+                raise
             except HoldfastError as error:
                 attempt.refusal = error
                 attempt.process.kill()
+        elif kind == "refused":
+            attempt.refusal = error_from(message["error"])
+        elif kind == "failed":
+            attempt.failure = Failure(**message["failure"])
+            attempt.failed_ms = message.get("at_ms")
+        elif kind in ("finished", "stopped"):
+            attempt.ending = kind
+        else:
+            self._pass_on(attempt, kind, message)
+
+    def _pass_on(self, attempt: Attempt, kind: str, message: Message) -> None:
+        """Write down and tell what a driver that runs has done."""
+        if kind == "session":
+            self._comeback.session(int(message.get("slots", 1)))
+        elif kind == "repeated":
+            self._comeback.repeated(message["query"], int(message["batches"]), message["promise"])
         elif kind == "started":
             self._started(attempt, [QueryStarted(**each) for each in message["queries"]])
         elif kind == "batch":
@@ -234,12 +320,6 @@ class Supervisor:
             self._was_restored(message["queries"])
         elif kind == "mended":
             self._say("mended", f"query {message['query']}: finished a batch that its sink held already")
-        elif kind == "refused":
-            attempt.refusal = _rebuilt(message["error"])
-        elif kind == "failed":
-            attempt.failure = Failure(**message["failure"])
-        elif kind in ("finished", "stopped"):
-            attempt.ending = kind
 
     def _was_restored(self, queries: list[dict[str, Any]]) -> None:
         self._restored = True
@@ -249,18 +329,15 @@ class Supervisor:
 
     def _go(self, attempt: Attempt, definition: Definition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
-        if self._definition is None:
-            self._take(definition)
-        elif (definition.name, definition.checkpoint) != (self._definition.name, self._definition.checkpoint):
-            raise Conflict(
-                "the job file changed its name or checkpoint while the job ran",
-                where=self._spec.target,
-                found=f"{definition.name} in {definition.checkpoint}",
-                expected=f"{self._definition.name} in {self._definition.checkpoint}",
-                hint="stop the job before changing either",
-            )
-        else:
-            self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
+        if not self._begun:
+            if not self._take(definition):
+                attempt.leads = False
+                attempt.process.kill()
+                return
+        elif self._definition is not None:
+            self._check_same(self._definition, definition)
+        self._claim_checkpoint(definition)
+        self._prepare(definition)
         now = self._clock()
         attempt.number = self._registry.start_attempt(
             definition.name, attempt.process.pid, now, recovers=attempt.recovers
@@ -268,18 +345,66 @@ class Supervisor:
         log = self._home.start_log(definition.name, attempt.number)
         self._say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
         restore = bool(self._spec.savepoints) and not self._restored
-        attempt.process.channel.send("go", log=str(log), restore=restore)
+        self._lead(attempt)
+        attempt.process.channel.send(
+            "go",
+            log=str(log),
+            restore=restore,
+            repeat=self._comeback.to_repeat(),
+            term=None if self._candidacy is None else self._candidacy.token,
+        )
 
-    def _take(self, definition: Definition) -> None:
-        lock = SupervisorLock(self._home, definition.name)
-        if not lock.take():
+    def _check_same(self, former: Definition, definition: Definition) -> None:
+        if (definition.name, definition.checkpoint) != (former.name, former.checkpoint):
             raise Conflict(
-                "this job is already running",
-                where=str(self._home.path),
-                found=f"a live supervisor of job {definition.name!r}",
-                hint=f"see it with `holdfast status {definition.name}`, or stop it first",
+                "the job file changed its name or checkpoint while the job ran",
+                where=self._spec.target,
+                found=f"{definition.name} in {definition.checkpoint}",
+                expected=f"{former.name} in {former.checkpoint}",
+                hint="stop the job before changing either",
             )
-        self._lock = lock
+
+    def _lead(self, attempt: Attempt) -> None:
+        """Go on only as the leader, and let the driver know until when it may count on that."""
+        candidacy = self._candidacy
+        if candidacy is None or not self._begun:
+            return
+        candidacy.require()
+        if attempt.until_s != candidacy.until_s:
+            attempt.until_s = candidacy.until_s
+            attempt.process.channel.send("lead", until_s=attempt.until_s)
+
+    def _claim_checkpoint(self, definition: Definition) -> None:
+        """Wait until no former driver of this job has the checkpoint, and keep late ones away from it."""
+        claim, candidacy = self._checkpoint(definition), self._candidacy
+        if candidacy is None or candidacy.token is None:
+            claim.wait(self._orphan_grace_s, self._say_waiting)
+            return
+        claim.wait(min(self._orphan_grace_s, DEPOSED_GRACE_S), self._say_waiting, self._goes_on)
+        claim.fence(candidacy.token)
+
+    def _goes_on(self) -> bool:
+        self._require_lead()
+        self._look_for_requests()
+        return not (self._wishes.any)
+
+    def _prepare(self, definition: Definition) -> None:
+        """See that there is something whole to start from."""
+        settings = definition.recovery
+        if self._spec.fallback is not None:
+            settings = replace(settings, fallback=self._spec.fallback, verify=settings.verify or "1m")
+        queries = {each.name: each.checkpoint for each in self._registry.queries(definition.name)}
+        catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
+        self._comeback.prepare(definition.checkpoint, queries, settings, catalogs)
+
+    def _take(self, definition: Definition) -> bool:
+        """Make the job this supervisor's own; False if another one leads it."""
+        if self._definition is not None and self._definition.name != definition.name:
+            self._check_same(self._definition, definition)
+        if self._elections is None:
+            self._take_alone(definition)
+        elif not self._stand(self._elections, definition):
+            return False
         now = self._clock()
         record = JobRecord(
             name=definition.name,
@@ -295,14 +420,43 @@ class Supervisor:
             supervisor_pid=os.getpid(),
         )
         self._definition = definition
-        self._beside = Beside(definition, self._home.path, self._clock)
+        self._beside = Beside(definition, self._home.path, self._clock, self._leads)
         self._policy = RestartPolicy(definition.restart, self._rng)
-        self._checkpoint(definition).wait(self._orphan_grace_s, self._say_waiting)
-        self._rescaling = Rescaling(
-            self._home, definition.name, self._spec.target, self._clock, master=self._spec.master
-        )
-        self._rescaling.mend()
+        self._claim_checkpoint(definition)
+        if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
+            self._rescaling = Rescaling.begun(self._home, definition.name, self._spec, self._clock)
         self._registry.start_job(record)
+        self._begun = True
+        return True
+
+    def _take_alone(self, definition: Definition) -> None:
+        leader = live_leader(self._registry, definition.name, self._clock())
+        if leader is not None:
+            raise Conflict(
+                "this job is already running",
+                where=str(self._home.path),
+                found=f"a leader of job {definition.name!r}: {leader.holder}",
+                hint=f"stand by for it with --ha {leader.address}, or stop it first",
+            )
+        lock = SupervisorLock(self._home, definition.name)
+        if not lock.take():
+            raise running_already(self._home, definition.name)
+        self._lock = lock
+
+    def _stand(self, elections: Elections, definition: Definition) -> bool:
+        """Whether this supervisor leads the job, already or from now on."""
+        candidacy = self._candidacy
+        if candidacy is None:
+            if SupervisorLock(self._home, definition.name).taken():
+                raise running_already(self._home, definition.name)
+            candidacy = Candidacy(elections, definition.name, self._registry, self._clock, self._now)
+            self._candidacy, self._definition = candidacy, definition
+        if not candidacy.leads:
+            if candidacy.stand() is None:
+                return False
+            self._registry = Registry(self._home.registry, candidacy.token)
+            self._say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
+        return True
 
     def _checkpoint(self, definition: Definition) -> Claim:
         return Claim(definition.checkpoint, definition.name, self._home.path)
@@ -311,8 +465,8 @@ class Supervisor:
         self._say("waiting", f"a former driver (process {pid}) is ending its batch", pid=pid)
 
     def _started(self, attempt: Attempt, queries: list[QueryStarted]) -> None:
-        now = self._clock()
-        self._registry.queries_started(self._name, attempt.number, queries, now)
+        self._registry.queries_started(self._name, attempt.number, queries, self._clock())
+        self._comeback.running()
         if self._beside is not None:
             self._beside.started({query.name: query.checkpoint for query in queries})
         for query in queries:
@@ -327,9 +481,11 @@ class Supervisor:
         self._registry.add_batch(self._name, attempt.number, batch)
         if self._beside is not None:
             self._beside.committed(batch.query, batch.batch_id, first=first)
-        if attempt.batches == 1 and attempt.recovers and self._failed_ms is not None:
-            took = batch.committed_ms - self._failed_ms
-            self._say("recovered", f"recovered in {took / 1000:.1f} s", recovery_ms=took)
+        recovery = self._comeback.first_commit(attempt.number, batch)
+        if recovery is not None:
+            self._registry.add_recovery(self._name, recovery)
+            text = f"recovered in {recovery.recovery_ms / 1000:.1f} s"
+            self._say("recovered", text, **recovery.as_dict())
         rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
         state = f", state {batch.state_rows:,} rows" if batch.operators else ""
         late = f", {batch.late_rows:,} late" if batch.late_rows else ""
@@ -363,7 +519,8 @@ class Supervisor:
             self._say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
             if late > definition.tolerable_failures:
                 line = f"a batch ran for {late} times {definition.timeout_ms} ms without a commit"
-                attempt.failure = Failure("checkpoint", "timeout", line, query=query)
+                attempt.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
+                attempt.failed_ms = self._clock()
                 attempt.process.kill()
                 return
 
@@ -406,34 +563,36 @@ class Supervisor:
         self._say(state.value.lower(), f"{how} after {self._batches} batches")
         return outcome
 
+    def _stopped(self, reason: str | None) -> Outcome:
+        """The end of a job that was told to stop; one of several supervisors that was, hands it over."""
+        if self._candidacy is None or not self._wishes.signalled:
+            return self._end(JobState.FINISHED, reason)
+        return self._end(JobState.RESTARTING, "handed over to the next leader")
+
     def _set_state(self, state: JobState, reason: str | None) -> None:
-        if self._definition is not None and self._lock is not None:
+        if self._begun:
             self._registry.set_state(self._name, state, self._clock(), reason)
 
     def _wait(self, seconds: float) -> bool:
         """Wait, unless somebody asks the job to end; False if so."""
-        deadline = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_read, selectors.EVENT_READ)
-            while (left := deadline - time.monotonic()) > 0:
-                selector.select(min(left, LOOK_S))
-                self._look_for_requests()
-                if self._stop_asked or self._cancel_asked:
-                    return False
-        return True
+
+        def look() -> None:
+            self._require_lead()
+            self._look_for_requests()
+
+        return self._wishes.wait(seconds, look)
 
     def _look_for_requests(self) -> None:
-        with suppress(BlockingIOError):
-            self._wake_read.recv(64)
-        if self._definition is None:
+        """See what was asked of the job; while another supervisor leads it, that is his to answer."""
+        if not self._begun:
             return
         for verb in self._registry.take_requests(self._name, self._clock()):
             if verb == "stop":
-                self._stop_asked += 1
+                self._wishes.stops += 1
             elif verb == RESCALE:
                 self._rescale_asked = True
             elif verb == "cancel":
-                self._cancel_asked = True
+                self._wishes.cancel = True
                 self._set_state(JobState.CANCELLING, None)
 
     @property
@@ -445,14 +604,3 @@ class Supervisor:
     def _say(self, kind: str, text: str, **facts: Any) -> None:
         name = self._definition.name if self._definition else Path(self._spec.target).stem
         self._tell(Event(kind, f"{name}: {text}", {"job": name, **facts}))
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._stop_asked += 1
-        with suppress(OSError):
-            self._wake_write.send(b"!")
-
-
-def _rebuilt(fields: Mapping[str, Any]) -> HoldfastError:
-    """The error that the driver met, as an error of its own kind."""
-    facts = {key: fields.get(key) for key in ("where", "found", "expected", "hint")}
-    return BY_KIND.get(str(fields["kind"]), Internal)(str(fields["error"]), **facts)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from holdfast.errors import BY_KIND, Failed, HoldfastError, Internal
+from holdfast.errors import Failed
 from holdfast.jobs import failure
-from holdfast.jobs.channel import Message
+from holdfast.jobs.channel import Message, error_from
 from holdfast.jobs.process import DriverProcess
 from holdfast.model import TrialBatch
 
@@ -112,7 +112,7 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
     if last is None:
         last = {"kind": "failed", "failure": asdict(failure.killed(*ended))}
     if last["kind"] == "refused":
-        raise _error(last["error"])
+        raise error_from(last["error"])
     if last["kind"] == "failed":
         raise _failed(spec, last["failure"])
     return TrialOutcome(
@@ -131,9 +131,3 @@ def _failed(spec: TrialSpec, what: Mapping[str, Any]) -> Failed:
         found=f"{what['error_class']}: {what['line']}",
         hint="nothing but the sandbox was touched; mend the code, or use the savepoint that belongs to it",
     )
-
-
-def _error(given: Mapping[str, Any]) -> HoldfastError:
-    kind = BY_KIND.get(str(given.get("kind")), Internal)
-    facts = {name: given.get(name) for name in ("where", "found", "expected", "hint")}
-    return kind(str(given["error"]), **facts)

@@ -29,6 +29,8 @@ Clock: TypeAlias = Callable[[], int]
 
 # A former owner that is alive may come back between its eviction and the next try, but not for long.
 EVICTIONS = 3
+# A leader's term takes this many bits of a token's left side; on the right its claims are counted.
+CLAIM_BITS = 20
 
 
 def wall_ms() -> int:
@@ -158,38 +160,57 @@ class Ledger:
         """
         return cls(PostgreSQL(dsn, patience_s), clock)
 
-    def claim(self, sink: str, owner: str) -> int:
+    def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
         """Become the owner of a sink and return the token to write with.
 
         Called once, as a query starts. From then on every older token is refused. On PostgreSQL a former
         owner that holds the sink's lock and does not move is cut off once the patience is over; SQLite
         cannot do that, so the claim fails and the former owner's process has to be ended.
 
+        Args:
+            sink: The sink.
+            owner: How the owner is named to people.
+            term: Where one of several supervisors leads, the token of its term. A claim under an earlier term
+                than the last one is refused. Without it the last claim wins.
+
         Raises:
+            Conflict: It has been claimed under a later term.
             Unavailable: The database cannot be reached or stays locked.
         """
         if not sink:
             raise Invalid("a sink needs a name")
         for _ in range(EVICTIONS):
             try:
-                return self._raise_token(sink, owner)
+                return self._raise_token(sink, owner, term)
             except Unavailable:  # noqa: PERF203  each try may wait as long as the patience
                 if not self.database.evict(sink):
                     raise
-        return self._raise_token(sink, owner)
+        return self._raise_token(sink, owner, term)
 
-    def _raise_token(self, sink: str, owner: str) -> int:
+    def _raise_token(self, sink: str, owner: str, term: int | None) -> int:
+        least, above = (0, _NO_TERM) if term is None else (term << CLAIM_BITS, (term + 1) << CLAIM_BITS)
         with self._connected(sink) as connection, translated(self.database):
             with self._begun(connection):
                 self.database.run(
                     connection,
-                    """INSERT INTO holdfast_fence (sink, token, claimed_ms, owner) VALUES (?, 1, ?, ?)
-                       ON CONFLICT (sink) DO UPDATE SET token = holdfast_fence.token + 1,
-                         claimed_ms = excluded.claimed_ms, owner = excluded.owner""",
-                    (sink, self.clock(), owner),
+                    """INSERT INTO holdfast_fence (sink, token, claimed_ms, owner) VALUES (?, ?, ?, ?)
+                       ON CONFLICT (sink) DO UPDATE SET token = CASE
+                           WHEN holdfast_fence.token < excluded.token THEN excluded.token
+                           ELSE holdfast_fence.token + 1 END,
+                         claimed_ms = excluded.claimed_ms, owner = excluded.owner
+                       WHERE holdfast_fence.token < ?""",
+                    (sink, least + 1, self.clock(), owner, above),
                 )
                 fence = self._fence(connection, sink)
-            assert fence is not None  # noqa: S101  it was written in this very transaction
+            assert fence is not None  # noqa: S101  it is there now, whoever has claimed it
+            if fence.token >= above:
+                raise Conflict(
+                    f"a later leader has claimed the sink {sink!r}",
+                    where=self.database.address,
+                    found=f"term {term}",
+                    expected=f"term {fence.token >> CLAIM_BITS}, held by {fence.owner}",
+                    hint="let this process end",
+                )
             return fence.token
 
     def holder(self, sink: str) -> Fence | None:
@@ -199,7 +220,7 @@ class Ledger:
 
     @contextmanager
     def transaction(
-        self, sink: str, query_id: str, batch_id: int, token: int
+        self, sink: str, query_id: str, batch_id: int, token: int, *, repeats: bool = False
     ) -> Iterator[Transaction | None]:
         """Write a batch and its record together, or neither.
 
@@ -209,7 +230,8 @@ class Ledger:
 
         A Spark query runs again only the batch that it ran last. If an older one comes, its checkpoint
         was put back, and its batches may hold other rows than the recorded ones of the same number.
-        That is refused, not skipped: skipping would lose rows.
+        That is refused, not skipped: skipping would lose rows. With `repeats` the caller vouches that the
+        batch has the same input as it had; then an older one counts as recorded.
 
         Raises:
             Conflict: The token is stale, or the ledger is ahead of the query's checkpoint.
@@ -218,7 +240,7 @@ class Ledger:
         with self._connected(sink, token) as connection:
             with translated(self.database):
                 self._admit(self._fence(connection, sink), sink, token)
-                recorded = self._recorded(connection, sink, query_id, batch_id)
+                recorded = self._recorded(connection, sink, query_id, batch_id, repeats)
             if recorded:
                 yield None
                 return
@@ -323,12 +345,16 @@ class Ledger:
                 hint="let this process end; two queries that write to one table need a sink name each",
             )
 
-    def _recorded(self, connection: Connection, sink: str, query_id: str, batch_id: int) -> bool:
+    def _recorded(
+        self, connection: Connection, sink: str, query_id: str, batch_id: int, repeats: bool
+    ) -> bool:
         (newest,) = self.database.run(
             connection,
             "SELECT max(batch_id) FROM holdfast_batches WHERE sink = ? AND query_id = ?",
             (sink, query_id),
         ).fetchone()
+        if repeats and newest is not None and batch_id <= newest:
+            return True
         if newest is not None and batch_id < newest:
             raise Conflict(
                 f"the ledger of sink {sink!r} is ahead of the query's checkpoint",
@@ -387,6 +413,10 @@ def ledger(address: str | Path | Ledger) -> Ledger:
             expected="postgresql://…, sqlite:///file or the path of a file",
         )
     return Ledger.sqlite(text)
+
+
+# No token is as great: without a term any claim is in order.
+_NO_TERM = (1 << 63) - 1
 
 
 def _utc(ms: int) -> str:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from holdfast.config.trigger import Trigger
+    from holdfast.config.trigger import OneBatch, Trigger
 
 Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES: tuple[Mode, ...] = ("append", "update", "complete")
@@ -63,9 +63,17 @@ _LOOK_S = 0.05
 
 @dataclass(slots=True)
 class Fault:
-    """Keeps the exception of a batch function, which Spark passes on as text alone."""
+    """What one start of a sink and its batch function tell each other.
+
+    Attributes:
+        error: The exception of the batch function, which Spark passes on as text alone.
+        term: That of the leader for whom the query was started.
+        repeats: Whether batches come that ran before, with the same input.
+    """
 
     error: BaseException | None = None
+    term: int | None = None
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,13 @@ class Sink:
         return self.fault.error
 
     def start(
-        self, *, checkpoint: str, trigger: Trigger | None = None, query_name: str | None = None
+        self,
+        *,
+        checkpoint: str,
+        trigger: Trigger | OneBatch | None = None,
+        query_name: str | None = None,
+        term: int | None = None,
+        repeats: bool = False,
     ) -> StreamingQuery:
         """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
 
@@ -110,13 +124,19 @@ class Sink:
             checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
             trigger: When batches run; None leaves Spark's own, as soon as possible.
             query_name: Spark's name for the query.
+            term: Where one of several supervisors leads, the token of its term: a ledger then refuses what an
+                earlier leader has started, even if that claims the sink again.
+            repeats: Whether the batches that come ran before with the same input, so that a ledger that has
+                them may pass them by.
 
         Raises:
+            Conflict: A later leader has claimed the sink.
             Unsupported: The format is not in the session.
             Unavailable: The ledger cannot be reached.
             Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
                 be read by it.
         """
+        self.fault.term, self.fault.repeats = term, repeats
         writer = self._prepared(checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
@@ -141,7 +161,7 @@ class Sink:
                     hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
                 ) from error
 
-    def plan(self, trigger: Trigger | None = None) -> Plan | None:
+    def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
         """What the query's code says, in words that another process can compare; starts and claims nothing.
 
         None for a writer that hides its frame, or where Spark's internals do not tell.
@@ -362,11 +382,12 @@ class SinkBuilder:
 
         def writer() -> DataStreamWriter:
             prepare()
-            token = ledger.claim(name, f"{socket.gethostname()} pid {os.getpid()}")
+            token = ledger.claim(name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term)
 
             def run(batch: DataFrame, batch_id: int) -> None:
                 query_id = _query_id(batch.sparkSession)
-                with ledger.transaction(name, query_id, batch_id, token) as transaction:
+                doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats)
+                with doing as transaction:
                     if transaction is None:
                         # The rows are there, but the operators' state is saved only by reading the batch.
                         batch.write.format("noop").mode("overwrite").save()

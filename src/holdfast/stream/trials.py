@@ -14,7 +14,7 @@ from holdfast.checkpoints.feeding import batch_files, empty_batch
 from holdfast.checkpoints.logs import Logs
 from holdfast.engine.plans import watermark_count
 from holdfast.engine.sources import FILES, SourceRead, sources_in
-from holdfast.engine.watch import await_end, failure_text, frame_of, written_mode
+from holdfast.engine.watch import await_end, failure_text, frame_of, load_ms, written_mode
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.model import TrialBatch
 from holdfast.storage import open_storage
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch")
 # With it a file source deletes or moves away what has been read.
 _CLEANS: Final = "cleansource"
-# How Spark's metrics of a store name the time that its tasks took to load it.
-LOADING: Final = "rocksdbLoadLatencyMs"
 # The steps of a batch after its planning, as Spark's progress names them.
 _WORK: Final = ("addBatch", "commitBatch", "commitOffsets")
 
@@ -174,17 +172,12 @@ def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[Tria
         took = dict(progress.durationMs)
         if progress.batchId not in began or "addBatch" not in took:
             continue
-        loads = [
-            int(metrics[LOADING])
-            for metrics in (operator.customMetrics or {} for operator in progress.stateOperators)
-            if LOADING in metrics
-        ]
         yield TrialBatch(
             batch_id=int(progress.batchId),
             input_rows=max(int(progress.numInputRows or 0), 0),
             began_s=began[progress.batchId],
             work_ms=sum(int(took.get(step, 0)) for step in _WORK),
-            load_ms=sum(loads) if loads else None,
+            load_ms=load_ms(operator.customMetrics for operator in progress.stateOperators),
         )
 
 

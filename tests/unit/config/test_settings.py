@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Settings, Source
+from holdfast.config.leading import Leading
 from holdfast.errors import Invalid, NotFound
 
 
@@ -17,7 +18,8 @@ def write(path: Path, text: str) -> Path:
 def test_the_default_lies_below_the_working_directory(tmp_path: Path) -> None:
     settings = Settings.resolve({}, {}, tmp_path)
     assert settings.home == tmp_path / ".holdfast"
-    assert settings.sources == {"home": Source("default", ".holdfast")}
+    assert settings.sources["home"] == Source("default", ".holdfast")
+    assert settings.leading is None
 
 
 def test_each_place_wins_over_the_next(tmp_path: Path) -> None:
@@ -32,6 +34,33 @@ def test_each_place_wins_over_the_next(tmp_path: Path) -> None:
     of_the_flag = Settings.resolve({"home": tmp_path / "flag"}, environ, tmp_path)
     assert of_the_flag.home == tmp_path / "flag"
     assert str(of_the_flag.sources["home"]) == "flag --home"
+
+
+def test_leaders_are_elected_where_it_is_said_first(tmp_path: Path) -> None:
+    write(tmp_path / "holdfast.toml", '[holdfast]\nha = "leases"\nlease = "30s"\n')
+    of_the_file = Settings.resolve({}, {}, tmp_path)
+    assert of_the_file.leading == Leading((tmp_path / "leases").as_uri(), 30_000)
+    environ = {"HOLDFAST_HA": "zookeeper://a:2181,b:2181/holdfast"}
+    assert Settings.resolve({}, environ, tmp_path).leading == Leading(environ["HOLDFAST_HA"], 30_000)
+    of_the_flag = Settings.resolve({"ha": "home", "lease": "2s"}, environ, tmp_path)
+    assert of_the_flag.leading == Leading((tmp_path / ".holdfast" / "leases").as_uri(), 2000)
+    assert Settings.resolve({"ha": "none"}, environ, tmp_path).leading is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "fact"),
+    [
+        ({"ha": "home", "lease": "10ms"}, "the lease is too short"),
+        ({"ha": "home", "lease": "soon"}, "duration"),
+        ({"ha": "ftp://host/leases"}, "ha"),
+        ({"ha": 3}, "cannot use this value for ha"),
+    ],
+)
+def test_a_place_for_elections_that_cannot_be_right_is_refused(
+    tmp_path: Path, flags: dict[str, object], fact: str
+) -> None:
+    with pytest.raises(Invalid, match=fact):
+        Settings.resolve(flags, {}, tmp_path)
 
 
 def test_a_path_in_a_named_file_is_taken_from_the_file(tmp_path: Path) -> None:

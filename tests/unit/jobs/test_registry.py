@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.jobs.recoveries import PHASES, Recovery, StateSize
 from holdfast.jobs.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
@@ -58,10 +59,36 @@ def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:
 def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
-        db.execute("DROP TABLE savepoints")
+        for table in ("savepoints", "leaders", "recoveries"):
+            db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version = 1")
     assert registry.job("job") == RECORD
     assert registry.savepoints("job") == []
+    assert registry.recoveries("job") == []
+
+
+def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    registry.start_attempt("job", 1, 10, recovers=False)
+    registry.add_batch("job", 1, batch(0))
+    registry.end_attempt("job", 1, "failed", Failure("query", "Error", "boom", "q"), 15)
+    with closing(sqlite3.connect(registry.path)) as db:
+        for table in ("leaders", "recoveries"):
+            db.execute(f"DROP TABLE {table}")
+        # What that version did not write of a batch and of a failure.
+        for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):
+            db.execute(f"UPDATE {table} SET {column} = json_remove({column}, '$.{gone}')")
+        db.execute("PRAGMA user_version = 2")
+        db.commit()
+    assert registry.job("job") == replace(RECORD, updated_ms=100)
+    assert registry.batches("job") == [batch(0)]
+    (attempt,) = registry.attempts("job")
+    assert attempt.failure == Failure("query", "Error", "boom", "q")
+    assert (registry.leader("job"), registry.recoveries("job")) == (None, [])
+    recovery = Recovery(2, 15, "source: it was away", dict.fromkeys(PHASES, 10), size=StateSize(1000, 3))
+    registry.add_recovery("job", recovery)
+    assert registry.recoveries("job") == [recovery]
+    assert recovery.recovery_ms == 70
 
 
 def test_a_terminal_state_ends_a_job(registry: Registry) -> None:

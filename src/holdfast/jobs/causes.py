@@ -1,0 +1,140 @@
+"""Whose it is to mend a failure: told from the text of the error.
+
+What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its
+errors. A Python error belongs to whoever's function raised it. What is left is told from the innermost frames
+of Java that are known to belong to one side.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import PurePath
+from types import TracebackType
+from typing import Final
+
+
+class Cause(str, Enum):
+    """Whose it is to mend a failure."""
+
+    USER_CODE = "user code"
+    SOURCE = "source"
+    SINK = "sink"
+    STATE = "state"
+    RESOURCES = "resources"
+    UNKNOWN = "unknown"
+
+
+_RESOURCES: Final = re.compile(
+    r"OutOfMemoryError|MemoryError\b|No space left on device|Cannot allocate memory|Too many open files"
+    r"|unable to create (?:new )?native thread|Disk quota exceeded|GC overhead limit"
+    r"|killed by YARN for exceeding|OOMKilled"
+)
+# Conditions of Spark's errors, and words of exceptions that have none.
+_CONDITIONS: Final = (
+    (
+        Cause.STATE,
+        re.compile(
+            r"\[(?:CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STATE_STORE_|STATEFUL_|STATE_REPARTITION"
+            r"|CHECKPOINT_|STREAMING_STATEFUL|STDS_)|RocksDBException|Incomplete log file"
+        ),
+    ),
+    (
+        Cause.SOURCE,
+        re.compile(
+            r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|MALFORMED_RECORD|KAFKA_DATA_LOSS|UNABLE_TO_INFER_SCHEMA"
+            r"|DATA_SOURCE_NOT_FOUND|STREAMING_PYTHON_RUNNER|PYTHON_STREAMING_DATA_SOURCE|CANNOT_PARSE"
+            r"|FILE_NOT_EXIST)|UnknownTopicOrPartition|OffsetOutOfRange|kafka\.common\.errors\.Timeout"
+        ),
+    ),
+    (Cause.SINK, re.compile(r"\[(?:TASK_WRITE_FAILED|DELTA_CONCURRENT|DELTA_|NOT_NULL_CONSTRAINT)")),
+)
+_SQL_STATE_OF_THE_QUERY: Final = re.compile(r"SQLSTATE: (?:22|42)")
+# Frames of Java that belong to one side. Those of the checkpoint's files are everybody's.
+_FRAMES: Final = (
+    (
+        Cause.SINK,
+        re.compile(
+            r"FileStreamSink|FileFormatWriter|FileOutputCommitter|CommitProtocol|DataWritingSparkTask|createV1Sink"
+            r"|WriteToDataSourceV2|JdbcUtils|KafkaWriteTask|DataStreamWriter|WriteIntoDelta|DeltaSink"
+        ),
+    ),
+    (
+        Cause.STATE,
+        re.compile(r"streaming\.state\.|rocksdb|OffsetSeqLog|CommitLog|OperatorStateMetadata"),
+    ),
+    (
+        Cause.SOURCE,
+        re.compile(
+            r"FileStreamSource|FileScanRDD|FilePartitionReader|kafka010|kafka\.clients\.consumer|DeltaSource"
+            r"|createSource|DataStreamReader|latestOffset|JDBCRDD|RateStream|TextSocket"
+        ),
+    ),
+)
+_JAVA_BEGINS: Final = re.compile(r"^(?:\s*Caused by: |: )[\w.$]+")
+_FRAME: Final = re.compile(r"^\s*at (.+)$")
+_PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
+# Where a Python error comes through, and does not come from.
+_PASSING: Final = ("py4j", "pyspark")
+_LEDGER: Final = ("ledger", "ledger_database", "ledger_sqlite", "ledger_postgres", "sql_table", "sinks")
+_STATE_ROOMS: Final = ("checkpoints", "savepoints", "formats")
+
+
+def cause_of(text: str) -> Cause:
+    """Whose it is to mend a failure, told from the whole text of its error."""
+    if _RESOURCES.search(text):
+        return Cause.RESOURCES
+    for cause, pattern in _CONDITIONS:
+        if pattern.search(text):
+            return cause
+    in_java = _of_java(text)
+    # An error of Java's that came up through somebody's Python function is not of that function's making.
+    if in_java is not None and "Py4JJavaError" in text:
+        return in_java
+    return _of_python(text) or _of_sql(text) or in_java or Cause.UNKNOWN
+
+
+def cause_of_own(trace: TracebackType | None) -> Cause:
+    """Whose it is to mend an error that Holdfast itself has raised, told from where."""
+    found = Cause.UNKNOWN
+    while trace is not None:
+        path = PurePath(trace.tb_frame.f_code.co_filename)
+        if path.parent.name == "stream" and path.stem in _LEDGER:
+            found = Cause.SINK
+        elif path.parent.name in _STATE_ROOMS:
+            found = Cause.STATE
+        elif path.parent.name == "engine":
+            found = Cause.RESOURCES
+        trace = trace.tb_next
+    return found
+
+
+def _of_python(text: str) -> Cause | None:
+    """By the file of the function that raised it, if it is a Python error."""
+    if "Traceback (most recent call last)" not in text:
+        return None
+    files = [PurePath(found["file"]) for line in text.splitlines() if (found := _PYTHON_FRAME.match(line))]
+    own = [each for each in files if not any(part.startswith(_PASSING) for part in each.parts)]
+    if not own:
+        return None
+    last = own[-1]
+    return Cause.SINK if last.parent.name == "stream" and last.stem in _LEDGER else Cause.USER_CODE
+
+
+def _of_sql(text: str) -> Cause | None:
+    """What the query itself asks for, and cannot be done: a division by zero, a column that is not there."""
+    return Cause.USER_CODE if _SQL_STATE_OF_THE_QUERY.search(text) else None
+
+
+def _of_java(text: str) -> Cause | None:
+    """By the first known frame below the innermost error."""
+    lines = text.splitlines()
+    begins = [number for number, line in enumerate(lines) if _JAVA_BEGINS.match(line)]
+    for line in lines[begins[-1] if begins else 0 :]:
+        frame = _FRAME.match(line)
+        if frame is None:
+            continue
+        for cause, pattern in _FRAMES:
+            if pattern.search(frame[1]):
+                return cause
+    return None

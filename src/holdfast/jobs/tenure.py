@@ -1,0 +1,94 @@
+"""A term while it is held: renewed in time on a thread of its own, and known to be over as soon as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.errors import HoldfastError
+from holdfast.jobs.leadership import Deposed, Election, Now, Term
+
+# So many times in a lease a term is renewed, and a renewal that failed is tried again.
+_RENEWALS: Final = 4
+_TRIES: Final = 10
+
+
+class Tenure:
+    """Holds a term until it is given up or lost.
+
+    Args:
+        election: Where it was won; nobody else uses it from now on.
+        term: The term.
+        now: The clock of the election.
+        renewed: Called on the thread of this after each renewal. It may raise `Deposed`; any other error of
+            it is passed over.
+    """
+
+    def __init__(
+        self, election: Election, term: Term, now: Now, renewed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._election = election
+        self._term = term
+        self._now = now
+        self._renewed = renewed
+        self._deposed: str | None = None
+        self._trouble: str | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="holdfast-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def token(self) -> int:
+        """The term's token."""
+        return self._term.token
+
+    @property
+    def until_s(self) -> float:
+        """The moment until which the term may be counted on now."""
+        return self._term.until_s
+
+    @property
+    def lost(self) -> str | None:
+        """Why the term is over; None while it is not. A process that was frozen learns it here at once."""
+        if self._deposed is not None:
+            return self._deposed
+        if self._now() >= self._term.until_s:
+            return self._trouble or "the lease could not be renewed in time"
+        return None
+
+    def require(self) -> None:
+        """Go on only as the leader.
+
+        Raises:
+            Deposed: The term is over.
+        """
+        why = self.lost
+        if why is not None:
+            raise Deposed("this supervisor leads the job no longer", where=self._election.address, found=why)
+
+    def close(self, *, resign: bool) -> None:
+        """End the renewals; with `resign` the next leader need not wait for the end of the lease."""
+        self._closing.set()
+        self._thread.join(self._election.lease_s)
+        if resign and not self._thread.is_alive() and self._deposed is None:
+            self._election.resign(self._term)
+
+    def _keep(self) -> None:
+        pause = self._election.lease_s / _RENEWALS
+        while not self._closing.wait(pause):
+            try:
+                self._term = self._election.renew(self._term)
+                self._trouble = None
+                pause = self._election.lease_s / _RENEWALS
+                self._renewed()
+            except Deposed as error:
+                self._deposed = error.fact
+                return
+            except HoldfastError as error:
+                self._trouble = f"{error.fact}: {error.found}" if error.found else error.fact
+                pause = self._election.lease_s / _TRIES
+            if self._now() >= self._term.until_s:
+                # What came back too late is no lease: somebody else may have it by now.
+                self._deposed = self._trouble or "the lease could not be renewed in time"
+                return

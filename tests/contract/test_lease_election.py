@@ -1,0 +1,222 @@
+"""Elections by a lease, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.jobs.leadership import Deposed, Term
+from holdfast.jobs.lease import LeaseElection
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Storage
+from holdfast.testing.storage import FaultyStorage, Killed
+
+LEASE_S = 10.0
+WALL_S = 1_800_000_000
+
+
+class Clocks:
+    """A monotonic clock for each candidate: they agree on how fast time goes, and on nothing else."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def of(self, beginning: float) -> Callable[[], float]:
+        return lambda: beginning + self.passed
+
+
+class Candidates:
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.clocks = Clocks()
+        self._beginnings = itertools.count(1)
+
+    def one(self, storage: Storage | None = None) -> LeaseElection:
+        clock = self.clocks.of(next(self._beginnings) * 1_000_000.0)
+        return LeaseElection(storage or self.storage, "job", LEASE_S, clock, lambda: WALL_S)
+
+    def passes(self, seconds: float) -> None:
+        self.clocks.passed += seconds
+
+
+@pytest.fixture(params=["memory", "local"])
+def candidates(request: pytest.FixtureRequest, tmp_path: Path) -> Candidates:
+    return Candidates(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "leases"))
+
+
+def won(election: LeaseElection) -> Term:
+    term = election.campaign()
+    assert term is not None
+    return term
+
+
+def test_one_leads_and_the_others_wait(candidates: Candidates) -> None:
+    first, second = candidates.one(), candidates.one()
+    term = won(first)
+    # A place that was made anew does not begin below what registries remember.
+    assert term.token == WALL_S + 1
+    for _ in range(10):
+        candidates.passes(LEASE_S / 4)
+        assert second.campaign() is None
+        term = first.renew(term)
+    assert term.token == WALL_S + 1
+
+
+def test_a_leader_counts_on_less_than_its_lease(candidates: Candidates) -> None:
+    first = candidates.one()
+    term = won(first)
+    assert term.until_s == 1_000_000 + 0.8 * LEASE_S
+    candidates.passes(5)
+    assert first.renew(term).until_s == 1_000_005 + 0.8 * LEASE_S
+
+
+def test_a_silent_leader_is_followed_within_a_lease_and_one_look(candidates: Candidates) -> None:
+    first, second = candidates.one(), candidates.one()
+    term = won(first)
+    assert second.campaign() is None
+    candidates.passes(LEASE_S - 0.1)
+    assert second.campaign() is None
+    candidates.passes(0.1)
+    later = won(second)
+    assert later.token == term.token + 1
+    with pytest.raises(Deposed) as caught:
+        first.renew(term)
+    assert (caught.value.found, caught.value.expected) == (f"term {later.token}", f"term {term.token}")
+    # And it has to win again like everybody else.
+    assert first.campaign() is None
+
+
+def test_one_that_has_resigned_is_followed_at_once(candidates: Candidates) -> None:
+    first, second = candidates.one(), candidates.one()
+    term = won(first)
+    assert second.campaign() is None
+    first.resign(term)
+    assert won(second).token == term.token + 1
+
+
+def test_resigning_late_takes_nothing_from_the_next_leader(candidates: Candidates) -> None:
+    first, second, third = candidates.one(), candidates.one(), candidates.one()
+    old = won(first)
+    first.resign(old)
+    won(second)
+    first.resign(old)
+    assert third.campaign() is None
+
+
+def test_a_candidate_that_has_just_come_waits_a_whole_lease(candidates: Candidates) -> None:
+    first = candidates.one()
+    won(first)
+    candidates.passes(100 * LEASE_S)
+    second = candidates.one()
+    # It cannot know how long the leader has been silent.
+    assert second.campaign() is None
+    candidates.passes(LEASE_S)
+    assert second.campaign() is not None
+
+
+def test_a_leader_with_a_longer_lease_gets_it(candidates: Candidates) -> None:
+    patient = LeaseElection(candidates.storage, "job", 3 * LEASE_S, candidates.clocks.of(0), lambda: WALL_S)
+    hasty = candidates.one()
+    won(patient)
+    assert hasty.campaign() is None
+    candidates.passes(2 * LEASE_S)
+    assert hasty.campaign() is None
+    candidates.passes(LEASE_S)
+    assert hasty.campaign() is not None
+
+
+def test_jobs_have_leaders_of_their_own(candidates: Candidates) -> None:
+    other = LeaseElection(candidates.storage, "other", LEASE_S, candidates.clocks.of(0), lambda: WALL_S)
+    won(candidates.one())
+    won(other)
+
+
+def test_a_candidate_that_died_with_its_claim_does_not_end_the_elections(candidates: Candidates) -> None:
+    storage = FaultyStorage(candidates.storage, at=2)
+    with pytest.raises(Killed):
+        candidates.one(storage).campaign()
+    third = candidates.one()
+    assert third.campaign() is None
+    candidates.passes(LEASE_S)
+    assert won(third).token == WALL_S + 2
+
+
+def test_only_a_few_old_terms_are_kept(candidates: Candidates) -> None:
+    for _ in range(30):
+        election = candidates.one()
+        term = won(election)
+        election.resign(term)
+    assert len(candidates.storage.list("job").names) <= 22
+
+
+class Meddling:
+    """A storage that lets somebody else act at the n-th call of a method."""
+
+    def __init__(self, storage: Storage, method: str, number: int, act: Callable[[], None]) -> None:
+        self._storage = storage
+        self._method = method
+        self._left = number
+        self._act = act
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._storage, name)
+        if name != self._method:
+            return found
+
+        def call(*given: object, **named: object) -> object:
+            self._left -= 1
+            if self._left == 0:
+                self._act()
+            return found(*given, **named)
+
+        return call
+
+
+def leads_at_the_same_time(method: str, number: int) -> bool:
+    """Two who lead at once: a slow leader renews in the middle of the other's campaign."""
+    candidates = Candidates(MemoryStorage())
+    first = candidates.one()
+    terms = [won(first)]
+
+    def renew() -> None:
+        try:
+            terms.append(first.renew(terms[-1]))
+        except Deposed:
+            terms.append(Term(0, 0.0))
+
+    meddling = Meddling(candidates.storage, method, number, renew)
+    second = candidates.one(meddling)  # type: ignore[arg-type]
+    second.campaign()
+    candidates.passes(LEASE_S)
+    later = second.campaign()
+    first_leads = terms[-1].until_s > first._now()
+    return first_leads and later is not None
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["read", "write", "list"]), st.integers(1, 12))
+def test_whatever_a_slow_leader_does_in_between_one_leads(method: str, number: int) -> None:
+    assert not leads_at_the_same_time(method, number)
+
+
+def test_who_was_seen_alive_after_all_keeps_the_lease_that_he_counts_on() -> None:
+    candidates = Candidates(MemoryStorage())
+    first = candidates.one()
+    term = won(first)
+    kept: list[Term] = []
+    second = candidates.one(Meddling(candidates.storage, "write", 1, lambda: kept.append(first.renew(term))))  # type: ignore[arg-type]
+    assert second.campaign() is None
+    candidates.passes(LEASE_S)
+    # It has claimed the next term, but the beat had moved: the old one runs to its end first.
+    assert second.campaign() is None
+    assert kept[0].until_s > first._now()
+    with pytest.raises(Deposed):
+        first.renew(kept[0])
+    candidates.passes(LEASE_S)
+    assert won(second).token == term.token + 1

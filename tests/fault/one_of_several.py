@@ -1,0 +1,55 @@
+"""One of several supervisors of a scripted job, as a process: `one_of_several.py SCRIPT HOME ADDRESS LEASE`.
+
+It prints its events as lines of JSON, and at last how the job ended.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from holdfast.config.leading import Leading
+from holdfast.errors import HoldfastError
+from holdfast.jobs.driver import DriverSpec
+from holdfast.jobs.elections import elections
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.supervisor import Supervisor
+from holdfast.jobs.telling import Event
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
+
+
+def say(**fields: object) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def tell(event: Event) -> None:
+    say(**{"event": event.kind, "at": time.time(), "text": event.text, **event.facts})
+
+
+def main(script: str, home: str, address: str, lease: str) -> None:
+    leading = Leading.of(address, lease, Path.cwd(), Path(home))
+    assert leading is not None
+    supervisor = Supervisor(
+        DriverSpec(target=script, home=home),
+        StateHome(Path(home)),
+        tell,
+        clock=lambda: int(time.time() * 1000),
+        rng=random.Random(1),
+        launch=lambda each: DriverProcess.start(each, FAKE),
+        elections=elections(leading),
+    )
+    try:
+        outcome = supervisor.run()
+        say(event="outcome", state=outcome.state.value)
+    except HoldfastError as error:
+        say(event="error", **error.as_dict())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
