@@ -3,7 +3,7 @@
 The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
 steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
 `fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang`
-(for ever), `busy`, `work` (batches through a ledger until told to stop, holding the checkpoint as a JVM does).
+(for ever), `busy`, `work` (batches through a ledger until told to stop, with the checkpoint held).
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Rescaling:
 
     @classmethod
     def begun(cls, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> Rescaling:
-        """Those of a job that this supervisor takes up now; what a former one has left is dealt with first."""
+        """Those of a job that a supervisor takes up now; what a former one has left comes first."""
         made = cls(home, job, spec.target, clock, master=spec.master)
         made.mend()
         return made
