@@ -16,6 +16,7 @@ REFERENCE = Path(__file__).parent / "reference"
 VERBS = (
     "demo",
     "run",
+    "serve",
     "list",
     "status",
     "stop",

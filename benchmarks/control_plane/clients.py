@@ -82,7 +82,7 @@ def fill(home: Path, jobs: int, batches: int) -> None:
         attempt = registry.start_attempt(name, 1, now, recovers=False)
         registry.queries_started(name, attempt, [QueryStarted("q", name, "run", place, "none: -")], now)
         operator = OperatorProgress("stateStoreSave", 1000, 10, 1, 0, 10_000, 7, 4)
-        with registry._write() as db:  # one transaction, where a supervisor has one for each batch
+        with registry._file.write() as db:  # one transaction, where a supervisor has one for each batch
             for batch in range(batches):
                 body = BatchProgress("q", batch, now - 1000 * (batches - batch), 10, 50, None, (operator,))
                 db.execute(

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 from flink_client import FlinkClient, Said
-from running_job import JOBS, RunningJob, running
+from running_job import JOBS, RunningJob, running, until
+from scripted_job import Scripted, serving
+from served import SHOP
 
 from holdfast import savepoints
 from holdfast.jobs.registry import job_id
+from holdfast.model import JobState
 
 pytestmark = [pytest.mark.services, pytest.mark.fault]
 
 JOB = JOBS / "counting.py"
 ID = job_id("counting")
 UNKNOWN = "0" * 32
-MISSING = "20260305T080000.000Z-1f0c33aa-b41-9d2e"
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,8 @@ def job(flink_client: type[FlinkClient], folder: Path) -> Iterator[tuple[Running
         yield started, flink_client(folder, port)
 
 
-def test_flinks_command_line_works_unmodified(job: tuple[RunningJob, FlinkClient], folder: Path) -> None:
-    _, flink = job
+def test_it_succeeds_against_a_running_job(job: tuple[RunningJob, FlinkClient], folder: Path) -> None:
+    started, flink = job
     catalog = folder / "savepoints"
 
     listed = flink("list")
@@ -50,30 +52,38 @@ def test_flinks_command_line_works_unmodified(job: tuple[RunningJob, FlinkClient
     assert (taken.code, "Savepoint completed. Path: " in taken.text) == (0, True), taken.text
     address = found(taken, r"Path: (\S+)")
     assert savepoints.verify(address, deep=True).ok
-    refused(flink("savepoint", ID, "/etc"), "this server may not use that directory")
-    refused(flink("savepoint", UNKNOWN, str(catalog)), "there is no job")
 
     disposed = flink("savepoint", "-d", address)
     assert (disposed.code, f"Savepoint '{address}' disposed." in disposed.text) == (0, True), disposed.text
     assert savepoints.list(catalog) == ()
-    refused(flink("savepoint", "-d", f"{catalog}/savepoints/{MISSING}"), "there is no such savepoint")
 
-    waited = flink("checkpoint", ID)
+    waited = flink("checkpoint", "--full", ID)
     assert waited.code == 0, waited.text
-    assert int(found(waited, r"Checkpoint (\d+) for job")) >= 0
-    assert flink("checkpoint", "--full", ID).code == 0
-    refused(flink("checkpoint", UNKNOWN), "there is no job")
+    assert int(found(waited, r"Checkpoint\(FULL\) (\d+) for job")) >= 0
 
-    refused(flink("stop", "-p", "/etc", ID), "this server may not use that directory")
     stopped = flink("stop", "-p", str(catalog), ID)
     assert stopped.code == 0, stopped.text
     assert savepoints.verify(found(stopped, r"Path: (\S+)")).ok
-    refused(flink("stop", "-p", str(catalog), ID), "has already ended")
-    refused(flink("cancel", UNKNOWN), "Job could not be found.")
+    assert started.ended().kinds[-1] == "finished"
 
 
-def test_the_job_has_ended_as_it_was_told(job: tuple[RunningJob, FlinkClient]) -> None:
-    assert job[0].ended().kinds[-1] == "finished"
+def test_it_fails_as_flinks_own_server_makes_it_fail(flink_client: type[FlinkClient], tmp_path: Path) -> None:
+    scripted = Scripted(tmp_path)
+    with scripted.supervised(), serving(scripted.home.path) as (_, url):
+        flink = flink_client(tmp_path, int(url.rpartition(":")[2]))
+        catalog = str(tmp_path / "checkpoints" / "sp")
+        refused(flink("savepoint", SHOP, "/etc"), "this server may not use that directory")
+        refused(flink("savepoint", UNKNOWN, catalog), "there is no job")
+        missing = f"{catalog}/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e"
+        refused(flink("savepoint", "-d", missing), "there is no such savepoint")
+        refused(flink("checkpoint", UNKNOWN), "there is no job")
+        refused(flink("stop", "-p", "/etc", SHOP), "this server may not use that directory")
+
+        cancelled = flink("cancel", SHOP)
+        assert (cancelled.code, f"Cancelled job {SHOP}." in cancelled.text) == (0, True), cancelled.text
+        registry = scripted.served.registry
+        until(lambda: registry.job("shop").state is JobState.CANCELED, "the job is cancelled")
+        refused(flink("cancel", SHOP), "already reached another terminal state (CANCELED)")
 
 
 def found(said: Said, pattern: str) -> str:

@@ -9,17 +9,14 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PROGRAM
 from running_job import until
+from scripted_job import MEMORY, Scripted, serving
 from served import SHOP, Served
 
 from golden import golden_files
@@ -27,8 +24,6 @@ from holdfast import savepoints
 from holdfast.checkpoints.contents import contents
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.verifying import verify
-from holdfast.config import no_restart
-from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.operations import Operation, Operations, OperationState
 from holdfast.jobs.registry import Registry
@@ -37,34 +32,10 @@ from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fault
 
-MEMORY = "4.2/join-memory"
 ALL = os.environ.get("HOLDFAST_GRID") == "all"
 SAVEPOINT_KILLS = range(7) if ALL else range(1)
 STOP_KILLS = range(6) if ALL else range(1)
 RESCALE_KILLS = range(7) if ALL else range(1)
-SCRIPT = Path(__file__).with_name("supervised_script.py")
-
-
-@contextmanager
-def serving(home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`holdfast serve` on a free port; nothing of it outlives the block."""
-    process = subprocess.Popen(
-        [PROGRAM, "serve", "--port", "0", "--home", str(home), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first, process.stderr.read() if process.stderr else ""
-        yield process, json.loads(first)["url"]
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 def ask(url: str, path: str, body: Any) -> str:
@@ -162,54 +133,8 @@ def test_a_server_killed_in_a_stop_with_a_savepoint(tmp_path: Path, seed: int) -
         assert found.state is OperationState.FAILED
 
 
-class Rescaled:
-    """A scripted job over a real checkpoint, whose supervisor can be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.served = Served(folder)
-        self.home = self.served.home
-        self.checkpoint = self.served.checkpoint(MEMORY)
-        self.before = contents(LocalStorage(self.checkpoint))
-        self.script = folder / "job.json"
-        definition = {
-            "name": "shop",
-            "checkpoint": self.checkpoint.as_uri(),
-            "on_cancel": "retain",
-            "timeout_ms": None,
-            "tolerable_failures": 0,
-            "record": False,
-            "restart": strategy_fields(no_restart()),
-        }
-        attempts = [["wait"]]
-        self.script.write_text(
-            json.dumps(
-                {
-                    "definition": definition,
-                    "attempts": attempts,
-                    "query_checkpoint": self.checkpoint.as_uri(),
-                }
-            )
-        )
-
-    @contextmanager
-    def supervised(self) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(self.home.path), str(self.script)],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.strip() == "running":
-                    break
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+class Rescaled(Scripted):
+    """One that is rescaled."""
 
     def ask(self, partitions: int) -> str:
         operation = os.urandom(16).hex()

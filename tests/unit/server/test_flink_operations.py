@@ -18,6 +18,14 @@ from holdfast.server.flink.vertices import vertex_id
 OURS = "0123456789abcdef0123456789abcdef"
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """For requests that are refused: it stays as it is, so one does for all."""
+    served = Served(tmp_path_factory.mktemp("untouched"))
+    served.job(checkpoint=served.checkpoint())
+    return served
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Served:
     served = Served(tmp_path)
@@ -246,23 +254,23 @@ def test_requirements_are_partitions(shop: Served) -> None:
     ],
 )
 def test_bad_requests_are_refused_and_change_nothing(
-    shop: Served, method: str, path: str, body: Any, code: int, text: str
+    untouched: Served, method: str, path: str, body: Any, code: int, text: str
 ) -> None:
     if isinstance(body, dict):
         body = {
-            key: value.replace("{folder}", str(shop.folder)) if isinstance(value, str) else value
+            key: value.replace("{folder}", str(untouched.folder)) if isinstance(value, str) else value
             for key, value in body.items()
         }
-    before = tree(shop.folder)
-    with shop.supervised():
-        before = tree(shop.folder)
-        answer = shop.client().request(method, path, json=body)
+    before = tree(untouched.folder)
+    with untouched.supervised():
+        before = tree(untouched.folder)
+        answer = untouched.client().request(method, path, json=body)
     assert answer.status_code == code, answer.text
     assert text in "\n".join(answer.json()["errors"])
     assert "Traceback" not in answer.text
-    assert shop.registry.take_requests("shop", 0) == []
-    assert Operations(shop.home).newest() == []
-    assert tree(shop.folder) == before
+    assert untouched.registry.take_requests("shop", 0) == []
+    assert Operations(untouched.home).newest() == []
+    assert tree(untouched.folder) == before
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 2000, b'"x"', b"nul"])
