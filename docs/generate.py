@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.config import DEFAULTS
 from holdfast.errors import BY_KIND
+from holdfast.observe.metrics import METRICS
+from holdfast.observe.rules import RULES
 
 REFERENCE = Path(__file__).parent / "reference"
 VERBS = (
@@ -35,6 +38,7 @@ VERBS = (
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
     "state": ("list", "get", "scan"),
+    "alerts": ("list", "export"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"
@@ -42,7 +46,12 @@ NOTE = "This page is generated: `make docs` writes it.\n"
 
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
-    return {"cli.md": command_line(), "errors.md": errors(), "defaults.md": defaults()}
+    return {
+        "cli.md": command_line(),
+        "errors.md": errors(),
+        "defaults.md": defaults(),
+        "metrics.md": metrics(),
+    }
 
 
 def command_line() -> str:
@@ -84,6 +93,49 @@ def defaults() -> str:
         "and `PYSPARK_PYTHON`.\n"
     )
     return "\n".join(["# Defaults that differ from Spark's\n", NOTE, text, head + "\n".join(rows) + "\n"])
+
+
+def metrics() -> str:
+    """What is measured, and the rules of alerts over it."""
+    measured = [
+        f"| `{each.name}` | {each.kind} | {_code(each.labels)} | {each.meaning} | {each.source} |"
+        for each in METRICS
+    ]
+    rules = [
+        f"| `{each.name}` | `{each.alert}` | `{each.metric}` {'above' if each.above else 'below'} |"
+        f" {each.for_ms // 1000} s | {each.keep_ms // 1000} s | {each.severity} | {each.advice} |"
+        for each in RULES
+    ]
+    text = (
+        "Every number carries `job_name`, and `query` where it is of one. Prometheus keeps `job` for\n"
+        "itself. What has no value at the moment, such as the latency of a store that tells none, is not\n"
+        "there.\n"
+    )
+    told = (
+        "An alert is told when its metric has been beyond the job's threshold for as long as *waits* says,\n"
+        "and is over when it has been right for as long as *lingers* says. Thresholds are settings of the\n"
+        "job (`hf.Alerts`), and are measured as `holdfast_alert_threshold`.\n"
+    )
+    head = "| Metric | Kind | Labels | Meaning | From |\n|---|---|---|---|---|\n"
+    rule_head = (
+        "| Rule | Prometheus's name | Wrong when | Waits | Lingers | Severity | What to do first |\n"
+        "|---|---|---|---|---|---|---|\n"
+    )
+    return "\n".join(
+        [
+            "# Metrics and alerts\n",
+            NOTE,
+            text,
+            head + "\n".join(measured) + "\n",
+            "## Alerts\n",
+            told,
+            rule_head + "\n".join(rules) + "\n",
+        ]
+    )
+
+
+def _code(words: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in words)
 
 
 def _first_line(kind: type) -> str:

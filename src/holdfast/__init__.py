@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast import skew
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.config import (
+        Alerts,
         Checkpoint,
         Memory,
         RocksDB,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         hours,
         minutes,
         no_restart,
+        recovery,
         seconds,
     )
     from holdfast.engine.session import configure, session
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.drill import drill
     from holdfast.jobs.upgrade import check
+    from holdfast.jobs.watching import Watch, watch
     from holdfast.model import UpgradeReport
     from holdfast.stream.broadcast import broadcast
     from holdfast.stream.buffered import BufferedSink
@@ -75,6 +78,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.config": (
+        "Alerts",
         "Checkpoint",
         "Memory",
         "RocksDB",
@@ -87,6 +91,7 @@ _HOMES = {
         "hours",
         "minutes",
         "no_restart",
+        "recovery",
         "seconds",
     ),
     "holdfast.engine.session": ("configure", "session"),
@@ -105,6 +110,7 @@ _HOMES = {
     "holdfast.jobs.definition": ("Job", "job"),
     "holdfast.jobs.drill": ("drill",),
     "holdfast.jobs.upgrade": ("check",),
+    "holdfast.jobs.watching": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
     "holdfast.stream.ledger": ("Ledger", "ledger"),
     "holdfast.stream.broadcast": ("broadcast",),
@@ -145,6 +151,7 @@ _MODULES = ("checkpoints", "savepoints", "skew")
 
 __all__ = [
     "Aggregate",
+    "Alerts",
     "BufferedSink",
     "Checkpoint",
     "Conflict",
@@ -168,6 +175,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "UpgradeReport",
+    "Watch",
     "WatermarkWarning",
     "add",
     "adopt",
@@ -199,6 +207,7 @@ __all__ = [
     "minutes",
     "no_restart",
     "operate",
+    "recovery",
     "reducing",
     "running",
     "savepoints",
@@ -212,6 +221,7 @@ __all__ = [
     "ttl",
     "union_list",
     "value",
+    "watch",
     "windowed",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -57,7 +57,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class OperatorProgress:
-    """One stateful operator in one batch, as Spark reported it."""
+    """One stateful operator in one batch, as Spark reported it.
+
+    Attributes:
+        store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
+    """
 
     name: str
     rows: int
@@ -67,6 +71,7 @@ class OperatorProgress:
     memory_bytes: int
     commit_ms: int
     partitions: int
+    store: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,9 @@ class BatchProgress:
         operators: Its stateful operators, in plan order.
         late_events: Late events that keyed operators took out, which Spark does not count.
         skew: How the keys that are watched were spread.
+        phases_ms: What the trigger spent its time with, by Spark's names: `addBatch`, `walCommit`, ….
+        input_rate: Rows that came in each second since the trigger before.
+        processed_rate: Rows that were worked off each second.
         load_ms: What its tasks took together to load state; None where Spark does not tell.
         commit_ms: How long it took to note in the commit log that it is done.
     """
@@ -153,6 +161,9 @@ class BatchProgress:
     operators: tuple[OperatorProgress, ...]
     late_events: int = 0
     skew: tuple[SkewReport, ...] = ()
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    input_rate: float | None = None
+    processed_rate: float | None = None
     load_ms: int | None = None
     commit_ms: int = 0
 

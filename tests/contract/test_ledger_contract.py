@@ -116,6 +116,40 @@ def test_a_stale_owner_is_refused_and_told_by_whom(at: Ledger, clock: Clock) -> 
     assert results(at) == []
 
 
+def test_a_claim_for_an_earlier_leader_is_refused_and_one_without_a_leader_is_not(at: Ledger) -> None:
+    assert at.claim("table", "nobody's") == 1
+    earlier = at.claim("table", "the first leader's", term=7)
+    assert at.claim("table", "the first leader's again", term=7) == earlier + 1
+    later = at.claim("table", "the second leader's", term=8)
+    assert later > earlier + 1
+    # It was frozen before it claimed, and wakes after the other has.
+    with pytest.raises(Conflict, match="a later leader has claimed the sink") as caught:
+        at.claim("table", "the first leader's late driver", term=7)
+    assert caught.value.found == "term 7"
+    assert caught.value.expected == "term 8, held by the second leader's"
+    holder = at.holder("table")
+    assert holder is not None
+    assert (holder.token, holder.owner) == (later, "the second leader's")
+    # Whoever runs the job without standbys from now on is its only supervisor.
+    assert at.claim("table", "nobody's") == later + 1
+    assert at.claim("table", "a clock's", term=1_800_000_000) < 2**63
+
+
+def test_batches_that_are_repeated_with_the_same_input_count_as_recorded(at: Ledger) -> None:
+    token = at.claim("shop", "me")
+    for batch in range(4):
+        assert write(at, token, batch, batch)
+    with pytest.raises(Conflict, match="ahead"):
+        write(at, token, 2, 2)
+    for batch in (2, 3):
+        with at.transaction("shop", "q", batch, token, repeats=True) as transaction:
+            assert transaction is None
+    with at.transaction("shop", "q", 4, token, repeats=True) as transaction:
+        assert transaction is not None
+        transaction.execute("INSERT INTO result (token) VALUES (4)")
+    assert results(at) == [0, 1, 2, 3, 4]
+
+
 def test_a_sink_must_be_claimed_first(at: Ledger) -> None:
     with pytest.raises(Conflict, match="nobody has claimed"):
         write(at, 1, 0, 10)

@@ -2,8 +2,8 @@
 
 The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
 steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
-`fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (until told to stop), `hang`
-(for ever), `busy`, `work` (batches through a ledger until told to stop, with the checkpoint held).
+`fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (till told to stop), `hang`
+(for ever), `busy`, `work` (batches through a ledger till told to stop, holding the checkpoint as a JVM does).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli import (
+    alerts,
     bench,
     cancel,
     check,
@@ -96,7 +97,8 @@ app.command("status", short_help="Show one job in full.")(status.status)
 app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
 app.command("skew", short_help="Show which keys and partitions have too much.")(skew.skew)
-app.command("watch", short_help="Record the good batches of a query that runs elsewhere.")(watch.watch)
+app.command("watch", short_help="Record and measure a query that runs elsewhere.")(watch.watch)
+app.add_typer(alerts.app, name="alerts", short_help="See what is wrong with jobs, and export the rules.")
 app.add_typer(
     checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
 )

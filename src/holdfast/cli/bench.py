@@ -19,12 +19,14 @@ KEYED = "keyed"
 OPERATORS = "operators"
 SKEW = "skew"
 SAVEPOINT = "savepoint"
+OVERHEAD = "overhead"
 RUNS = 5
 
 # Which measurement takes which choices.
 _TAKES = {
     KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
     OPERATORS: frozenset({"only", "rows", "batches"}),
+    OVERHEAD: frozenset({"rows", "batches"}),
     SAVEPOINT: frozenset({"keys", "rows"}),
     SKEW: frozenset({"sides", "keys", "rows", "batches"}),
 }
@@ -35,8 +37,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew or savepoint; the first two by default: others"
-            " take long.",
+            help="startup, defaults, operators, keyed, skew, savepoint or overhead; the first two by default:"
+            " others take long.",
         ),
     ] = None,
     runs: Annotated[
@@ -86,7 +88,7 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators, 4 of skew.",
+            help="Counted batches of a run: 50 by default, 10 of operators and overhead, 4 of skew.",
         ),
     ] = None,
     json: options.Json = False,
@@ -97,7 +99,7 @@ def bench(
     from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
-    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT]
+    names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, OVERHEAD]
     if name is not None and name not in names:
         raise Invalid("there is no such measurement", found=name, expected=", ".join(names))
     sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
@@ -112,8 +114,9 @@ def bench(
         parts = _measure_keyed(given, runs or 1, only, sides)
     elif name == OPERATORS:
         results.append(_measure_operators(given, runs or RUNS, only))
-    elif name == SAVEPOINT:
-        results.append(_measure_savepoint(given, runs or RUNS))
+    elif name in (SAVEPOINT, OVERHEAD):
+        measure = _measure_savepoint if name == SAVEPOINT else _measure_overhead
+        results.append(measure(given, runs or RUNS))
     elif name == SKEW:
         hot = _measure_skew(given, runs or 1, sides)
     else:
@@ -160,6 +163,12 @@ def _measure_savepoint(sizes: Mapping[str, Any], runs: int) -> Bench:
     from holdfast.bench.savepoint import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
 
     return savepoint(Sizes(**sizes), runs=runs, say=output.say)
+
+
+def _measure_overhead(sizes: Mapping[str, Any], runs: int) -> Bench:
+    from holdfast.bench.overhead import Sizes, overhead  # noqa: PLC0415 - not needed for --help
+
+    return overhead(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:

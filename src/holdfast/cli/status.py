@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from holdfast.cli import options, output
 
@@ -12,19 +14,58 @@ if TYPE_CHECKING:
     from holdfast.jobs.control import JobDetails
     from holdfast.jobs.prediction import Prediction
     from holdfast.jobs.recoveries import Recovery
+    from holdfast.observe.alerting import Alert
 
 
-def status(job: options.JobName, home: options.Home = None, json: options.Json = False) -> None:
-    """Show a job: state, queries, newest batches, savepoints, attempts, and what recoveries take."""
+def status(
+    job: options.JobName,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on until the job ends, or until Ctrl-C.")
+    ] = False,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show a job: state, queries, newest batches, savepoints, attempts, what recoveries take, and alerts.
+
+    With --watch it is drawn anew every second; in a pipe each batch is a line, with --json a document.
+    """
+    if watch:
+        _follow(job, home, json)
+        return
     control = options.control(home)
     details = control.details(job)
     prediction = control.prediction(details)
+    alerts = _firing(details.status.job.name, home)
     if json:
         expected = None if prediction is None else prediction.as_dict()
-        output.emit_json({**details.as_dict(), "prediction": expected})
-    else:
-        _render(details)
-        _render_recoveries(details.recoveries, prediction)
+        told = [each.as_dict() for each in alerts]
+        output.emit_json({**details.as_dict(), "prediction": expected, "alerts": told})
+        return
+    _render(details)
+    _render_recoveries(details.recoveries, prediction)
+    if alerts:
+        output.line()
+        output.table(
+            ["ALERT", "SINCE", "WHAT"],
+            [(each.rule, output.moment(each.since_ms), each.text) for each in alerts],
+        )
+
+
+def _follow(job: str, home: str | None, json: bool) -> None:
+    from holdfast.cli.status_live import HISTORY, Look, follow  # noqa: PLC0415 - not needed for --help
+
+    control = options.control(home)
+    name = control.details(job, batches=1).status.job.name
+    follow(lambda: Look(control.details(name, batches=HISTORY), _firing(name, home)), json=json)
+
+
+def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.measured import alerts  # noqa: PLC0415 - as above
+    from holdfast.observe.alerting import FIRING  # noqa: PLC0415 - as above
+
+    place = StateHome(options.settings(home).home.resolve())
+    return tuple(each for each in alerts(place, job) if each.phase == FIRING)
 
 
 def _state(details: JobDetails) -> str:

@@ -1,18 +1,25 @@
-"""`holdfast watch`: record the good batches of a query that runs elsewhere."""
+"""`holdfast watch`: record and measure a query that runs elsewhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.cli.where import checkpoint_of
-from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.checkpoints.recording import Noting, Recorder
+    from holdfast.config.alerts import Alerts
+    from holdfast.observe.alerting import AlertEvent
     from holdfast.storage.port import Storage
 
 
@@ -27,12 +34,31 @@ def watch(
     anew: Annotated[
         bool, typer.Option("--anew", help="Forget what was noted before, and take what is there for good.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve Prometheus at /metrics of this machine; 0 takes a free port.",
+        ),
+    ] = None,
+    alert: Annotated[
+        list[str] | None,
+        typer.Option("--alert", metavar="KEY=VALUE", help="A threshold or route, such as state_size=5g."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What it is called in metrics and alerts. [the directory's name]"),
+    ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Note the hashes of a checkpoint's files as batches commit, for `holdfast checkpoint verify`.
 
-    Ends with Ctrl-C. A job under `holdfast run` is recorded by itself and needs no watching.
+    Tells of alerts as far as files show them: size and growth of state, skew, the format. Ends with Ctrl-C. A
+    job under `holdfast run` is recorded and watched by itself.
     """
     from holdfast.checkpoints.record import RecordFile, in_use, record_path  # noqa: PLC0415 - not for --help
     from holdfast.checkpoints.recording import Recorder  # noqa: PLC0415 - as above
@@ -40,6 +66,7 @@ def watch(
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     every_ms = parse_duration(every, "--every")
+    alerts = _alerts(alert)
     storage = open_storage(checkpoint_of(checkpoint, home))
     place = options.settings(home).ensure_home().resolve()
     file = RecordFile(record_path(place, storage.uri))
@@ -50,7 +77,8 @@ def watch(
         _begin(recorder, storage, anew=anew)
         _tell(storage, recorder.look(), json, first=True)
         if not once:
-            _follow(recorder, storage, every_ms / 1000, json)
+            with _measured(storage, place, name, alerts, metrics_port, json) as look:
+                _follow(recorder, storage, every_ms / 1000, json, look)
     finally:
         file.unlock()
 
@@ -79,12 +107,74 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
         )
 
 
-def _follow(recorder: Recorder, storage: Storage, every_s: float, json: bool) -> None:
+def _alerts(given: list[str] | None) -> Alerts:
+    """The thresholds and routes of the command line.
+
+    Raises:
+        Invalid: There is no such one, or a value does not fit.
+    """
+    from holdfast.cli.run import pairs  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.alerts import Alerts  # noqa: PLC0415 - as above
+
+    wanted = pairs("--alert", given)
+    known = list(Alerts().as_dict())
+    if wrong := [each for each in wanted if each not in known]:
+        raise Invalid(
+            "there is no such alert", where="--alert", found=", ".join(wrong), expected=", ".join(known)
+        )
+    values: dict[str, Any] = dict(wanted)
+    if "job_failed" in values:
+        values["job_failed"] = values["job_failed"].lower() not in ("off", "false")
+    return Alerts(**values)
+
+
+@contextmanager
+def _measured(
+    storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
+) -> Iterator[Callable[[], None]]:
+    """Numbers and alerts while the verb runs; the body calls what it gets again and again."""
+    from holdfast.jobs.checkpoint_watch import CheckpointWatch  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.prometheus import MetricsServer  # noqa: PLC0415 - as above
+
+    called = name or storage.uri.rstrip("/").rsplit("/", 1)[-1]
+    watched = CheckpointWatch(storage, called, alerts, home, options.now_ms)
+    server = None if port is None else MetricsServer(watched.samples, port)
+    if server is not None:
+        if json:
+            output.emit_json({"event": "serving", "url": server.url})
+        output.say(f"serving metrics at {server.url}")
+
+    def look() -> None:
+        _tell_alerts(watched.look(), json)
+        for each in watched.heard():
+            output.say(f"error: {each.text}")
+
+    try:
+        look()
+        yield look
+    finally:
+        _tell_alerts(watched.close(), json)
+        if server is not None:
+            server.close()
+
+
+def _tell_alerts(events: Iterable[AlertEvent], json: bool) -> None:
+    for each in events:
+        if json:
+            output.emit_json({**each.as_dict(), "text": alert_line(each)})
+        else:
+            output.line(alert_line(each))
+
+
+def _follow(
+    recorder: Recorder, storage: Storage, every_s: float, json: bool, look: Callable[[], None]
+) -> None:
     told: str | None = None
     with until_stopped() as stopped:
         while not stopped.wait(every_s):
             try:
                 _tell(storage, recorder.look(), json)
+                look()
                 told = None
             except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - it waits longer than that
                 told = _tell_error(error, told, json)

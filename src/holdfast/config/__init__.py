@@ -1,5 +1,6 @@
 """Settings as values: typed, frozen, checked when they are made, each with an explanation."""
 
+from holdfast.config.alerts import Alerts
 from holdfast.config.backend import Backend, Memory, RocksDB
 from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
@@ -35,6 +36,7 @@ from holdfast.config.units import (
 
 __all__ = [
     "DEFAULTS",
+    "Alerts",
     "AvailableNow",
     "Backend",
     "Checkpoint",

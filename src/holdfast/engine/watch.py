@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.trigger import available_now, every
 from holdfast.engine.skew_metric import skew_in
+from holdfast.errors import Unsupported
 from holdfast.formats.plan_note import PlanSink
 from holdfast.model import BatchProgress, OperatorProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # What the metric of a keyed operator is called, before the operator's name.
@@ -22,6 +25,24 @@ KEYED_METRIC = "holdfast."
 # Options of a writer that say where to, of Spark's own formats and the well-known ones.
 _TARGETS = ("path", "topic", "dbtable", "table")
 
+# What is kept of the store's own counters: those that a metric or an alert is made of.
+STORE_COUNTERS = frozenset(
+    {
+        "loadedMapCacheHitCount",
+        "loadedMapCacheMissCount",
+        "numSnapshotsAutoRepaired",
+        "rocksdbGetCount",
+        "rocksdbGetLatency",
+        "rocksdbLoadLatencyMs",
+        "rocksdbNumSnapshotsAutoRepaired",
+        "rocksdbPutCount",
+        "rocksdbPutLatency",
+        "rocksdbReadBlockCacheHitCount",
+        "rocksdbReadBlockCacheMissCount",
+        "rocksdbSstFileSize",
+        "stateOnCurrentVersionSizeBytes",
+    }
+)
 # How Spark's metrics of a store name the time that its tasks took to load it.
 LOADING = "rocksdbLoadLatencyMs"
 # The step of a batch in which it is noted as done.
@@ -31,10 +52,18 @@ Heard = Callable[[str, Mapping[str, Any]], None]
 
 
 def listen(spark: SparkSession, heard: Heard) -> None:
+    """Call `heard` for what the queries of a session do, until the session ends; see `listen_to`."""
+    listen_to(spark.streams, heard)
+
+
+def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None]:
     """Call `heard("progress", {...})` for each batch and `heard("terminated", {...})` at a query's end.
 
-    Called on a thread of Py4J's, in the order of the events; `heard` must be quick. A query's progress
-    always comes before its end.
+    `heard("started", {...})` is called when one starts. All are called on a thread of Py4J's, in the order
+    of the events; `heard` must be quick. A query's progress always comes before its end.
+
+    Returns:
+        What ends it.
     """
     from pyspark.sql.streaming.listener import (  # noqa: PLC0415 - needs Spark
         QueryProgressEvent,
@@ -45,15 +74,65 @@ def listen(spark: SparkSession, heard: Heard) -> None:
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-            pass
+            heard("started", {"id": str(event.id), "runId": str(event.runId)})
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
             heard("progress", json.loads(event.progress.json))
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-            heard("terminated", {"runId": str(event.runId)})
+            ids = {"id": str(event.id), "runId": str(event.runId)}
+            heard("terminated", {**ids, "exception": event.exception})
 
-    spark.streams.addListener(Listener())
+    listener = Listener()
+    streams.addListener(listener)
+    return lambda: streams.removeListener(listener)
+
+
+def streams_of(query: StreamingQuery) -> StreamingQueryManager:
+    """The manager of the session that started a query: listeners of other sessions do not hear of it.
+
+    Raises:
+        Unsupported: The query runs behind Spark Connect.
+    """
+    from pyspark.sql.streaming.query import StreamingQueryManager  # noqa: PLC0415 - needs Spark
+
+    inner = getattr(query, "_jsq", None)
+    if inner is None:
+        raise Unsupported(
+            "this query cannot be watched from here",
+            found=type(query).__name__,
+            expected="a StreamingQuery of a classic session",
+            hint="with Spark Connect, watch its checkpoint: `holdfast watch CHECKPOINT`",
+        )
+    return StreamingQueryManager(inner.sparkSession().streams())
+
+
+def checkpoint_of(query: StreamingQuery) -> str | None:
+    """Where a running query keeps its checkpoint, as far as Spark's internals tell."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        inner: Any = query._jsq.streamingQuery()
+        return str(inner.resolvedCheckpointRoot())
+    except (AttributeError, Py4JError):
+        return None
+
+
+def recent_progress(query: StreamingQuery) -> list[tuple[Mapping[str, Any], int]]:
+    """The progress that Spark still has of a query, oldest first, and when each batch was over."""
+    found = []
+    for each in query._jsq.recentProgress():
+        progress = json.loads(each.json())
+        began = dt.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        took_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
+        found.append((progress, int(began * 1000) + took_ms))
+    return found
+
+
+def is_working(query: StreamingQuery) -> bool:
+    """Whether a query works on a batch at this moment."""
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
 
 def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> BatchProgress | None:
@@ -71,9 +150,18 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
         late_events=late_events(progress),
         skew=skew_in(progress),
+        phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
+        input_rate=_rate(progress, "inputRowsPerSecond"),
+        processed_rate=_rate(progress, "processedRowsPerSecond"),
         load_ms=load_ms(each.get("customMetrics") for each in progress.get("stateOperators") or ()),
         commit_ms=int(durations.get(_COMMIT) or 0),
     )
+
+
+def _rate(progress: Mapping[str, Any], name: str) -> float | None:
+    """A rate; of a batch that took no time Spark has none, or one that is no number."""
+    value = progress.get(name)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
@@ -108,6 +196,11 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
         memory_bytes=number("memoryUsedBytes"),
         commit_ms=number("commitTimeMs"),
         partitions=number("numShufflePartitions"),
+        store={
+            name: int(value)
+            for name, value in (fields.get("customMetrics") or {}).items()
+            if name in STORE_COUNTERS and value is not None
+        },
     )
 
 

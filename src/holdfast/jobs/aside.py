@@ -84,8 +84,9 @@ class Aside:
         pause: float | None = None
         while True:
             self._wake.wait(pause)
-            closing = self._closing
+            # In this order: what is asked for after the look wakes it once more.
             self._wake.clear()
+            closing = self._closing
             pause = None if self._abandoned or not self._may() else self._step()
             if closing:
                 return

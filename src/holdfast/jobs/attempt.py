@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.config import Recovery, RestartStrategy
+from holdfast.config import Alerts, Recovery, RestartStrategy
 from holdfast.errors import HoldfastError
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields
@@ -28,17 +28,19 @@ class Definition:
     record: bool = True
     savepoints: Periodic | None = None
     recovery: Recovery = field(default_factory=Recovery)
+    alerts: Alerts = field(default_factory=Alerts)
 
     @classmethod
     def from_message(cls, message: Message) -> Definition:
         """What a driver sent as `defined`."""
-        apart = ("kind", "restart", "savepoints", "recovery")
+        apart = ("kind", "restart", "savepoints", "recovery", "alerts")
         values = {key: value for key, value in message.items() if key not in apart}
         wanted = message.get("savepoints")
         return cls(
             restart=strategy_from_fields(message["restart"]),
             savepoints=None if wanted is None else Periodic(**wanted),
             recovery=Recovery(**message.get("recovery", {})),
+            alerts=Alerts.from_dict(message.get("alerts") or {}),
             **values,
         )
 

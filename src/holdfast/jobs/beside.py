@@ -1,4 +1,4 @@
-"""All that a supervisor does beside its job: it notes good batches and takes savepoints."""
+"""All that a supervisor does beside its job: it notes good batches, takes savepoints, and measures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 from holdfast.jobs.aside import Heard
 from holdfast.jobs.attempt import Definition
+from holdfast.jobs.observing import Observing
 from holdfast.jobs.recording import Recording
+from holdfast.jobs.registry import Registry
 from holdfast.jobs.savepointing import Savepointing
-from holdfast.model import SavepointNote
+from holdfast.model import BatchProgress, SavepointNote
 
 
 class Beside:
@@ -18,6 +20,7 @@ class Beside:
     Args:
         definition: What the job wants of it.
         home: The state home.
+        registry: What is known of the job.
         clock: Epoch milliseconds.
         may: Asked before each piece of work: not if the job is somebody else's by now.
     """
@@ -26,23 +29,39 @@ class Beside:
         self,
         definition: Definition,
         home: Path,
+        registry: Registry,
         clock: Callable[[], int],
         may: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._closed = False
         self._recording = Recording(home, may) if definition.record else None
         wanted = definition.savepoints
         self._savepointing = None if wanted is None else Savepointing(wanted, clock, may)
+        self._observing = Observing(
+            definition.name,
+            definition.alerts,
+            home,
+            registry,
+            catalog=None if wanted is None else wanted.catalog,
+            clock=clock,
+            may=may,
+        )
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
-        for each in (self._recording, self._savepointing):
+        for each in (self._recording, self._savepointing, self._observing):
             if each is not None:
                 each.started(checkpoints)
 
-    def committed(self, query: str, batch_id: int, *, first: bool) -> None:
+    def committed(self, batch: BatchProgress, *, first: bool) -> None:
         """A query has committed a batch, the first one of its driver or another."""
         if self._recording is not None:
-            self._recording.committed(query, batch_id, first=first)
+            self._recording.committed(batch.query, batch.batch_id, first=first)
+        self._observing.committed(batch)
+
+    def busy(self, query: str, *, busy: bool) -> None:
+        """A query begins to work on a batch, or has nothing to do."""
+        self._observing.busy(query, busy=busy)
 
     def ended(self) -> None:
         """The driver and its JVM have ended."""
@@ -56,15 +75,23 @@ class Beside:
             yield each, None
         for each in [] if self._savepointing is None else self._savepointing.heard():
             yield each, SavepointNote(**each.facts)
+        for each in self._observing.heard():
+            yield each, None
 
     def abandon(self) -> None:
         """End it at once: what is due is somebody else's to do."""
-        for each in (self._savepointing, self._recording):
+        for each in (self._savepointing, self._recording, self._observing):
             if each is not None:
                 each.abandon()
 
     def close(self) -> None:
-        """End it: the last batch is noted, a savepoint under way is finished."""
-        for each in (self._savepointing, self._recording):
-            if each is not None:
-                each.close()
+        """End it but for measuring: the last batch is noted, a savepoint under way is finished."""
+        if not self._closed:
+            self._closed = True
+            for each in (self._savepointing, self._recording):
+                if each is not None:
+                    each.close()
+
+    def close_observing(self) -> None:
+        """End measuring too, once it is written down how the job has ended."""
+        self._observing.close()

@@ -100,12 +100,14 @@ class Comeback:
         """The damaged checkpoints whose batches are to be run again, by query."""
         return {way.query: way.aside for way in self._ways}
 
-    def repeated(self, query: str, batches: int, promise: str) -> None:
-        """A query's lost batches have been run again, as far as their input is known."""
+    def repeated(self, query: str, last: int | None, promise: str) -> None:
+        """A query's lost batches have been run again up to a last one, as far as their input is known."""
         for way in [each for each in self._ways if each.query == query]:
             self._ways.remove(way)
             done(way)
             lost = way.newest - way.batch_id
+            # A batch that was planned and not committed runs again too; it was not lost.
+            batches = 0 if last is None else min(last, way.newest) - way.batch_id
             text = f"query {query}: {batches} of {lost} lost batches were run again with the same input"
             if batches < lost:
                 text += "; what the others had written may come a second time"

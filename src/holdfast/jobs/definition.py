@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from holdfast.config import (
+    Alerts,
     Checkpoint,
     Memory,
     Recovery,
@@ -24,7 +25,7 @@ from holdfast.errors import Invalid
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 # Settings that `--set` may reach below a dot, and where they live.
-_NESTED = ("checkpoint", "backend")
+_NESTED = ("checkpoint", "backend", "alerts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Job:
         master: Where Spark runs.
         conf: Further Spark settings; they win over everything above.
         extras: Jars to bring: `delta`, `kafka`.
+        alerts: When its supervisor tells somebody that something is wrong, and whom.
         parameters: Values for the function's own parameters.
     """
 
@@ -56,6 +58,7 @@ class Job:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
+    alerts: Alerts = field(default_factory=Alerts)
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,8 +85,8 @@ class Job:
     def with_overrides(self, overrides: Mapping[str, str]) -> Job:
         """The job with `--set key=value` applied.
 
-        A key is `trigger`, `name`, a field below `checkpoint.` or `backend.`, or a parameter of the
-        job's function; a parameter's text is read as the type of its default.
+        A key is `trigger`, `name`, a field below `checkpoint.`, `backend.` or `alerts.`, or a parameter of
+        the job's function; a parameter's text is read as the type of its default.
 
         Raises:
             Invalid: A key that the job does not have, or a value that does not fit.
@@ -114,6 +117,7 @@ def job(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     extras: tuple[str, ...] | list[str] = (),
+    alerts: Alerts | None = None,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Turn a function into a job that `holdfast run` can start.
 
@@ -135,6 +139,7 @@ def job(
             master=master,
             conf=dict(conf or {}),
             extras=tuple(extras),
+            alerts=alerts if alerts is not None else Alerts(),
         )
 
     return decorate

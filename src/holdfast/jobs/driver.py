@@ -247,14 +247,13 @@ class Driver:
             ) -> StreamingQuery:
                 return sink.start(checkpoint=place, trigger=trigger, term=term, repeats=True)
 
-            batches = 0
+            last: int | None = None
             with state_format_of(place, spark, given):
-                for _ in repeat(sink, place, damaged, start):
-                    batches += 1
+                for last in repeat(sink, place, damaged, start):
                     if self._orders.stop.is_set():
                         return False
             promise = sink.promise.level.value
-            self._channel.send("repeated", query=name, batches=batches, promise=promise)
+            self._channel.send("repeated", query=name, last=last, promise=promise)
         return True
 
     @contextmanager
@@ -322,9 +321,10 @@ class Driver:
 
     def _report_busy(self) -> None:
         """Tell when a query begins or ends a batch, so that the supervisor can time it."""
+        from holdfast.engine.watch import is_working  # noqa: PLC0415 - needs Spark
+
         for each in self._queries.values():
-            status = each.running.status
-            busy = bool(status["isTriggerActive"] and status["isDataAvailable"])
+            busy = is_working(each.running)
             if busy != each.busy:
                 each.busy = busy
                 self._channel.send("busy", query=each.name, busy=busy)
@@ -339,7 +339,7 @@ class Driver:
                 query = self._queries.get(str(facts["runId"]))
                 if kind == "terminated":
                     self._ended.add(str(facts["runId"]))
-                elif query is not None:
+                elif kind == "progress" and query is not None:
                     batch = committed_batch(query.name, facts, int(time.time() * 1000))
                     if batch is not None:
                         query.committed = True
@@ -384,6 +384,7 @@ def definition_fields(job: Job) -> dict[str, Any]:
         "record": job.checkpoint.record,
         "savepoints": _savepoints(job.checkpoint),
         "restart": strategy_fields(job.restart),
+        "alerts": job.alerts.as_dict(),
         "recovery": asdict(job.recovery),
     }
 

@@ -113,6 +113,7 @@ class Supervisor:
                 return self._run()
             finally:
                 self._close_asides()
+                self._close_observing()
                 if self._lock is not None:
                     self._lock.release()
                 if self._candidacy is not None:
@@ -307,13 +308,15 @@ class Supervisor:
         if kind == "session":
             self._comeback.session(int(message.get("slots", 1)))
         elif kind == "repeated":
-            self._comeback.repeated(message["query"], int(message["batches"]), message["promise"])
+            self._comeback.repeated(message["query"], message["last"], message["promise"])
         elif kind == "started":
             self._started(attempt, [QueryStarted(**each) for each in message["queries"]])
         elif kind == "batch":
             self._batch(attempt, BatchProgress.from_dict(message["batch"]))
         elif kind == "busy":
             attempt.busy(message["query"], busy=message["busy"])
+            if self._beside is not None:
+                self._beside.busy(message["query"], busy=message["busy"])
         elif kind == "caution":
             self._say("caution", f"query {message['query']}: {message['text']}", query=message["query"])
         elif kind == "restored":
@@ -420,7 +423,7 @@ class Supervisor:
             supervisor_pid=os.getpid(),
         )
         self._definition = definition
-        self._beside = Beside(definition, self._home.path, self._clock, self._leads)
+        self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._claim_checkpoint(definition)
         if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
@@ -480,7 +483,7 @@ class Supervisor:
         self._batches += 1
         self._registry.add_batch(self._name, attempt.number, batch)
         if self._beside is not None:
-            self._beside.committed(batch.query, batch.batch_id, first=first)
+            self._beside.committed(batch, first=first)
         recovery = self._comeback.first_commit(attempt.number, batch)
         if recovery is not None:
             self._registry.add_recovery(self._name, recovery)
@@ -503,12 +506,18 @@ class Supervisor:
 
     def _close_asides(self) -> None:
         """End the work beside the job, and tell the last of it."""
-        if self._beside is None:
-            return
-        self._beside.close()
-        with suppress(HoldfastError):
-            self._tell_of_asides()
-        self._beside = None
+        if self._beside is not None:
+            self._beside.close()
+            with suppress(HoldfastError):
+                self._tell_of_asides()
+
+    def _close_observing(self) -> None:
+        """Once the job has ended, and how is written down: what stood wrong is over."""
+        if self._beside is not None:
+            self._beside.close_observing()
+            with suppress(HoldfastError):
+                self._tell_of_asides()
+            self._beside = None
 
     def _look_at_slow_batches(self, attempt: Attempt) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""

@@ -8,6 +8,7 @@ def test_sizes_belong_to_one_measurement(holdfast: Holdfast) -> None:
     assert said.returncode == 2
     assert "expected keyed" in said.stderr
     assert holdfast("bench", "startup", "--only", "dense").returncode == 2
+    assert "expected keyed" in holdfast("bench", "overhead", "--keys", "5").stderr
 
 
 def test_an_unknown_workload_or_side_says_which_there_are(holdfast: Holdfast) -> None:

@@ -101,7 +101,7 @@ def test_an_unknown_setting_is_answered_with_the_known_ones(tmp_path: Path) -> N
     write(tmp_path / "holdfast.toml", "[holdfast]\nhouse = 1\n")
     with pytest.raises(Invalid) as caught:
         Settings.resolve({}, {}, tmp_path)
-    assert caught.value.expected == "home"
+    assert caught.value.expected == "home, ha, lease"
     with pytest.raises(Invalid, match="no such setting"):
         Settings.resolve({"house": "x"}, {}, tmp_path / "elsewhere")
 

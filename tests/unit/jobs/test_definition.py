@@ -43,7 +43,7 @@ def test_the_interval_is_the_trigger_where_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("nothing", "1", "trigger, name, checkpoint.…, backend.…, day, rows, share, loud"),
+        ("nothing", "1", "trigger, name, checkpoint.…, backend.…, alerts.…, day, rows, share, loud"),
         ("checkpoint.nothing", "1", "checkpoint.retain"),
         ("loud", "perhaps", "bool"),
         ("trigger", "soonish", "trigger"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.jobs.leadership import Deposed, Leader
 from holdfast.jobs.recoveries import PHASES, Recovery, StateSize
 from holdfast.jobs.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
@@ -89,6 +91,67 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     registry.add_recovery("job", recovery)
     assert registry.recoveries("job") == [recovery]
     assert recovery.recovery_ms == 70
+
+
+def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:
+    def leader(token: int, beat_ms: int) -> Leader:
+        return Leader(token, f"host pid {token}", "file:///leases", 1000, beat_ms, beat_ms)
+
+    first, second = Registry(registry.path, 7), Registry(registry.path, 8)
+    with pytest.raises(Deposed):  # nobody has told the registry of this term
+        first.start_job(RECORD)
+    first.lead("job", leader(7, 100))
+    first.start_job(RECORD)
+    first.beat("job", 150)
+    assert registry.leader("job") == replace(leader(7, 100), beat_ms=150)
+    second.lead("job", leader(8, 200))
+    number = second.start_attempt("job", 1, 200, recovers=True)
+    forbidden: list[Callable[[], object]] = [
+        lambda: first.lead("job", leader(7, 300)),
+        lambda: first.beat("job", 300),
+        lambda: first.start_job(RECORD),
+        lambda: first.set_state("job", JobState.FAILED, 300),
+        lambda: first.start_attempt("job", 2, 300, recovers=False),
+        lambda: first.end_attempt("job", number, "failed", None, 300),
+        lambda: first.queries_started("job", number, [], 300),
+        lambda: first.add_batch("job", number, batch(0)),
+        lambda: first.add_savepoint("job", SavepointNote("q", 1, 1, None, None, None, None, None)),
+        lambda: first.add_recovery("job", Recovery(2, 15, "x", dict.fromkeys(PHASES, 10))),
+    ]
+    before = registry.path.read_bytes()
+    for write in forbidden:
+        with pytest.raises(Deposed) as caught:
+            write()
+        assert (caught.value.found, caught.value.expected) == ("term 7", "term 8")
+    registry.request("job", "stop", 300)
+    with pytest.raises(Deposed):
+        first.take_requests("job", 301)
+    assert second.take_requests("job", 302) == ["stop"]
+    assert registry.batches("job") == []
+    assert len(before) == len(registry.path.read_bytes())
+    assert registry.leaders() == {"job": leader(8, 200)}
+
+
+def test_a_leader_that_takes_over_answers_what_was_asked_before(registry: Registry) -> None:
+    first, second = Registry(registry.path, 1), Registry(registry.path, 2)
+    leader = Leader(1, "a", "file:///leases", 1000, 0, 0)
+    first.lead("job", leader)
+    first.start_job(RECORD)
+    registry.request("job", "stop", 10)
+    second.lead("job", replace(leader, token=2))
+    second.start_job(RECORD)
+    assert second.take_requests("job", 20) == ["stop"]
+    # What was asked of a job that has ended is void.
+    second.set_state("job", JobState.FINISHED, 30)
+    registry.request("job", "stop", 40)
+    second.start_job(RECORD)
+    assert second.take_requests("job", 50) == []
+
+
+def test_a_leader_lives_for_two_leases() -> None:
+    leader = Leader(1, "a", "file:///leases", 1000, 0, 5000)
+    assert leader.lives(6999)
+    assert not leader.lives(7000)
 
 
 def test_a_terminal_state_ends_a_job(registry: Registry) -> None:

@@ -1,0 +1,144 @@
+"""What being watched costs a query: batches with metrics, alerts and the record, beside batches without.
+
+One query runs all the time, over the same state; it is watched in some blocks of batches and left alone in
+others, by turns. `control` is left alone too, and says how much of a difference is noise.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.bench.measure import Bench, Series, measured_apart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ALONE, WATCHED, CONTROL = "alone", "watched", "control"
+SIDES = (ALONE, WATCHED, CONTROL)
+BOUND = 1.01
+_KEYS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large it is: rows in a batch, and batches in a block."""
+
+    rows: int = 100_000
+    batches: int = 10
+
+
+def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: None) -> Bench:
+    """Time the batches of one query, watched and not watched by turns.
+
+    A block of each side is not counted, and neither is the first batch of a block, in which a watch begins.
+
+    Args:
+        sizes: How large it is.
+        runs: Counted blocks of each side.
+        say: Told what is being measured.
+
+    Raises:
+        Failed: The query did not come to its end.
+    """
+    say(f"measuring overhead: {runs} blocks of {sizes.batches} batches, of {len(SIDES)} sides …")
+    taken: dict[str, list[float]] = measured_apart(
+        "holdfast.bench.overhead", {**asdict(sizes), "runs": runs}, "overhead"
+    )
+    series = {side: Series(side, tuple(taken[side])) for side in SIDES}
+    ratios = {f"{side} / {ALONE}": series[side].median / series[ALONE].median for side in (WATCHED, CONTROL)}
+    what = (
+        f"batches of {sizes.rows:,} rows into a count by {_KEYS:,} keys; watched means hf.watch with all on"
+    )
+    return Bench("overhead", what, tuple(series.values()), ratios, {f"{WATCHED} / {ALONE}": BOUND})
+
+
+def _measure(task: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Run the query in this process."""
+    from holdfast.engine.session import session  # noqa: PLC0415 - needs Spark
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
+        folder = Path(place)
+        spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            return _Measured(spark, folder, task["rows"]).blocks(task["runs"], task["batches"])
+        finally:
+            spark.stop()
+
+
+class _Measured:
+    """The query, and the files that it reads."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._rows = rows
+        self._files = folder / "files"
+        self._files.mkdir()
+        self._written = 0
+
+    def blocks(self, runs: int, batches: int) -> dict[str, list[float]]:
+        """The seconds of each counted batch, by side."""
+        query = self._start()
+        taken: dict[str, list[float]] = {side: [] for side in SIDES}
+        try:
+            for number in range(runs + 1):
+                # In another order each time, so that no side always follows the same one.
+                turn = number % len(SIDES)
+                for side in (*SIDES[turn:], *SIDES[:turn]):
+                    seconds = self._block(query, side, batches)
+                    if number:
+                        taken[side] += seconds
+        finally:
+            query.stop()
+        return taken
+
+    def _block(self, query: StreamingQuery, side: str, batches: int) -> list[float]:
+        from holdfast.jobs.watching import watch  # noqa: PLC0415 - needs Spark
+
+        watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
+        seconds = []
+        with watched or nullcontext():
+            for _ in range(batches + 1):
+                seconds.append(self._batch(query))
+                if watched is not None and watched.url is not None:
+                    urllib.request.urlopen(watched.url).close()  # noqa: S310 - our own port
+        return seconds[1:]
+
+    def _batch(self, query: StreamingQuery) -> float:
+        self._write()
+        query.processAllAvailable()
+        progress = query.lastProgress
+        if progress is None:
+            return 0.0
+        return float(progress["durationMs"]["triggerExecution"]) / 1000
+
+    def _start(self) -> StreamingQuery:
+        frame = self._spark.readStream.schema("key long").option("maxFilesPerTrigger", 1)
+        counts = frame.parquet(str(self._files)).groupBy("key").count()
+        writer = counts.writeStream.format("noop").outputMode("update").queryName("overhead")
+        return writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
+
+    def _write(self) -> None:
+        import numpy as np  # noqa: PLC0415 - only in the measured process
+        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+        keys = np.random.default_rng(self._written).integers(0, _KEYS, self._rows)
+        fresh = self._files / f".{self._written}"
+        pq.write_table(pa.table({"key": keys}), fresh)
+        fresh.rename(self._files / f"{self._written}.parquet")
+        self._written += 1
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measure(json.loads(sys.stdin.read()))) + "\n")

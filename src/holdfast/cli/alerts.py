@@ -1,0 +1,168 @@
+"""`holdfast alerts`: what is wrong with jobs, and the same rules for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.errors import Conflict, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.jobs.home import StateHome
+    from holdfast.observe.alerting import Alert, AlertEvent
+    from holdfast.observe.diary import NotedEvent
+
+app = typer.Typer(help="See what is wrong with jobs, and export the rules.", no_args_is_help=True)
+
+_SHOWN = 20
+
+
+@app.command("list", short_help="List the alerts that stand, and the newest that are over.")
+def list_alerts(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="One job's name; all by default.")
+    ] = None,
+    last: Annotated[
+        int, typer.Option("--last", min=0, max=1000, help="So many of the newest events.")
+    ] = _SHOWN,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """List the alerts that stand, and what has happened to alerts lately.
+
+    They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
+    """
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.measured import alert_events, alerts  # noqa: PLC0415 - as above
+
+    place = StateHome(options.settings(home).home.resolve())
+    name = None if job is None else _name(place, job)
+    standing = alerts(place, name)
+    events = alert_events(place, name, last) if last else []
+    if json:
+        output.emit_json(
+            {
+                "alerts": [each.as_dict() for each in standing],
+                "events": [each.as_dict() for each in events],
+            }
+        )
+        return
+    _show(standing, events)
+
+
+@app.command("export", short_help="Write rules for Prometheus and a dashboard for Grafana.")
+def export(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Write the files here; without it the rules are printed."),
+    ] = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Write the rules of alerts for Prometheus, and a dashboard for Grafana.
+
+    Thresholds are not in them: each job measures its own. Files of a former export are replaced.
+    """
+    from holdfast.observe.grafana import DASHBOARD_FILE, UID, dashboard  # noqa: PLC0415 - not for --help
+    from holdfast.observe.rule_file import HEAD, RULE_FILE, rule_file  # noqa: PLC0415 - as above
+
+    if to is None:
+        if json:
+            output.emit_json({"rules": rule_file(), "dashboard": dashboard()})
+        else:
+            output.line(rule_file().rstrip("\n"))
+        return
+    files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
+    for name, (_, mark) in files.items():
+        _check(to / name, mark)
+    if not dry_run:
+        _write(to, {name: text for name, (text, _) in files.items()})
+    if json:
+        output.emit_json({"dry_run": dry_run, "files": [str(to / name) for name in files]})
+        return
+    for name in files:
+        output.line(f"{'would write' if dry_run else 'wrote'} {to / name}")
+
+
+def spoken(event: AlertEvent) -> str:
+    """An event in a line."""
+    return f"{event.alert.job}: {'alert' if event.kind == 'firing' else 'alert over'}: {event.alert.text}"
+
+
+def _name(place: StateHome, job: str) -> str:
+    """A job's name from its name or id; what is watched without a supervisor has a name alone."""
+    from holdfast.errors import NotFound  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry import Registry  # noqa: PLC0415 - as above
+    from holdfast.observe.diary import Diary  # noqa: PLC0415 - as above
+
+    try:
+        return Registry(place.registry).job(job).name
+    except NotFound:
+        if job in Diary(place.path).numbers():
+            return job
+        raise
+
+
+def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
+    output.table(
+        ["JOB", "ALERT", "SEVERITY", "STANDS", "SINCE", "WHAT"],
+        [
+            (
+                each.job,
+                each.rule,
+                each.as_dict()["severity"],
+                each.phase,
+                output.moment(each.since_ms),
+                each.text,
+            )
+            for each in standing
+        ],
+    )
+    if events:
+        output.line()
+        output.table(
+            ["WHEN", "JOB", "EVENT", "WHAT"],
+            [
+                (
+                    output.moment(each.event.at_ms),
+                    each.event.alert.job,
+                    each.event.kind,
+                    each.event.alert.text,
+                )
+                for each in reversed(events)
+            ],
+        )
+
+
+def _check(path: Path, mark: str) -> None:
+    """Refuse to replace a file that is not one of ours."""
+    try:
+        ours = mark in path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError):
+        ours = False
+    if not ours:
+        raise Conflict(
+            "a file is in the way",
+            where=str(path),
+            found="a file that no export has written",
+            hint="move it, or name another directory with --to",
+        )
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    from holdfast.storage.local import LocalStorage  # noqa: PLC0415 - not needed for --help
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(
+            "the directory cannot be made", where=str(folder), found=error.strerror or str(error)
+        ) from error
+    storage = LocalStorage(folder.resolve())
+    for name, text in files.items():
+        storage.write(name, text.encode(), replace=True)

@@ -1,0 +1,207 @@
+"""What stands wrong and since when: from numbers and what stood before to what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from holdfast.observe.metrics import Sample
+from holdfast.observe.rules import BY_RULE, RULES, Rule
+
+PENDING: Final = "pending"
+FIRING: Final = "firing"
+CLEARED: Final = "cleared"
+
+THRESHOLD: Final = "holdfast_alert_threshold"
+
+# A rule, and the values of its labels.
+Key = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One thing that is wrong, or may be.
+
+    Attributes:
+        rule: The rule's name.
+        labels: The values of the rule's labels, in their order; the job is the first.
+        phase: `pending` until it has been wrong for long enough, then `firing`.
+        since_ms: When it was first seen to be wrong.
+        right_ms: When it was first seen to be right again; None while it is wrong.
+        value: The newest value that was wrong.
+        threshold: The threshold.
+    """
+
+    rule: str
+    labels: tuple[str, ...]
+    phase: str
+    since_ms: int
+    right_ms: int | None
+    value: float
+    threshold: float
+
+    @property
+    def key(self) -> Key:
+        """What makes two alerts the same."""
+        return self.rule, self.labels
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.labels[0]
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The labels with their names."""
+        return dict(zip(BY_RULE[self.rule].by, self.labels, strict=True))
+
+    @property
+    def text(self) -> str:
+        """The alert in a sentence."""
+        return BY_RULE[self.rule].text(self.named, self.value, self.threshold)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` reads them back."""
+        rule = BY_RULE[self.rule]
+        told = {
+            "severity": rule.severity,
+            "unit": rule.unit,
+            "text": self.text,
+            "advice": rule.advice,
+            "named": self.named,
+        }
+        return {**asdict(self), "labels": list(self.labels), **told}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Alert:
+        """What `as_dict` gave, or JSON made of it."""
+        own = {name: fields[name] for name in cls.__dataclass_fields__}
+        return cls(**{**own, "labels": tuple(own["labels"])})
+
+
+@dataclass(frozen=True, slots=True)
+class AlertEvent:
+    """An alert begins, or is over.
+
+    Attributes:
+        kind: `firing` or `cleared`.
+        at_ms: When that was seen.
+        alert: The alert.
+    """
+
+    kind: str
+    at_ms: int
+    alert: Alert
+
+    @property
+    def text(self) -> str:
+        """In a sentence."""
+        return self.alert.text if self.kind == FIRING else f"over: {self.alert.text}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` reads them back."""
+        return {"event": self.kind, "at_ms": self.at_ms, "alert": self.alert.as_dict()}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> AlertEvent:
+        """What `as_dict` gave, or JSON made of it."""
+        return cls(fields["event"], fields["at_ms"], Alert.from_dict(fields["alert"]))
+
+
+def evaluate(
+    samples: Iterable[Sample],
+    standing: Mapping[Key, Alert],
+    now_ms: int,
+    rules: Sequence[Rule] = RULES,
+) -> tuple[dict[Key, Alert], tuple[AlertEvent, ...]]:
+    """Hold numbers against the rules.
+
+    An alert is told when its value has been wrong at each look for the rule's `for_ms`, and is over when it
+    has been right at each look for its `keep_ms`; a number that is not there is right. What stays as it was
+    is not told again. Prometheus does the same with `for` and `keep_firing_for`.
+
+    Args:
+        samples: The numbers of one job or of several, with their thresholds.
+        standing: What this function gave the last time.
+        now_ms: The clock.
+        rules: The rules.
+
+    Returns:
+        What stands now, and what is to be told.
+    """
+    listed = list(samples)
+    thresholds = {each.labels: each.value for each in listed if each.metric == THRESHOLD}
+    now: dict[Key, Alert] = {}
+    events: list[AlertEvent] = []
+    for rule in rules:
+        values = rule.values(listed)
+        for labels, value in values.items():
+            threshold = thresholds.get((labels[0], rule.name))
+            if threshold is None:
+                continue
+            wrong = rule.breached(value, threshold)
+            found, kind = _next(
+                rule, labels, standing.get((rule.name, labels)), now_ms, value, threshold, wrong
+            )
+            _note(found, kind, now_ms, now, events)
+        for key, alert in standing.items():
+            if key[0] == rule.name and (key[1] not in values or (key[1][0], rule.name) not in thresholds):
+                off = (key[1][0], rule.name) not in thresholds
+                found, kind = _fading(rule, alert, now_ms, at_once=off)
+                _note(found, kind, now_ms, now, events)
+    return now, tuple(events)
+
+
+def _next(
+    rule: Rule,
+    labels: tuple[str, ...],
+    before: Alert | None,
+    now_ms: int,
+    value: float,
+    threshold: float,
+    wrong: bool,
+) -> tuple[Alert | None, str | None]:
+    """What becomes of one alert, and what is told of it."""
+    if not wrong:
+        return (None, None) if before is None else _fading(rule, before, now_ms)
+    if before is None:
+        before = Alert(rule.name, labels, PENDING, now_ms, None, value, threshold)
+    alert = replace(before, right_ms=None, value=value, threshold=threshold)
+    if alert.phase == PENDING and now_ms - alert.since_ms >= rule.for_ms:
+        return replace(alert, phase=FIRING), FIRING
+    return alert, None
+
+
+def _fading(
+    rule: Rule, before: Alert, now_ms: int, *, at_once: bool = False
+) -> tuple[Alert | None, str | None]:
+    """What becomes of an alert whose value is right."""
+    if before.phase == PENDING:
+        return None, None
+    alert = replace(before, right_ms=now_ms if before.right_ms is None else before.right_ms)
+    if at_once or now_ms - (alert.right_ms or now_ms) >= rule.keep_ms:
+        return alert, CLEARED
+    return alert, None
+
+
+def _note(
+    found: Alert | None,
+    kind: str | None,
+    now_ms: int,
+    now: dict[Key, Alert],
+    events: list[AlertEvent],
+) -> None:
+    if found is None:
+        return
+    if kind is not None:
+        events.append(AlertEvent(kind, now_ms, found))
+    if kind != CLEARED:
+        now[found.key] = found
+
+
+def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ()) -> tuple[AlertEvent, ...]:
+    """What is told where nobody looks any more: every firing alert is over, but for those of some rules."""
+    kept = set(stays)
+    over = (each for each in standing.values() if each.phase == FIRING and each.rule not in kept)
+    return tuple(AlertEvent(CLEARED, now_ms, replace(each, right_ms=now_ms)) for each in over)

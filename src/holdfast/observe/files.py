@@ -1,0 +1,163 @@
+"""What the files of a checkpoint tell, which Spark's progress does not: partitions, format, bytes to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.shares import shares
+from holdfast.checkpoints.values import Checkpoint
+from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample
+from holdfast.storage.port import Storage
+
+ROCKSDB: Final = "RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """One store of one operator.
+
+    Attributes:
+        operator: As metrics name it.
+        store: The store's name.
+        bytes: Of each partition, in order.
+        rows: Of each partition, where they are counted.
+    """
+
+    operator: str
+    store: str
+    bytes: tuple[int, ...]
+    rows: tuple[int | None, ...]
+
+    @property
+    def skew(self) -> float | None:
+        """How many times the mean the largest partition has; None for a store too small to tell."""
+        total = sum(self.bytes)
+        if total < SKEW_FROM_BYTES or len(self.bytes) < 2:
+            return None
+        return max(self.bytes) * len(self.bytes) / total
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A checkpoint's files at one moment.
+
+    Attributes:
+        at_ms: When they were looked at.
+        batch_id: The newest committed batch; None before the first.
+        watermark_ms: The watermark of the next batch.
+        format_version: The state-checkpoint format; None without state, and for the store on the heap, which
+            can write nothing but 1.
+        files: State files that a restart reads.
+        new_bytes: What the newest batch added.
+        stores: The stores of all operators.
+    """
+
+    at_ms: int
+    batch_id: int | None
+    watermark_ms: int | None
+    format_version: int | None
+    files: int
+    new_bytes: int
+    stores: tuple[StoreFiles, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """State that a restart reads."""
+        return sum(sum(each.bytes) for each in self.stores)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> FileFacts:
+        """What `as_dict` gave, or JSON made of it."""
+        stores = tuple(
+            StoreFiles(each["operator"], each["store"], tuple(each["bytes"]), tuple(each["rows"]))
+            for each in fields["stores"]
+        )
+        return cls(**{**fields, "stores": stores})
+
+
+def look(storage: Storage, now_ms: int) -> FileFacts:
+    """Look at the files of a checkpoint, of a query that runs or of one that does not.
+
+    Cost: one listing of each store's folder and a few small files; nothing of the state itself is read.
+
+    Raises:
+        NotFound: There is no checkpoint yet.
+        Corrupt: A file that was read is damaged.
+        Unavailable: The storage does not answer.
+    """
+    found = read(storage)
+    versions = [each.format_version for each in found.operators if found.provider == ROCKSDB]
+    return FileFacts(
+        at_ms=now_ms,
+        batch_id=found.batch_id,
+        watermark_ms=found.watermark_ms,
+        format_version=min(versions, default=None),
+        files=sum(len(store.files) for each in found.operators for store in each.stores),
+        new_bytes=found.new_bytes,
+        stores=_stores(found),
+    )
+
+
+def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
+    """The numbers of a checkpoint's files."""
+    found = [
+        sample("holdfast_checkpoint_bytes", facts.size_bytes, job, query),
+        sample("holdfast_checkpoint_new_bytes", facts.new_bytes, job, query),
+        sample("holdfast_checkpoint_files", facts.files, job, query),
+    ]
+    if facts.format_version is not None:
+        found.append(sample("holdfast_state_format_version", facts.format_version, job, query))
+    for store in facts.stores:
+        found += _store_samples(job, query, store)
+    return found
+
+
+def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
+    """What files tell in the place of progress, where nobody hears the query itself."""
+    found = file_samples(job, query, facts)
+    if facts.batch_id is not None:
+        found.append(sample("holdfast_batch_id", facts.batch_id, job, query))
+    if facts.watermark_ms is not None and facts.watermark_ms > 0:
+        at_s = facts.watermark_ms / 1000
+        found.append(sample("holdfast_watermark_timestamp_seconds", at_s, job, query))
+        found.append(sample("holdfast_watermark_lag_seconds", now_ms / 1000 - at_s, job, query))
+    sizes: dict[str, int] = {}
+    for store in facts.stores:
+        sizes[store.operator] = sizes.get(store.operator, 0) + sum(store.bytes)
+    return [
+        *found,
+        *(sample("holdfast_state_bytes", size, job, query, operator) for operator, size in sizes.items()),
+    ]
+
+
+def _stores(found: Checkpoint) -> tuple[StoreFiles, ...]:
+    return tuple(
+        StoreFiles(
+            f"{each.operator} {each.operator_name}".rstrip(),
+            each.store,
+            tuple(partition.bytes for partition in each.partitions),
+            tuple(partition.rows for partition in each.partitions),
+        )
+        for each in shares(found)
+    )
+
+
+def _store_samples(job: str, query: str, store: StoreFiles) -> list[Sample]:
+    found = []
+    total = max(sum(store.bytes), 1)
+    for number, (size, rows) in enumerate(zip(store.bytes, store.rows, strict=True)):
+        labels = (job, query, store.operator, store.store, str(number))
+        found.append(sample("holdfast_partition_bytes", size, *labels))
+        found.append(sample("holdfast_partition_share_ratio", size / total, *labels))
+        if rows is not None:
+            found.append(sample("holdfast_partition_rows", rows, *labels))
+    if store.skew is not None:
+        found.append(sample("holdfast_skew_ratio", store.skew, job, query, store.operator, store.store))
+    return found

@@ -1,0 +1,159 @@
+"""A dashboard for Grafana over the metrics, ready to import."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+DASHBOARD_FILE: Final = "holdfast-grafana.json"
+UID: Final = "holdfast-jobs"
+_WIDTH: Final = 24
+_HEIGHT: Final = 8
+_CHOSEN: Final = 'job_name=~"$job_name"'
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart.
+
+    Attributes:
+        title: What it shows.
+        metric: The metric.
+        by: Labels that its lines are told apart by.
+        unit: Grafana's word for the unit.
+        fold: How series of the same labels become one: `sum` or `max`.
+        rate: Whether the growth of a counter is shown.
+        single: Whether one number stands in the place of a chart.
+    """
+
+    title: str
+    metric: str
+    by: tuple[str, ...]
+    unit: str
+    fold: str = "sum"
+    rate: bool = False
+    single: bool = False
+
+    @property
+    def expression(self) -> str:
+        """The chart's query."""
+        series = f"{self.metric}{{{_CHOSEN}}}"
+        inner = f"rate({series}[$__rate_interval])" if self.rate else series
+        return f"{self.fold} by ({', '.join(self.by)}) ({inner})"
+
+
+_JOB: Final = ("job_name",)
+_QUERY: Final = ("job_name", "query")
+_OPERATOR: Final = (*_QUERY, "operator")
+
+PANELS: Final[tuple[Panel, ...]] = (
+    Panel("Up", "holdfast_up", _JOB, "short", fold="max", single=True),
+    Panel("Failed batches in ten minutes", "holdfast_checkpoint_failures_lately", _JOB, "short", single=True),
+    Panel("Last recovery", "holdfast_recovery_seconds", _JOB, "s", fold="max", single=True),
+    Panel("Savepoint age", "holdfast_savepoint_age_seconds", _QUERY, "s", fold="max", single=True),
+    Panel("Batch duration", "holdfast_checkpoint_duration_seconds", _QUERY, "s", fold="max"),
+    Panel("Phases of a batch", "holdfast_batch_phase_seconds", (*_QUERY, "phase"), "s", fold="max"),
+    Panel("Rows in", "holdfast_input_rows_total", _QUERY, "rowsps", rate=True),
+    Panel("Rows worked off", "holdfast_processed_rows_per_second", _QUERY, "rowsps"),
+    Panel("State", "holdfast_state_bytes", _OPERATOR, "bytes"),
+    Panel("Rows in state", "holdfast_state_rows", _OPERATOR, "short"),
+    Panel("State full in", "holdfast_state_full_seconds", _QUERY, "s", fold="max"),
+    Panel("Memory of stores", "holdfast_state_memory_bytes", _OPERATOR, "bytes"),
+    Panel("State access", "holdfast_state_access_seconds", _OPERATOR, "s", fold="max"),
+    Panel("Cache hits", "holdfast_cache_hit_ratio", _OPERATOR, "percentunit", fold="max"),
+    Panel("Watermark lag", "holdfast_watermark_lag_seconds", _QUERY, "s", fold="max"),
+    Panel("Late rows", "holdfast_late_rows_total", _QUERY, "rowsps", rate=True),
+    Panel(
+        "Largest partition, times the mean", "holdfast_skew_ratio", (*_OPERATOR, "store"), "short", fold="max"
+    ),
+    Panel("Bytes that a restart reads", "holdfast_checkpoint_bytes", _QUERY, "bytes"),
+    Panel("Bytes of the newest batch", "holdfast_checkpoint_new_bytes", _QUERY, "bytes"),
+    Panel("Snapshots repaired", "holdfast_snapshots_repaired_lately", _QUERY, "short"),
+)
+
+
+def dashboard() -> str:
+    """The dashboard as Grafana imports it; it asks for the Prometheus to read from."""
+    return json.dumps(_dashboard(), indent=2) + "\n"
+
+
+def _dashboard() -> dict[str, Any]:
+    return {
+        "uid": UID,
+        "title": "Holdfast jobs",
+        "description": "Written by `holdfast alerts export`.",
+        "tags": ["holdfast", "streaming"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "15s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_source_choice(), _job_choice()]},
+        "annotations": {"list": [_alerts()]},
+        "panels": _placed(),
+    }
+
+
+def _placed() -> list[dict[str, Any]]:
+    """Single numbers four in a row, charts two in a row."""
+    made = []
+    x = y = 0
+    for number, panel in enumerate(PANELS, start=1):
+        width, height = (_WIDTH // 4, _HEIGHT // 2) if panel.single else (_WIDTH // 2, _HEIGHT)
+        made.append(_panel(number, panel, {"x": x, "y": y, "w": width, "h": height}))
+        x += width
+        if x >= _WIDTH:
+            x, y = 0, y + height
+    return made
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": "stat" if panel.single else "timeseries",
+        "title": panel.title,
+        "datasource": _source(),
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": "A",
+                "datasource": _source(),
+                "expr": panel.expression,
+                "legendFormat": " ".join(f"{{{{{label}}}}}" for label in panel.by),
+            }
+        ],
+    }
+
+
+def _source() -> dict[str, str]:
+    return {"type": "prometheus", "uid": "${source}"}
+
+
+def _source_choice() -> dict[str, Any]:
+    return {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _job_choice() -> dict[str, Any]:
+    return {
+        "name": "job_name",
+        "label": "Job",
+        "type": "query",
+        "datasource": _source(),
+        "query": {"query": "label_values(holdfast_up, job_name)", "refId": "job_name"},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+    }
+
+
+def _alerts() -> dict[str, Any]:
+    return {
+        "name": "Alerts",
+        "enable": True,
+        "iconColor": "red",
+        "datasource": _source(),
+        "expr": f'ALERTS{{alertstate="firing", alertname=~"Holdfast.*", {_CHOSEN}}}',
+        "titleFormat": "{{alertname}}",
+    }

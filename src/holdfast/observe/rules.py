@@ -1,0 +1,267 @@
+"""The rules of alerts: the one definition that our own engine and Prometheus go by."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, Sample
+
+WARNING: Final = "warning"
+CRITICAL: Final = "critical"
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When something is wrong: a metric is above its threshold, or below, for long enough.
+
+    The threshold is the job's own, out of `holdfast_alert_threshold`; a job without one has the rule off.
+
+    Attributes:
+        name: As settings have it.
+        metric: What is looked at.
+        by: The labels that tell alerts of the rule apart.
+        above: Whether too much is wrong, or too little.
+        for_ms: How long it must be wrong before it is told.
+        keep_ms: How long it must be right again before that is told.
+        severity: `warning` or `critical`.
+        says: The alert in a sentence, with the labels, `{value}` and `{threshold}`.
+        advice: What to do first.
+    """
+
+    name: str
+    metric: str
+    by: tuple[str, ...]
+    above: bool
+    for_ms: int
+    keep_ms: int
+    severity: str
+    says: str
+    advice: str
+
+    @property
+    def alert(self) -> str:
+        """Its name among Prometheus's alerts: `HoldfastStateSize`."""
+        return "Holdfast" + string.capwords(self.name, "_").replace("_", "")
+
+    @property
+    def unit(self) -> str:
+        """The unit of value and threshold."""
+        return BY_NAME[self.metric].unit
+
+    def breached(self, value: float, threshold: float) -> bool:
+        """Whether a value is wrong."""
+        return value > threshold if self.above else value < threshold
+
+    def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
+        """The value of each series that the rule tells apart: the sum over its other labels."""
+        found: dict[tuple[str, ...], float] = {}
+        for each in samples:
+            if each.metric == self.metric:
+                named = each.named
+                key = tuple(named[label] for label in self.by)
+                found[key] = found.get(key, 0.0) + each.value
+        return found
+
+    def text(self, labels: Mapping[str, str], value: float, threshold: float) -> str:
+        """The alert in a sentence."""
+        shown = {"value": shown_value(value, self.unit), "threshold": shown_value(threshold, self.unit)}
+        return self.says.format(**labels, **shown)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "by": list(self.by), "alert": self.alert, "unit": self.unit}
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "state_size",
+        "holdfast_state_bytes",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=_MINUTE_MS,
+        severity=WARNING,
+        says="the state of query {query} has grown to {value}, over {threshold}",
+        advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
+    ),
+    Rule(
+        "checkpoint_duration",
+        "holdfast_checkpoint_duration_seconds",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=_MINUTE_MS,
+        severity=WARNING,
+        says="a batch of query {query} takes {value}, over {threshold}",
+        advice="see which phase takes it in `holdfast_batch_phase_seconds`; smaller batches commit sooner",
+    ),
+    Rule(
+        "checkpoint_failures",
+        "holdfast_checkpoint_failures_lately",
+        JOB,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=CRITICAL,
+        says="{value} batches have failed in the last ten minutes",
+        advice="read why in `holdfast status`; the driver's log has the whole error",
+    ),
+    Rule(
+        "access_latency",
+        "holdfast_state_access_seconds",
+        OPERATOR,
+        above=True,
+        for_ms=_MINUTE_MS,
+        keep_ms=_MINUTE_MS,
+        severity=WARNING,
+        says="an access to the state of operator {operator}, query {query}, takes {value}, over {threshold}",
+        advice="look at the cache hits and the disk below Spark's local directory; give RocksDB more memory",
+    ),
+    Rule(
+        "recovery_time",
+        "holdfast_recovery_seconds",
+        JOB,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=CRITICAL,
+        says="recovery takes {value}, over {threshold}",
+        advice="see the attempts in `holdfast status`; `holdfast drill` says where the time goes",
+    ),
+    Rule(
+        "full_within",
+        "holdfast_state_full_seconds",
+        QUERY,
+        above=False,
+        for_ms=5 * _MINUTE_MS,
+        keep_ms=5 * _MINUTE_MS,
+        severity=WARNING,
+        says="the state of query {query} reaches its limit in {value} if it goes on growing",
+        advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
+    ),
+    Rule(
+        "watermark_stuck",
+        "holdfast_watermark_stuck_seconds",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=WARNING,
+        says="the watermark of query {query} has not moved for {value} though rows come in",
+        advice="an empty source holds all others back; look for one without events, or with old ones",
+    ),
+    Rule(
+        "late_rows",
+        "holdfast_late_rows_ratio",
+        QUERY,
+        above=True,
+        for_ms=_MINUTE_MS,
+        keep_ms=5 * _MINUTE_MS,
+        severity=WARNING,
+        says="{value} of the rows of query {query} come late and are dropped, over {threshold}",
+        advice="a longer delay of the watermark keeps more of them, and more state",
+    ),
+    Rule(
+        "skew",
+        "holdfast_skew_ratio",
+        STORE,
+        above=True,
+        for_ms=5 * _MINUTE_MS,
+        keep_ms=5 * _MINUTE_MS,
+        severity=WARNING,
+        says="one partition of operator {operator} of query {query} has {value} times the mean",
+        advice="see which keys it is with `holdfast skew`; split hot ones, or rescale",
+    ),
+    Rule(
+        "savepoint_age",
+        "holdfast_savepoint_age_seconds",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=WARNING,
+        says="the newest savepoint of query {query} is {value} old, over {threshold}",
+        advice="see why none was taken in `holdfast status`",
+    ),
+    Rule(
+        "drill_time",
+        "holdfast_drill_seconds",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=WARNING,
+        says="the last drill of query {query} took {value}, over {threshold}",
+        advice="`holdfast drill` says which phase takes it; savepoints of less state recover sooner",
+    ),
+    Rule(
+        "snapshots_repaired",
+        "holdfast_snapshots_repaired_lately",
+        QUERY,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=CRITICAL,
+        says="Spark could not read {value} snapshots of query {query} and made them anew from older ones",
+        advice="the storage loses or damages files: `holdfast checkpoint verify` names them",
+    ),
+    Rule(
+        "format_version",
+        "holdfast_state_format_version",
+        QUERY,
+        above=False,
+        for_ms=0,
+        keep_ms=0,
+        severity=WARNING,
+        says="query {query} writes state-checkpoint format {value}, where a repeated task overwrites files",
+        advice="new checkpoints of `hf.configure` and `holdfast run` have format 2; till then, savepoints",
+    ),
+    Rule(
+        "job_failed",
+        "holdfast_job_failed",
+        JOB,
+        above=True,
+        for_ms=0,
+        keep_ms=0,
+        severity=CRITICAL,
+        says="job {job_name} has failed for good",
+        advice="read why in `holdfast status`, mend it, and start it again: it goes on where it stopped",
+    ),
+)
+
+BY_RULE: Final[Mapping[str, Rule]] = {each.name: each for each in RULES}
+
+
+def shown_value(value: float, unit: str) -> str:
+    """A measured number as a person reads it."""
+    if unit == "bytes":
+        return shown_bytes(value)
+    if unit == "seconds":
+        return shown_seconds(value)
+    return f"{value:.1%}" if unit == "ratio" and value <= 1 else f"{value:.4g}"
+
+
+def shown_bytes(value: float) -> str:
+    """`512 B`, `1.5 MiB`, `12 GiB`."""
+    for factor, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= factor:
+            return f"{value / factor:.3g} {name}"
+    return f"{value:.0f} B"
+
+
+def shown_seconds(value: float) -> str:
+    """`12 ms`, `3.5 s`, `2 min 5 s`, `3 h 10 min`, `2.5 d`."""
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    if value < 60:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{value / 86400:.1f} d"

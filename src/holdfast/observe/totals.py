@@ -1,0 +1,70 @@
+"""Counters that go on where a batch, a driver or a supervisor ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.model import BatchProgress, OperatorProgress
+from holdfast.observe.metrics import Sample, sample
+
+# The labels of a counter behind the job's name: query, operator and operation, as far as it has them.
+Key = tuple[str, tuple[str, ...]]
+
+_OPERATIONS: Final = (
+    ("get", "rocksdbGetCount", "rocksdbGetLatency"),
+    ("put", "rocksdbPutCount", "rocksdbPutLatency"),
+)
+
+
+def operator_label(index: int, operator: OperatorProgress) -> str:
+    """An operator as the metrics name it: its number in the plan and Spark's name of it."""
+    return f"{index} {operator.name}".rstrip()
+
+
+def repaired(operator: OperatorProgress) -> int:
+    """The snapshots that Spark has repaired in a batch, whichever store it was."""
+    store = operator.store
+    return store.get("rocksdbNumSnapshotsAutoRepaired", 0) + store.get("numSnapshotsAutoRepaired", 0)
+
+
+class Totals:
+    """Sums over all batches of a job.
+
+    Args:
+        former: What was counted before, as `values` gave it.
+    """
+
+    def __init__(self, former: Mapping[Key, float] | None = None) -> None:
+        self._sums: dict[Key, float] = defaultdict(float, former or {})
+
+    @property
+    def values(self) -> dict[Key, float]:
+        """The sums so far."""
+        return dict(self._sums)
+
+    def add(self, batch: BatchProgress) -> None:
+        """Count a committed batch. One that ran again after a failure has cost what it cost, and counts."""
+        query = (batch.query,)
+        self._add("holdfast_batches_total", query, 1)
+        self._add("holdfast_input_rows_total", query, batch.input_rows)
+        self._add("holdfast_late_rows_total", query, batch.late_rows)
+        for index, operator in enumerate(batch.operators):
+            labels = (batch.query, operator_label(index, operator))
+            self._add("holdfast_state_rows_updated_total", labels, operator.updated)
+            self._add("holdfast_state_rows_removed_total", labels, operator.removed)
+            self._add("holdfast_snapshots_repaired_total", labels, repaired(operator))
+            for operation, count, took_ms in _OPERATIONS:
+                if count in operator.store:
+                    each = (*labels, operation)
+                    self._add("holdfast_state_operations_total", each, operator.store[count])
+                    seconds = operator.store.get(took_ms, 0) / 1000
+                    self._add("holdfast_state_operations_seconds_total", each, seconds)
+
+    def samples(self, job: str) -> list[Sample]:
+        """The counters as they stand."""
+        return [sample(metric, value, job, *labels) for (metric, labels), value in self._sums.items()]
+
+    def _add(self, metric: str, labels: tuple[str, ...], value: float) -> None:
+        self._sums[metric, labels] += value

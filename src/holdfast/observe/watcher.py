@@ -1,0 +1,179 @@
+"""Watches one job: takes in what is heard of it, and says how it stands."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.config.alerts import Alerts
+from holdfast.model import BatchProgress
+from holdfast.observe.alerting import Alert, AlertEvent, ended, evaluate
+from holdfast.observe.alerting import Key as AlertKey
+from holdfast.observe.batches import query_samples
+from holdfast.observe.diary import TOLD, WAITING, Diary
+from holdfast.observe.files import FileFacts, alone_samples, file_samples
+from holdfast.observe.job import JobFacts, job_samples
+from holdfast.observe.metrics import Sample, sample
+from holdfast.observe.totals import Totals
+
+BATCHES_KEPT: Final = 1000
+# Numbers alone are written down no more often than this; what happens to an alert is written at once.
+_WRITE_MS: Final = 5_000
+
+
+class Watcher:
+    """The numbers and alerts of one job. Safe to feed from one thread and to evaluate on another.
+
+    Nothing here waits for anything: `committed` and `busy` only note what they are told.
+
+    Args:
+        job: The job's name.
+        alerts: Its thresholds.
+        diary: Where it is remembered over restarts; None where it is not.
+        former: Batches that were committed and counted before, oldest first.
+
+    Raises:
+        Unavailable: The diary cannot be read.
+        Corrupt: It is damaged.
+    """
+
+    def __init__(
+        self, job: str, alerts: Alerts, diary: Diary | None, former: Iterable[BatchProgress] = ()
+    ) -> None:
+        self.job = job
+        self._alerts = alerts
+        self._diary = diary
+        self._lock = threading.Lock()
+        self._history: dict[str, deque[BatchProgress]] = {}
+        self._busy: dict[str, int] = {}
+        self._files: dict[str, FileFacts] = {}
+        self._totals = Totals(None if diary is None else diary.totals(job))
+        self._standing: dict[AlertKey, Alert] = {} if diary is None else diary.standing(job)
+        self._samples: tuple[Sample, ...] = ()
+        self._written_ms: int | None = None
+        for batch in former:
+            self._remember(batch)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The numbers of the last evaluation."""
+        return self._samples
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """What stood at the last evaluation, firing and pending."""
+        return tuple(self._standing.values())
+
+    @property
+    def batches(self) -> tuple[BatchProgress, ...]:
+        """The last batches of all queries, oldest first."""
+        with self._lock:
+            found = [each for history in self._history.values() for each in history]
+        return tuple(sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id)))
+
+    def committed(self, batch: BatchProgress) -> None:
+        """Take in a committed batch."""
+        with self._lock:
+            self._totals.add(batch)
+            self._remember(batch)
+            if batch.query in self._busy:
+                self._busy[batch.query] = batch.committed_ms
+
+    def busy(self, query: str, since_ms: int | None) -> None:
+        """A query works on a batch, at the latest since a moment; None where it waits for rows."""
+        with self._lock:
+            if since_ms is None:
+                self._busy.pop(query, None)
+            else:
+                self._busy.setdefault(query, since_ms)
+
+    def looked(self, query: str, facts: FileFacts) -> None:
+        """Take in what the files of a query's checkpoint have told."""
+        with self._lock:
+            self._files[query] = facts
+
+    def evaluate(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
+        """Put the numbers together, hold them against the rules, and write down what is new.
+
+        Raises:
+            Unavailable: The diary cannot be written; nothing has been told then, and the next evaluation
+                finds the same again.
+        """
+        samples = self.measure(facts, now_ms)
+        standing, events = evaluate(samples, self._standing, now_ms)
+        self._save(now_ms, samples, standing, events)
+        self._samples, self._standing = samples, standing
+        return events
+
+    def end(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
+        """Look a last time: what stood is over, but for the failure of the job."""
+        self._busy.clear()
+        told = self.evaluate(facts, now_ms)
+        over = ended(self._standing, now_ms, stays=("job_failed",))
+        left = {key: each for key, each in self._standing.items() if each.rule == "job_failed"}
+        self._written_ms = None
+        self._save(now_ms, self._samples, left, over)
+        self._standing = left
+        return (*told, *over)
+
+    def measure(self, facts: JobFacts, now_ms: int) -> tuple[Sample, ...]:
+        """The numbers of this moment; nothing is held against the rules."""
+        thresholds = self._alerts.thresholds
+        with self._lock:
+            found = [*job_samples(facts, now_ms), *self._totals.samples(self.job)]
+            histories = {query: tuple(history) for query, history in self._history.items()}
+            files = dict(self._files)
+            busy = dict(self._busy)
+        for query, history in histories.items():
+            found += query_samples(
+                self.job,
+                history,
+                now_ms,
+                limit_bytes=thresholds.get("state_size"),
+                busy_since_ms=busy.get(query),
+            )
+        for query, each in files.items():
+            alone = query not in histories
+            found += (
+                alone_samples(self.job, query, each, now_ms) if alone else file_samples(self.job, query, each)
+            )
+        found += [
+            sample("holdfast_alert_threshold", value, self.job, rule) for rule, value in thresholds.items()
+        ]
+        return tuple(found)
+
+    def _save(
+        self,
+        now_ms: int,
+        samples: tuple[Sample, ...],
+        standing: dict[AlertKey, Alert],
+        events: tuple[AlertEvent, ...],
+    ) -> None:
+        if self._diary is None:
+            return
+        moved = standing.keys() != self._standing.keys()
+        recent = self._written_ms is not None and 0 <= now_ms - self._written_ms < _WRITE_MS
+        if recent and not events and not moved:
+            return
+        routed = self._alerts.webhook is not None
+        with self._lock:
+            totals = self._totals.values
+        self._diary.save(
+            self.job,
+            now_ms,
+            samples=samples,
+            totals=totals,
+            standing=standing,
+            events=events,
+            told=WAITING if routed else TOLD,
+        )
+        self._written_ms = now_ms
+
+    def _remember(self, batch: BatchProgress) -> None:
+        history = self._history.setdefault(batch.query, deque(maxlen=BATCHES_KEPT))
+        # A batch that ran again stands in the place of the one that was lost.
+        while history and history[-1].batch_id >= batch.batch_id:
+            history.pop()
+        history.append(batch)

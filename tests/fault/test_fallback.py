@@ -1,0 +1,259 @@
+"""A checkpoint that is damaged when its job is to be started again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from running_job import JOBS, BatchLogs, running
+from small_day import SmallDay, found_in_ledger
+
+from golden import golden_on_disk
+from holdfast.checkpoints.reading import read
+from holdfast.config import Recovery, fixed_delay, recovery
+from holdfast.errors import Corrupt, HoldfastError
+from holdfast.jobs.definition import strategy_fields
+from holdfast.jobs.driver import DriverSpec
+from holdfast.jobs.fallback import WayBack, done, finish, look, under_way
+from holdfast.jobs.home import StateHome
+from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.recoveries import StateSize
+from holdfast.jobs.registry import Registry
+from holdfast.jobs.supervisor import Supervisor
+from holdfast.jobs.telling import Event, Outcome
+from holdfast.savepoints import public as savepoints
+from holdfast.storage.local import LocalStorage
+
+pytestmark = pytest.mark.fault
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
+GOLDEN = "4.2/aggregate-changelog"
+LIMIT_MS = 60_000
+
+
+def newest_state_file(checkpoint: Path) -> Path:
+    """A file of the state that the newest committed batch has written."""
+    store = read(LocalStorage(checkpoint)).operators[0].stores[0]
+    return checkpoint / store.files[-1].render()
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+class Case:
+    """A scripted job whose only query has a real checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = StateHome(folder / "home")
+        self.home.path.mkdir()
+        self.script = folder / "job.json"
+        self.checkpoint = golden_on_disk(GOLDEN, folder / "checkpoint")
+        self.newest = BatchLogs(self.checkpoint).newest
+        self.events: list[Event] = []
+
+    def run(self, settings: Recovery, *attempts: list[str], **definition: object) -> Outcome:
+        fields = {
+            "name": "job",
+            "checkpoint": self.checkpoint.as_uri(),
+            "on_cancel": "retain",
+            "timeout_ms": None,
+            "tolerable_failures": 0,
+            "restart": strategy_fields(fixed_delay(attempts=3, delay="1ms")),
+            "record": False,
+            "recovery": {"fallback": settings.fallback, "verify": settings.verify},
+            **definition,
+        }
+        script = {
+            "definition": fields,
+            "query_checkpoint": self.checkpoint.as_uri(),
+            "attempts": attempts,
+        }
+        self.script.write_text(json.dumps(script))
+        supervisor = Supervisor(
+            DriverSpec(target=str(self.script), home=str(self.home.path)),
+            self.home,
+            self.events.append,
+            clock=lambda: 1_800_000_000_000,
+            rng=random.Random(7),
+            launch=lambda each: DriverProcess.start(each, FAKE),
+        )
+        return supervisor.run()
+
+    def event(self, kind: str) -> Event:
+        (found,) = [each for each in self.events if each.kind == kind]
+        return found
+
+    @property
+    def aside(self) -> Path:
+        (found,) = self.checkpoint.parent.glob("checkpoint.damaged-*")
+        return found
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path)
+
+
+def test_a_whole_checkpoint_is_looked_at_and_the_job_goes_on(case: Case) -> None:
+    outcome = case.run(Recovery(), ["die"], ["batch", "finish"])
+    assert outcome.attempts == 2
+    (found,) = Registry(case.home.registry).recoveries("job")
+    assert found.size is not None
+    # Two stores: the snapshots of version 8 with two data files each, and the changes of versions 9 to 12.
+    snapshots = 3869 + 1289 + 1285 + 3871 + 1394 + 1369
+    changes_of_both = 147 + 144 + 160 + 160 + 231 + 222 + 292 + 288
+    assert found.size == StateSize(snapshots + changes_of_both, 8)
+
+
+def test_a_job_whose_checkpoint_is_damaged_is_not_started_again(case: Case) -> None:
+    damaged = newest_state_file(case.checkpoint)
+    cut_short(damaged)
+    before = {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}
+    with pytest.raises(Corrupt, match="is damaged, so it was not started again") as caught:
+        case.run(Recovery(), ["die"], ["finish"])
+    assert caught.value.where == f"{case.checkpoint.as_uri()}/{damaged.relative_to(case.checkpoint)}"
+    assert f"--fall-back-to batch` from batch {case.newest - 1}" in (caught.value.hint or "")
+    assert len(Registry(case.home.registry).attempts("job")) == 1
+    assert Registry(case.home.registry).job("job").state.value == "FAILED"
+    assert before == {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}
+
+
+def test_it_goes_back_to_the_newest_batch_that_is_whole(case: Case) -> None:
+    damaged = newest_state_file(case.checkpoint).relative_to(case.checkpoint)
+    cut_short(case.checkpoint / damaged)
+    before = (case.checkpoint / damaged).read_bytes()
+    case.run(recovery(fallback="batch"), ["die"], ["batch", "finish"])
+    assert (case.aside / damaged).read_bytes() == before
+    assert BatchLogs(case.checkpoint).newest == case.newest - 1
+    assert look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS).damage == ()
+    assert case.event("went-back").facts["batch_id"] == case.newest - 1
+    (found,) = Registry(case.home.registry).recoveries("job")
+    assert found.went_back is not None
+    # The driver of this test runs nothing again, so the note stays for the next one.
+    (way,) = under_way(case.checkpoint.as_uri())
+    assert (way.aside, way.newest) == (str(case.aside), case.newest)
+    done(way)
+    assert under_way(case.checkpoint.as_uri()) == []
+    assert sorted(each.name for each in case.checkpoint.parent.glob(".checkpoint*")) == []
+
+
+def test_it_goes_back_to_the_newest_savepoint_that_is_whole(case: Case) -> None:
+    catalog = case.checkpoint.parent / "savepoints"
+    wanted = savepoints.take(case.checkpoint, catalog, batch=case.newest - 2)
+    savepoints.take(case.checkpoint, catalog, batch=case.newest - 1)
+    newest_manifest = max((catalog / "savepoints").iterdir())
+    for each in newest_manifest.iterdir():
+        each.write_bytes(b"{}")
+    cut_short(newest_state_file(case.checkpoint))
+    periodic = {"catalog": catalog.as_uri(), "every_ms": 3_600_000, "retained": 3}
+    case.run(recovery(fallback="savepoint"), ["die"], ["batch", "finish"], savepoints=periodic)
+    assert case.event("went-back").facts["savepoint"] == wanted.uri
+    assert BatchLogs(case.checkpoint).newest == case.newest - 2
+    assert case.aside.is_dir()
+
+
+def test_without_anything_whole_it_stops_and_says_so(case: Case) -> None:
+    cut_short(newest_state_file(case.checkpoint))
+    with pytest.raises(Corrupt) as caught:
+        case.run(recovery(fallback="savepoint"), ["die"], ["finish"])
+    assert "there is no savepoint of it" in (caught.value.found or "")
+    assert list(case.checkpoint.parent.glob("checkpoint.damaged-*")) == []
+
+
+def test_a_look_that_takes_too_long_is_broken_off(case: Case) -> None:
+    cut_short(newest_state_file(case.checkpoint))
+    found = look({"q": case.checkpoint.as_uri()}, case.home.path, 0)
+    assert (found.damage, found.late) == ((), True)
+
+
+def test_damage_to_older_batches_alone_is_told_and_does_not_stop_the_job(case: Case) -> None:
+    logs = BatchLogs(case.checkpoint)
+    (case.checkpoint / "commits" / str(min(logs.commits))).write_text("")
+    found = look({"q": case.checkpoint.as_uri()}, case.home.path, LIMIT_MS)
+    assert found.damage == ()
+    assert "which only older batches need" in found.notes[0]
+
+
+@pytest.mark.parametrize("step", ["noted", "moved", "half made", "made"])
+def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Case, step: str) -> None:
+    catalog = case.checkpoint.parent / "savepoints"
+    taken = savepoints.take(case.checkpoint, catalog, batch=case.newest - 1)
+    uri, aside = case.checkpoint.as_uri(), case.checkpoint.with_name("checkpoint.damaged-x")
+    way = WayBack("q", uri, str(aside), taken.uri, case.newest - 1, case.newest, own=False)
+    case.checkpoint.with_name(".checkpoint.holdfast.fallback.json").write_text(json.dumps(way.as_dict()))
+    if step != "noted":
+        case.checkpoint.rename(aside)
+    if step in ("half made", "made"):
+        savepoints.restore(taken.uri, case.checkpoint)
+    if step == "half made":
+        # The metadata is what comes last.
+        (case.checkpoint / "metadata").unlink()
+        (case.checkpoint / ".metadata.crc").unlink(missing_ok=True)
+        shutil.rmtree(case.checkpoint / "commits")
+    assert case.run(Recovery(), ["finish"]).attempts == 1
+    assert aside.is_dir()
+    assert BatchLogs(case.checkpoint).newest == case.newest - 1
+    assert look({"q": uri}, case.home.path, LIMIT_MS).damage == ()
+    finish(way)  # once more changes nothing
+    assert BatchLogs(case.checkpoint).newest == case.newest - 1
+
+
+def test_settings_that_cannot_be_right_are_refused() -> None:
+    for wrong in ({"fallback": "yesterday"}, {"fallback": "batch", "verify": None}, {"verify": "soon"}):
+        with pytest.raises(HoldfastError):
+            Recovery(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_lost_batches_run_again_with_the_same_input_and_nothing_is_written_twice(tmp_path: Path) -> None:
+    day = SmallDay.make(5)
+    day.write(tmp_path / "whole")
+    files = sorted((tmp_path / "whole" / "orders").iterdir())
+    deliver(files[:5], tmp_path / "day" / "orders")
+    (tmp_path / "out").mkdir()
+    with running(JOBS / "appended.py:appended", tmp_path) as job:
+        assert job.ended().code == 0
+    checkpoint = tmp_path / "checkpoint"
+    # Batch 3 writes version 4 of the state; batch 4 builds on it.
+    for file in (checkpoint / "state" / "0").rglob("4_*.changelog"):
+        cut_short(file)
+    deliver(files[5:], tmp_path / "day" / "orders")
+    with running(JOBS / "appended.py:appended", tmp_path) as job:
+        ended = job.ended()
+    assert ended.code == 0, ended.words
+    assert ended.only("restarting")["text"].startswith("appended: query changes: ")
+    went_back = ended.only("went-back")
+    assert (went_back["batch_id"], went_back["newest"]) == (2, 4)
+    assert ended.only("repeated")["batches"] == 2
+    assert "twice" not in ended.only("repeated")["text"]
+    (attempt, _) = Registry(tmp_path / "home" / "registry.db").attempts("appended")[-2:]
+    assert attempt.failure is not None
+    assert attempt.failure.cause == "state"
+    found = found_in_ledger(tmp_path / "out" / "changes.db", "SELECT account, orders, amount FROM changes")
+    assert found == changes(day)
+    assert list(tmp_path.glob(".checkpoint.holdfast.fallback*")) == []
+
+
+def changes(day: SmallDay) -> Counter[tuple[object, ...]]:
+    """Each account's totals after each file that it is in."""
+    rows: Counter[tuple[object, ...]] = Counter()
+    totals: dict[str, tuple[int, int]] = {}
+    for file in day.orders:
+        for entry in file:
+            orders, amount = totals.get(entry.account, (0, 0))
+            totals[entry.account] = (orders + 1, amount + entry.amount)
+        rows.update((account, *totals[account]) for account in {entry.account for entry in file})
+    return rows
+
+
+def deliver(files: list[Path], folder: Path) -> None:
+    """Copy files with their times, by which Spark orders them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / file.name)

@@ -1,0 +1,349 @@
+"""The numbers of a job, worked out by hand."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from golden import golden_on_disk
+from holdfast.errors import NotFound, Unavailable
+from holdfast.model import BatchProgress, HeavyKey, OperatorProgress, SkewReport
+from holdfast.observe.batches import query_samples
+from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
+from holdfast.observe.job import JobFacts, TakenSavepoint, job_samples
+from holdfast.observe.metrics import BY_NAME, METRICS, Sample, packed, sample, unpacked
+from holdfast.observe.prometheus import MetricsServer, as_text
+from holdfast.observe.totals import Totals
+from holdfast.storage.local import LocalStorage
+
+MINUTE = 60_000
+# 2026-03-05T08:00:00Z
+NOON = 1_772_697_600_000
+
+ROCKS = {
+    "rocksdbGetCount": 300,
+    "rocksdbGetLatency": 60,
+    "rocksdbPutCount": 100,
+    "rocksdbPutLatency": 20,
+    "rocksdbSstFileSize": 5_000,
+    "rocksdbReadBlockCacheHitCount": 30,
+    "rocksdbReadBlockCacheMissCount": 10,
+    "rocksdbLoadLatencyMs": 250,
+    "rocksdbNumSnapshotsAutoRepaired": 0,
+}
+
+
+def operator(**changed: Any) -> OperatorProgress:
+    fields = {
+        "name": "dedupe",
+        "rows": 40,
+        "updated": 4,
+        "removed": 1,
+        "late_rows": 2,
+        "memory_bytes": 900,
+        "commit_ms": 75,
+        "partitions": 4,
+        "store": ROCKS,
+    }
+    return OperatorProgress(**{**fields, **changed})
+
+
+def batch(number: int = 0, at_ms: int = NOON, **changed: Any) -> BatchProgress:
+    fields = {
+        "query": "visits",
+        "batch_id": number,
+        "committed_ms": at_ms,
+        "input_rows": 100,
+        "duration_ms": 1_500,
+        "watermark": "2026-03-05T07:59:30.000Z",
+        "operators": (operator(),),
+        "phases_ms": {"addBatch": 1_200, "walCommit": 30},
+        "input_rate": 50.0,
+        "processed_rate": 66.5,
+    }
+    return BatchProgress(**{**fields, **changed})
+
+
+def found(samples: Iterable[Sample], metric: str) -> dict[tuple[str, ...], float]:
+    return {each.labels: each.value for each in samples if each.metric == metric}
+
+
+def one(samples: Iterable[Sample], metric: str) -> float:
+    [value] = found(samples, metric).values()
+    return value
+
+
+def test_the_newest_batch_gives_its_numbers() -> None:
+    samples = query_samples("shop", [batch()], NOON + 5_000)
+    assert {
+        each.metric.removeprefix("holdfast_"): each.value for each in samples if len(each.labels) == 2
+    } == {
+        "batch_id": 0,
+        "last_commit_timestamp_seconds": NOON / 1000,
+        "checkpoint_duration_seconds": 1.5,
+        "input_rows_per_second": 50.0,
+        "processed_rows_per_second": 66.5,
+        "watermark_stuck_seconds": 0,
+        "watermark_timestamp_seconds": NOON / 1000 - 30,
+        "watermark_lag_seconds": 35.0,
+        "late_rows_ratio": 0.02,
+    }
+    of_operator = [each for each in samples if each.labels == ("shop", "visits", "0 dedupe")]
+    assert {each.metric.removeprefix("holdfast_"): each.value for each in of_operator} == {
+        "state_rows": 40,
+        "state_bytes": 5_000,
+        "state_memory_bytes": 900,
+        "state_commit_seconds": 0.075,
+        "state_access_seconds": 0.0002,
+        "state_load_seconds": 0.25,
+        "cache_hit_ratio": 0.75,
+        "snapshots_repaired_lately": 0,
+    }
+    assert found(samples, "holdfast_batch_phase_seconds") == {
+        ("shop", "visits", "addBatch"): 1.2,
+        ("shop", "visits", "walCommit"): 0.03,
+    }
+
+
+def test_a_store_on_the_heap_has_its_own_counters() -> None:
+    heap = {
+        "loadedMapCacheHitCount": 9,
+        "loadedMapCacheMissCount": 1,
+        "stateOnCurrentVersionSizeBytes": 700,
+    }
+    samples = query_samples("shop", [batch(operators=(operator(store=heap),))], NOON)
+    assert one(samples, "holdfast_state_bytes") == 700
+    assert one(samples, "holdfast_cache_hit_ratio") == 0.9
+    assert not found(samples, "holdfast_state_access_seconds")
+
+
+def test_before_its_first_file_a_store_is_its_memory() -> None:
+    [only] = [batch(operators=(operator(store={**ROCKS, "rocksdbSstFileSize": 0}),))]
+    assert one(query_samples("shop", [only], NOON), "holdfast_state_bytes") == 900
+
+
+def test_a_batch_that_runs_longer_than_the_last_one_took_counts() -> None:
+    samples = query_samples("shop", [batch()], NOON + 90_000, busy_since_ms=NOON)
+    assert one(samples, "holdfast_checkpoint_duration_seconds") == 90.0
+    samples = query_samples("shop", [batch()], NOON + 200, busy_since_ms=NOON)
+    assert one(samples, "holdfast_checkpoint_duration_seconds") == 1.5
+
+
+# Each batch: minute, watermark, rows. Stuck is the time from the first batch under a watermark to the last
+# one of them that had rows.
+@pytest.mark.parametrize(
+    ("course", "minutes"),
+    [
+        ([(0, "07:00", 5), (1, "07:01", 5), (2, "07:02", 5)], 0),
+        ([(0, "07:00", 5), (1, "07:00", 5), (4, "07:00", 5)], 4),
+        ([(0, "07:00", 5), (3, "07:00", 5), (9, "07:00", 0)], 3),
+        ([(0, "07:00", 5), (9, "07:00", 0)], 0),
+        ([(0, "07:00", 0), (9, "07:00", 0)], 0),
+        ([(0, "07:00", 5), (4, "07:00", 5), (5, "07:05", 5)], 0),
+    ],
+)
+def test_a_watermark_is_stuck_while_rows_come_in(
+    course: Sequence[tuple[int, str, int]], minutes: int
+) -> None:
+    history = [
+        batch(number, NOON + minute * MINUTE, watermark=f"2026-03-05T{clock}:00.000Z", input_rows=rows)
+        for number, (minute, clock, rows) in enumerate(course)
+    ]
+    samples = query_samples("shop", history, NOON + 20 * MINUTE)
+    assert one(samples, "holdfast_watermark_stuck_seconds") == minutes * 60
+
+
+def test_before_the_first_event_there_is_no_lag() -> None:
+    samples = query_samples("shop", [batch(watermark="1970-01-01T00:00:00.000Z")], NOON)
+    assert not found(samples, "holdfast_watermark_lag_seconds")
+    assert not found(query_samples("shop", [batch(watermark=None)], NOON), "holdfast_watermark_stuck_seconds")
+
+
+def test_lately_is_ten_minutes() -> None:
+    repairs = operator(store={"rocksdbNumSnapshotsAutoRepaired": 2}, late_rows=50)
+    history = [
+        batch(0, NOON - 11 * MINUTE, operators=(repairs,)),
+        batch(1, NOON - 9 * MINUTE, operators=(repairs,)),
+        batch(2, NOON, late_events=10, operators=(operator(late_rows=0),)),
+    ]
+    samples = query_samples("shop", history, NOON)
+    assert one(samples, "holdfast_snapshots_repaired_lately") == 2
+    # 50 and 10 late ones of 200 rows.
+    assert one(samples, "holdfast_late_rows_ratio") == 0.3
+    assert not found(query_samples("shop", history, NOON + 30 * MINUTE), "holdfast_late_rows_ratio")
+
+
+def test_growth_is_foretold_up_to_the_limit() -> None:
+    history = [
+        batch(
+            each,
+            NOON + each * MINUTE,
+            operators=(operator(store={"rocksdbSstFileSize": 1_000 * (each + 1)}),),
+        )
+        for each in range(10)
+    ]
+    samples = query_samples("shop", history, NOON + 9 * MINUTE, limit_bytes=25_000)
+    assert one(samples, "holdfast_state_full_seconds") == pytest.approx(15 * 60)
+    assert not found(query_samples("shop", history, NOON), "holdfast_state_full_seconds")
+
+
+def test_the_heaviest_watched_key_is_a_number() -> None:
+    heavy = (HeavyKey(("a",), 60, 0.6), HeavyKey(("b",), 10, 0.1))
+    report = SkewReport("by customer", ("customer",), 100, 100, heavy, 0.01)
+    samples = query_samples("shop", [batch(skew=(report,))], NOON)
+    assert found(samples, "holdfast_key_share_ratio") == {("shop", "visits", "by customer"): 0.6}
+
+
+def test_counters_go_on() -> None:
+    totals = Totals()
+    totals.add(batch(0))
+    again = Totals(totals.values)
+    again.add(batch(1, late_events=3))
+    samples = again.samples("shop")
+    assert one(samples, "holdfast_batches_total") == 2
+    assert one(samples, "holdfast_input_rows_total") == 200
+    assert one(samples, "holdfast_late_rows_total") == 2 + 2 + 3
+    assert one(samples, "holdfast_state_rows_updated_total") == 8
+    assert one(samples, "holdfast_state_rows_removed_total") == 2
+    assert found(samples, "holdfast_state_operations_total") == {
+        ("shop", "visits", "0 dedupe", "get"): 600,
+        ("shop", "visits", "0 dedupe", "put"): 200,
+    }
+    seconds = found(samples, "holdfast_state_operations_seconds_total")
+    assert seconds["shop", "visits", "0 dedupe", "get"] == pytest.approx(0.12)
+
+
+def test_a_job_is_more_than_its_batches() -> None:
+    facts = JobFacts(
+        "shop",
+        started_ms=NOON - 60 * MINUTE,
+        running_ms=NOON - 2 * MINUTE,
+        restarts=3,
+        failures=((NOON - 20 * MINUTE, "query"), (NOON - 2 * MINUTE, "query"), (NOON, "process")),
+        recovery_ms=4_000,
+        savepoints={"visits": TakenSavepoint(NOON - 30 * MINUTE, 1_200, 77), "sales": None},
+        drills_ms={"visits": 9_000},
+    )
+    samples = job_samples(facts, NOON)
+    assert found(samples, "holdfast_checkpoint_failures_total") == {
+        ("shop", "query"): 2,
+        ("shop", "process"): 1,
+    }
+    assert one(samples, "holdfast_checkpoint_failures_lately") == 2
+    assert one(samples, "holdfast_recovery_seconds") == 4
+    assert one(samples, "holdfast_uptime_seconds") == 120
+    assert one(samples, "holdfast_restarts_total") == 3
+    assert found(samples, "holdfast_savepoint_age_seconds") == {
+        ("shop", "visits"): 1800,
+        ("shop", "sales"): 3600,
+    }
+    assert one(samples, "holdfast_savepoint_duration_seconds") == 1.2
+    assert one(samples, "holdfast_savepoint_bytes") == 77
+    assert one(samples, "holdfast_drill_seconds") == 9
+
+
+def test_a_recovery_counts_while_it_lasts() -> None:
+    facts = JobFacts("shop", recovery_ms=4_000, recovering_since_ms=NOON - 400_000)
+    assert one(job_samples(facts, NOON), "holdfast_recovery_seconds") == 400
+
+
+def test_the_files_of_a_checkpoint_give_its_partitions(tmp_path: Path) -> None:
+    place = golden_on_disk("4.2/aggregate-changelog", tmp_path / "checkpoint")
+    facts = look(LocalStorage(place), NOON)
+    assert FileFacts.from_dict(facts.as_dict()) == facts
+    assert (facts.batch_id, facts.format_version) == (11, 1)
+    samples = file_samples("shop", "visits", facts)
+    sizes = found(samples, "holdfast_partition_bytes")
+    assert [labels[4] for labels in sizes] == ["0", "1"]
+    assert sum(sizes.values()) == one(samples, "holdfast_checkpoint_bytes") == facts.size_bytes
+    assert sum(found(samples, "holdfast_partition_share_ratio").values()) == pytest.approx(1)
+    assert one(samples, "holdfast_state_format_version") == 1
+    # Each partition: a base and the changes since.
+    on_disk = [
+        each.stat().st_size
+        for partition in ("0", "1")
+        for each in (place / "state/0" / partition).glob("12.changelog")
+    ]
+    assert one(samples, "holdfast_checkpoint_new_bytes") == sum(on_disk)
+    with pytest.raises(NotFound):
+        look(LocalStorage(tmp_path / "nothing"), NOON)
+    # On the heap there is but one format, and nothing to do about it.
+    heap = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
+    assert look(LocalStorage(heap), NOON).format_version is None
+
+
+def test_skew_is_told_of_stores_large_enough() -> None:
+    mib = 1 << 20
+    large = StoreFiles("0 dedupe", "default", (60 * mib, 10 * mib, 10 * mib, 0), (None,) * 4)
+    assert large.skew == 3.0
+    assert StoreFiles("0 dedupe", "default", (600, 1), (None,) * 2).skew is None
+    assert StoreFiles("0 dedupe", "default", (60 * mib,), (None,)).skew is None
+    facts = FileFacts(NOON, 3, NOON - 60_000, 2, 8, 10, (large, large))
+    samples = alone_samples("shop", "visits", facts, NOON)
+    assert one(samples, "holdfast_state_bytes") == 160 * mib
+    assert one(samples, "holdfast_watermark_lag_seconds") == 60
+    assert one(samples, "holdfast_batch_id") == 3
+
+
+def all_metrics() -> list[Sample]:
+    return [
+        Sample(metric.name, tuple(f'{label} "of" \\ it\n' for label in metric.labels), number + 0.5)
+        for number, metric in enumerate(METRICS)
+    ]
+
+
+def test_prometheus_reads_every_metric_as_it_was() -> None:
+    families = text_string_to_metric_families(as_text(all_metrics()))
+    read = {each.name: (each.labels, each.value) for family in families for each in family.samples}
+    assert read == {each.metric: (each.named, each.value) for each in all_metrics()}
+
+
+def test_names_of_metrics_say_kind_and_unit() -> None:
+    assert len(BY_NAME) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.meaning.endswith(".")
+        if metric.unit in ("seconds", "bytes", "ratio"):
+            assert metric.name.removesuffix("_total").endswith(metric.unit)
+
+
+def test_samples_are_packed_and_read_back() -> None:
+    listed = all_metrics()
+    assert unpacked(packed(listed)) == tuple(listed)
+    assert unpacked([["holdfast_of_a_newer_version", ["x"], 1], ["holdfast_up", ["a", "b"], 1]]) == ()
+    with pytest.raises(ValueError, match="has the labels"):
+        sample("holdfast_up", 1)
+
+
+def test_a_port_answers_prometheus() -> None:
+    server = MetricsServer(all_metrics, 0)
+    try:
+        with urllib.request.urlopen(server.url) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert answer.read().decode() == as_text(all_metrics())
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(server.url + "/other")
+        assert refused.value.code == 404
+        refused.value.close()
+        with pytest.raises(Unavailable, match="cannot listen"):
+            MetricsServer(all_metrics, server.port)
+    finally:
+        server.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(server.url)
+
+
+def test_batches_are_noted_and_read_back_with_all_they_tell() -> None:
+    assert BatchProgress.from_dict(batch().as_dict()) == batch()
+    # As an older Holdfast noted one.
+    former = batch().as_dict()
+    for name in ("phases_ms", "input_rate", "processed_rate"):
+        del former[name]
+    del former["operators"][0]["store"]
+    assert query_samples("shop", [BatchProgress.from_dict(former)], NOON)
