@@ -7,6 +7,7 @@ anew. Jobs, their attempts, batches and requests are found by the job's name.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,23 @@ class Attempt:
     ending: str | None
     failure: Failure | None
     recovers: bool
+
+
+def taken_up(name: str, target: str, checkpoint: str, on_cancel: str, now_ms: int) -> JobRecord:
+    """A job as this process takes it up."""
+    return JobRecord(
+        name=name,
+        job_id=job_id(name),
+        target=target,
+        checkpoint=checkpoint,
+        on_cancel=on_cancel,
+        state=JobState.CREATED,
+        reason=None,
+        started_ms=now_ms,
+        updated_ms=now_ms,
+        ended_ms=None,
+        supervisor_pid=os.getpid(),
+    )
 
 
 def job_id(name: str) -> str:

@@ -6,7 +6,6 @@ killed at any moment: the next one finds the truth in the checkpoint and starts 
 
 from __future__ import annotations
 
-import os
 import random
 import selectors
 import time
@@ -30,11 +29,11 @@ from holdfast.jobs.elections import Elections
 from holdfast.jobs.home import StateHome, SupervisorLock, running_already
 from holdfast.jobs.leadership import Deposed, Now
 from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry import Registry, taken_up
 from holdfast.jobs.rescaled import VERB as RESCALE
 from holdfast.jobs.rescaled import Rescaling
 from holdfast.jobs.restart import GiveUp, RestartPolicy
-from holdfast.jobs.telling import Event, Outcome, Tell
+from holdfast.jobs.telling import Event, Outcome, Tell, batch_line
 from holdfast.jobs.wishes import LOOK_S, Wishes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
 
@@ -165,12 +164,13 @@ class Supervisor:
 
     def _rescaled(self) -> Outcome | None:
         """Rescale the checkpoints between two drivers; None if another driver is to follow."""
-        definition, rescaling, self._rescale_asked = self._definition, self._rescaling, False
-        if self._goes_on() and definition is not None and rescaling is not None:
+        self._rescale_asked = False
+        if self._goes_on() and self._rescaling is not None:
             self._close_asides()
             self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
-            rescaling.carry_out(self._goes_on, self._say)
-            self._beside = Beside(definition, self._home.path, self._clock, self._leads)
+            self._rescaling.carry_out(self._goes_on, self._say)
+            if self._beside is not None:
+                self._beside.begin()
         if self._wishes.cancel:
             return self._canceled()
         return self._stopped("stopped between two drivers") if self._wishes.stops else None
@@ -408,19 +408,8 @@ class Supervisor:
             self._take_alone(definition)
         elif not self._stand(self._elections, definition):
             return False
-        now = self._clock()
-        record = JobRecord(
-            name=definition.name,
-            job_id=job_id(definition.name),
-            target=self._spec.target,
-            checkpoint=definition.checkpoint,
-            on_cancel=definition.on_cancel,
-            state=JobState.CREATED,
-            reason=None,
-            started_ms=now,
-            updated_ms=now,
-            ended_ms=None,
-            supervisor_pid=os.getpid(),
+        record = taken_up(
+            definition.name, self._spec.target, definition.checkpoint, definition.on_cancel, self._clock()
         )
         self._definition = definition
         self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
@@ -489,11 +478,7 @@ class Supervisor:
             self._registry.add_recovery(self._name, recovery)
             text = f"recovered in {recovery.recovery_ms / 1000:.1f} s"
             self._say("recovered", text, **recovery.as_dict())
-        rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
-        state = f", state {batch.state_rows:,} rows" if batch.operators else ""
-        late = f", {batch.late_rows:,} late" if batch.late_rows else ""
-        text = f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"
-        self._say("batch", text, **batch.as_dict())
+        self._say("batch", batch_line(batch), **batch.as_dict())
 
     def _tell_of_asides(self) -> None:
         """Pass on what the work beside the job has done, and what it could not do."""

@@ -21,7 +21,7 @@ from holdfast.server import session
 from holdfast.server.answers import as_error, flink_problem, is_own, problem, refusal
 from holdfast.server.flink import resources
 from holdfast.server.guard import Guard
-from holdfast.server.own import asked, jobs, models, savepoints, state
+from holdfast.server.own import asked, jobs, measured, models, savepoints, state
 from holdfast.server.own.description import describe
 from holdfast.server.plane import Clock, Plane
 from holdfast.server.settings import ServerSettings
@@ -69,11 +69,13 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     made.state.plane = plane
     _tell_errors(made)
     api = APIRouter(prefix=API, responses=_PROBLEMS)
-    for each in (jobs, asked, savepoints, state):
+    for each in (jobs, asked, savepoints, state, measured):
         api.include_router(each.router(plane))
     made.include_router(api)
     made.add_api_route("/health", _health, include_in_schema=False)
-    made.router.routes.extend([*session.routes(settings), *resources.routes(plane)])
+    made.router.routes.extend(
+        [measured.for_prometheus(plane), *session.routes(settings), *resources.routes(plane)]
+    )
     describe(made)
     return made
 

@@ -8,11 +8,14 @@ from typing import Any, Final
 
 from holdfast.errors import Corrupt, NotFound
 from holdfast.jobs.control import JobDetails
+from holdfast.jobs.flink_metrics import flink_metrics
 from holdfast.server.flink.calls import Call, Refused, Resource
 from holdfast.server.flink.checkpoints import completed
 from holdfast.server.flink.vertices import Vertex, vertices
 
 _SEEN: Final = 100
+_FRESH_S: Final = 2.0
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _SUMS: Final = ("min", "max", "avg", "sum", "skew")
 
 
@@ -27,7 +30,8 @@ def jobs(call: Call) -> Any:
     for each in call.plane.jobs():
         inner = Call(call.plane, {"jobid": each.job.job_id}, {}, {})
         for name, value in _of_job(inner).items():
-            found.setdefault(name, []).append(float(value))
+            if _NUMBER.fullmatch(value):  # a path is no sum
+                found.setdefault(name, []).append(float(value))
     return _aggregated(call, found)
 
 
@@ -81,7 +85,9 @@ def _of_job(call: Call) -> dict[str, str]:
         values["lastCheckpointCompletedTimestamp"] = last.ended_ms
     if found.recoveries_ms:
         values["lastRecoveryTime"] = found.recoveries_ms[-1]
-    return {name: str(value) for name, value in values.items()}
+    key = ("flink metrics", record.name)
+    known = call.plane.looks.at(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
+    return {**known, **{name: str(value) for name, value in values.items()}}
 
 
 def _uptime(found: JobDetails, now: int) -> int:

@@ -13,6 +13,12 @@ class Shape(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Measured(Shape):
+    """What measuring brings new fields to, which are passed on."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
 class Problem(Shape):
     """An error, in the one shape that it has on the command line too."""
 
@@ -62,7 +68,7 @@ class Query(Shape):
     promise: str = Field(description="What its sink promises, and why.")
 
 
-class Failure(Shape):
+class Failure(Measured):
     """Why a driver ended."""
 
     label: str = Field(description="Where it happened.")
@@ -72,7 +78,7 @@ class Failure(Shape):
     detail: str = Field(description="The whole text.")
 
 
-class Attempt(Shape):
+class Attempt(Measured):
     """One driver of a job, from its start to its end."""
 
     job: str
@@ -89,7 +95,7 @@ class Attempt(Shape):
     recovers: bool = Field(description="Whether it follows a failed one.")
 
 
-class OperatorProgress(Shape):
+class OperatorProgress(Measured):
     """One stateful operator in one batch."""
 
     name: str = Field(description="Spark's name of it.")
@@ -125,7 +131,7 @@ class Skew(Shape):
     batch_id: int | None
 
 
-class Batch(Shape):
+class Batch(Measured):
     """A committed batch, as the driver reported it."""
 
     query: str
@@ -165,6 +171,8 @@ class JobDetails(Job):
     attempts: list[Attempt] = Field(description="Its drivers, oldest first.")
     batches: list[Batch] = Field(description="Its newest batches, oldest first.")
     savepoints: list[SavepointNote]
+    recoveries: list[dict[str, Any]] = Field(description="What each recovery took, by phase.")
+    leader: dict[str, Any] | None = Field(description="Who leads, where several supervisors stand by.")
     recoveries_ms: list[int] = Field(description="For each recovery, from the failure to the first commit.")
     late_rows: int = Field(description="Rows dropped as late in these batches.")
 
