@@ -19,6 +19,7 @@ REFERENCE = Path(__file__).parent / "reference"
 VERBS = (
     "demo",
     "run",
+    "serve",
     "list",
     "status",
     "stop",

@@ -43,6 +43,36 @@ if [ ${#missing[@]} -gt 0 ]; then
     || { echo "error: these packages cannot be installed: ${missing[*]}" >&2; exit 5; }
 fi
 
+# Flink's client comes from PyPI and stays out of the environment that Holdfast runs in: it is only asked with.
+flink_version=2.3.0
+flink_home="$(cd "$(dirname "$0")/.." && pwd)/.services/flink"
+flink_jars='flink-dist-* flink-scala_* log4j-*'
+if [ ! -e "$flink_home/$flink_version" ]; then
+  echo "fetching Flink's client $flink_version …" >&2
+  mkdir -p "$flink_home"
+  fetched=$(mktemp -d)
+  trap 'rm -rf "$fetched"' EXIT
+  "${PYTHON:-python3}" -m pip download -q --no-deps -d "$fetched" "apache-flink-libraries==$flink_version" >&2 \
+    || { echo "error: Flink's client cannot be fetched from PyPI" >&2; exit 5; }
+  "${PYTHON:-python3}" - "$fetched" "$flink_home" $flink_jars <<'PYTHON'
+import fnmatch
+import sys
+import zipfile
+from pathlib import Path
+
+fetched, home, *patterns = sys.argv[1:]
+(wheel,) = Path(fetched).glob("*.whl")
+(Path(home) / "lib").mkdir(parents=True, exist_ok=True)
+with zipfile.ZipFile(wheel) as files:
+    for member in files.namelist():
+        name = member.rpartition("/")[2]
+        if "/lib/" in member and any(fnmatch.fnmatch(name, each + ".jar") for each in patterns):
+            (Path(home) / "lib" / name).write_bytes(files.read(member))
+PYTHON
+  touch "$flink_home/$flink_version"
+fi
+echo "Flink's client  $flink_home/lib  ($flink_version)"
+
 while read -r name package program; do
   [ -n "$name" ] || continue
   path=$(found "$program")

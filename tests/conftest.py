@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = [
+    "flink_client",
     "hdfs_cluster",
     "ledger_processes",
     "postgres_server",

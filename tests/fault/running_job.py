@@ -172,8 +172,10 @@ class RunningJob:
         settings: Mapping[str, str],
         conf: Mapping[str, str],
         savepoints: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         command = [PROGRAM, "run", str(target), "--master", "local[2]", "--home", str(home), "--json"]
+        command += ["--no-rest"] if port is None else ["--port", str(port)]
         for query, savepoint in (savepoints or {}).items():
             command += ["-s", f"{query}={savepoint}"]
         for flag, pairs in (("--set", settings), ("--conf", {**CONF, **conf})):
@@ -270,8 +272,9 @@ def running(
     settings: Mapping[str, str] | None = None,
     conf: Mapping[str, str] | None = None,
     savepoints: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Iterator[RunningJob]:
-    """Start `holdfast run` in a folder; nothing of it outlives the block."""
+    """Start `holdfast run` in a folder, serving on a port if one is named; nothing outlives the block."""
     job = RunningJob(
         target,
         folder,
@@ -279,6 +282,7 @@ def running(
         settings=settings or {},
         conf=conf or {},
         savepoints=savepoints,
+        port=port,
     )
     try:
         yield job

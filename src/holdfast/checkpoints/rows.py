@@ -225,9 +225,7 @@ def stored_values(
             families = family_numbers(operator, store, snapshot.metadata, marked=False)
             numbers = {DEFAULT_STORE: b""}
             if families is not None:
-                numbers = {
-                    name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()
-                }
+                numbers = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()}
             names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
             overlay = Overlay(operator.values)
             for file in changes:

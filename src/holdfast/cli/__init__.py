@@ -25,6 +25,7 @@ from holdfast.cli import (
     restore,
     run,
     savepoint,
+    serve,
     skew,
     state,
     state_edit,
@@ -95,6 +96,7 @@ def _options(
 
 app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
 app.command("run", short_help="Run a job under supervision.")(run.run)
+app.command("serve", short_help="Answer over HTTP for all jobs of the state home.")(serve.serve)
 app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)
 app.command("status", short_help="Show one job in full.")(status.status)
 app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
-from holdfast.errors import Failed, Invalid
+from holdfast.cli import options, output, server_options
+from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from holdfast.config.recovery import Fallback
     from holdfast.jobs.telling import Event
+    from holdfast.server.settings import ServerSettings
 
 QUIET_S = 5.0
 
@@ -32,6 +35,7 @@ Conf = Annotated[
 
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
+    *,
     set_: Pairs = None,
     conf: Conf = None,
     savepoint: Annotated[
@@ -44,6 +48,17 @@ def run(
         ),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    rest: Annotated[
+        bool, typer.Option("--rest/--no-rest", help="Whether to answer over HTTP while the job runs.")
+    ] = True,
+    port: server_options.Port = 8081,
+    host: server_options.Host = "127.0.0.1",
+    token: server_options.Token = None,
+    token_file: server_options.TokenFile = None,
+    tls_cert: server_options.TlsCert = None,
+    tls_key: server_options.TlsKey = None,
+    savepoint_dir: server_options.Savepoints = None,
+    root: server_options.Roots = None,
     fall_back_to: Annotated[
         str | None,
         typer.Option(
@@ -68,6 +83,18 @@ def run(
     if dry_run:
         _explain(target, pairs("--set", set_), savepoints, json)
         return
+    served = None
+    if rest:
+        served = server_options.server_settings(
+            host=host,
+            port=port,
+            token=token,
+            token_file=token_file,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            savepoints=savepoint_dir,
+            roots=root,
+        )
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.elections import elections  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
@@ -95,7 +122,8 @@ def run(
         launch=lambda each: DriverProcess.start(each, quiet=json),
         elections=None if settings.leading is None else elections(settings.leading),
     )
-    outcome = supervisor.run()
+    with _served(place, served, json):
+        outcome = supervisor.run()
     if outcome.state is JobState.FAILED:
         raise Failed(
             "the job failed for good",
@@ -103,6 +131,37 @@ def run(
             found=outcome.reason,
             hint="its attempts are in `holdfast status`, each with a log; what was committed is safe",
         )
+
+
+@contextmanager
+def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator[None]:
+    """Answer over HTTP meanwhile, if that is wanted. A port that is taken is no reason not to run the job."""
+    if settings is None:
+        yield
+        return
+    from holdfast.server.beside import Beside  # noqa: PLC0415 - not needed for --help
+
+    def not_served(error: HoldfastError) -> None:
+        if json:
+            output.emit_json({"event": "not-served", **error.as_dict()})
+        else:
+            output.say(f"not answering over HTTP: {error}")
+
+    try:
+        beside = Beside(home, settings, not_served)
+    except Conflict as error:
+        not_served(error)
+        yield
+        return
+    if json:
+        output.emit_json({"event": "serving", "url": beside.url, "home": str(home)})
+    else:
+        output.say(f"answering at {beside.url}")
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.close()
 
 
 def _fallback(given: str | None) -> Fallback | None:

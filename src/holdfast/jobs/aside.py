@@ -80,7 +80,7 @@ class Aside:
         self._wake.set()
 
     def _run(self) -> None:
-        _give_way()
+        give_way()
         pause: float | None = None
         while True:
             self._wake.wait(pause)
@@ -127,8 +127,8 @@ class Pace:
         self._next = time.monotonic() + pause
 
 
-def _give_way() -> None:
-    """Linux gives each thread a priority of its own; elsewhere this one is like the others."""
+def give_way() -> None:
+    """Let everybody else go first, where threads have priorities of their own, as Linux gives them."""
     if sys.platform.startswith("linux"):
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

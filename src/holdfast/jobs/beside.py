@@ -33,10 +33,12 @@ class Beside:
         clock: Callable[[], int],
         may: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._closed = False
-        self._recording = Recording(home, may) if definition.record else None
+        self._definition = definition
+        self._home = home
+        self._clock = clock
+        self._may = may
+        self.begin()
         wanted = definition.savepoints
-        self._savepointing = None if wanted is None else Savepointing(wanted, clock, may)
         self._observing = Observing(
             definition.name,
             definition.alerts,
@@ -46,6 +48,13 @@ class Beside:
             clock=clock,
             may=may,
         )
+
+    def begin(self) -> None:
+        """Begin to record and to take savepoints: at first, and once more after checkpoints were replaced."""
+        wanted = self._definition.savepoints
+        self._closed = False
+        self._recording = Recording(self._home, self._may) if self._definition.record else None
+        self._savepointing = None if wanted is None else Savepointing(wanted, self._clock, self._may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""

@@ -274,9 +274,23 @@ class Registry:
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
         """A job's newest batches, oldest first."""
-        rows = self._file.read("SELECT body FROM batches WHERE job = ?", job)
+        rows = self._file.read(
+            "SELECT body FROM batches WHERE job = ?"
+            " ORDER BY json_extract(body, '$.committed_ms') DESC, query DESC, batch_id DESC LIMIT ?",
+            job,
+            limit,
+        )
         found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
-        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
+        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))
+
+    def newest_batches(self, job: str) -> list[BatchProgress]:
+        """The newest batch of each of a job's queries."""
+        rows = self._file.read(
+            "SELECT body FROM batches AS one WHERE job = ? AND batch_id ="
+            " (SELECT max(batch_id) FROM batches WHERE job = one.job AND query = one.query)",
+            job,
+        )
+        return [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
 
     def savepoints(self, job: str) -> list[SavepointNote]:
         """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
@@ -287,6 +301,17 @@ class Registry:
         """Ask a job's supervisor for something."""
         with self._file.write() as db:
             insert(db, "requests", {"job": job, "verb": verb, "asked_ms": now_ms})
+
+    def was_asked(self, job: str, verb: str, since_ms: int) -> bool:
+        """Whether somebody has asked for something since then; a job that is started anew forgets it."""
+        return bool(
+            self._file.read(
+                "SELECT 1 FROM requests WHERE job = ? AND verb = ? AND asked_ms >= ? LIMIT 1",
+                job,
+                verb,
+                since_ms,
+            )
+        )
 
     def take_requests(self, job: str, now_ms: int) -> list[str]:
         """The verbs asked for since the last call, each handed out once."""

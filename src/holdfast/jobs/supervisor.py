@@ -30,8 +30,10 @@ from holdfast.jobs.home import StateHome, SupervisorLock, running_already
 from holdfast.jobs.leadership import Deposed, Now
 from holdfast.jobs.process import DriverProcess
 from holdfast.jobs.registry import JobRecord, Registry
+from holdfast.jobs.rescaled import VERB as RESCALE
+from holdfast.jobs.rescaled import Rescaling
 from holdfast.jobs.restart import GiveUp, RestartPolicy
-from holdfast.jobs.telling import Event, Outcome, Tell
+from holdfast.jobs.telling import Event, Outcome, Tell, batch_line
 from holdfast.jobs.wishes import LOOK_S, Wishes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
 
@@ -92,6 +94,8 @@ class Supervisor:
         self._restored = False
         # When the job was begun that this supervisor takes over.
         self._since_ms: int | None = None
+        self._rescaling: Rescaling | None = None
+        self._rescale_asked = False
         self._wishes = Wishes()
         self._attempts = 0
         self._batches = 0
@@ -137,7 +141,7 @@ class Supervisor:
         if attempt.failure is not None:
             return self._before_restart(attempt, attempt.failure)
         if attempt.ending == "stopped":
-            return self._stopped(attempt.ending)
+            return self._rescaled() if self._rescale_asked else self._stopped(attempt.ending)
         return self._end(JobState.FINISHED, attempt.ending)
 
     def _before_restart(self, attempt: Attempt, failure: Failure) -> Outcome | None:
@@ -159,6 +163,19 @@ class Supervisor:
         if self._wishes.cancel:
             return self._canceled()
         return self._stopped("stopped while it waited to start again")
+
+    def _rescaled(self) -> Outcome | None:
+        """Rescale the checkpoints between two drivers; None if another driver is to follow."""
+        self._rescale_asked = False
+        if self._goes_on() and self._rescaling is not None:
+            self._close_asides()
+            self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
+            self._rescaling.carry_out(self._goes_on, self._say)
+            if self._beside is not None:
+                self._beside.begin()
+        if self._wishes.cancel:
+            return self._canceled()
+        return self._stopped("stopped between two drivers") if self._wishes.stops else None
 
     # Of several supervisors one leads.
 
@@ -250,7 +267,7 @@ class Supervisor:
                     attempt.ending = "canceled" if self._wishes.cancel else "stopped"
                     attempt.process.kill()
                     return
-                if self._wishes.stops and not told_to_stop:
+                if (self._wishes.stops or self._rescale_asked) and not told_to_stop:
                     told_to_stop = True
                     self._say("stopping", "stopping after the batch that runs")
                     attempt.process.channel.send("stop")
@@ -397,6 +414,8 @@ class Supervisor:
         self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
         self._policy = RestartPolicy(definition.restart, self._rng)
         self._claim_checkpoint(definition)
+        if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
+            self._rescaling = Rescaling.begun(self._home, definition.name, self._spec, self._clock)
         self._registry.start_job(record)
         self._begun = True
         return True
@@ -458,11 +477,7 @@ class Supervisor:
             self._registry.add_recovery(self._name, recovery)
             text = f"recovered in {recovery.recovery_ms / 1000:.1f} s"
             self._say("recovered", text, **recovery.as_dict())
-        rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
-        state = f", state {batch.state_rows:,} rows" if batch.operators else ""
-        late = f", {batch.late_rows:,} late" if batch.late_rows else ""
-        text = f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"
-        self._say("batch", text, **batch.as_dict())
+        self._say("batch", batch_line(batch), **batch.as_dict())
 
     def _tell_of_asides(self) -> None:
         """Pass on what the work beside the job has done, and what it could not do."""
@@ -567,6 +582,8 @@ class Supervisor:
         for verb in self._registry.take_requests(self._name, self._clock()):
             if verb == "stop":
                 self._wishes.stops += 1
+            elif verb == RESCALE:
+                self._rescale_asked = True
             elif verb == "cancel":
                 self._wishes.cancel = True
                 self._set_state(JobState.CANCELLING, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model import JobState
+from holdfast.model import BatchProgress, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,11 @@ class Outcome:
     reason: str | None
     attempts: int
     batches: int
+
+
+def batch_line(batch: BatchProgress) -> str:
+    """A committed batch in a line."""
+    rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
+    state = f", state {batch.state_rows:,} rows" if batch.operators else ""
+    late = f", {batch.late_rows:,} late" if batch.late_rows else ""
+    return f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"

@@ -88,6 +88,7 @@ def take(
     chance: Chance,
     label: str | None = None,
     deep: bool = False,
+    operation: str | None = None,
     workers: int = WORKERS,
     pace: Pace | None = None,
     tell: Tell | None = None,
@@ -111,6 +112,7 @@ def take(
         chance: So many random bytes.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
+        operation: Which operation of a control plane asked for it, by which that one knows it again.
         workers: How many files to work on at a time.
         pace: Leaves a running query its processors; one file at a time then.
         tell: Called with files done, files in all, and what is being done.
@@ -140,6 +142,7 @@ def take(
             "size_bytes": sum(file.size_bytes for file in saved),
             "new_bytes": one.new_bytes(saved),
             "holdfast": __version__,
+            **({} if operation is None else {"operation": operation}),
         }
         name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
         manifest = manifest_of({**fields, "id": name}, saved)

@@ -1,1 +1,1 @@
-"""The control plane: what jobs are asked and told over HTTP."""
+"""The control plane over HTTP: Flink's resources, our own beside them, and who may ask."""

@@ -6,7 +6,12 @@ import fcntl
 import os
 import struct
 import sys
+import time
 from pathlib import Path
+from typing import Final
+
+_TRIES: Final = 5
+_AGAIN_S: Final = 0.01
 
 # `struct flock` of 64-bit Linux: type, whence, start, length, process.
 _FLOCK = "@hhqqi4x"
@@ -50,14 +55,13 @@ class FileLock:
             OSError: The file cannot be made.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return False
-        self._descriptor = descriptor
-        return True
+        # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
+        for _ in range(_TRIES):
+            self._descriptor = self._locked(fcntl.LOCK_EX)
+            if self._descriptor is not None:
+                return True
+            time.sleep(_AGAIN_S)
+        return False
 
     def release(self) -> None:
         """Let the next one have it."""
@@ -66,10 +70,24 @@ class FileLock:
             self._descriptor = None
 
     def taken(self) -> bool:
-        """Whether somebody has it. Leaves no trace, not even in a folder that does not exist."""
+        """Whether somebody has it. Leaves no trace, not even in a folder that does not exist.
+
+        Any number may look at the same time without seeing each other.
+        """
         if not self._path.exists():
             return False
-        if self.take():
-            self.release()
-            return False
-        return True
+        descriptor = self._locked(fcntl.LOCK_SH)
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+    def _locked(self, how: int) -> int | None:
+        """The file, open and locked; None if somebody else has it."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return descriptor

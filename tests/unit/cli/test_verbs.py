@@ -24,6 +24,7 @@ RECORD = JobRecord(
     [
         ["--help"],
         ["run", "--help"],
+        ["serve", "--help"],
         ["list"],
         ["status", "nothing"],
         ["skew", "nothing"],
@@ -52,6 +53,7 @@ def test_help_names_every_verb(holdfast: Holdfast) -> None:
     for verb in (
         "demo",
         "run",
+        "serve",
         "list",
         "status",
         "stop",

@@ -1,0 +1,47 @@
+"""`holdfast serve`: the control plane of a state home, without a job."""
+
+from __future__ import annotations
+
+from holdfast.cli import options, output, server_options
+from holdfast.cli.until_stopped import until_stopped
+
+
+def serve(
+    port: server_options.Port = 8081,
+    host: server_options.Host = "127.0.0.1",
+    token: server_options.Token = None,
+    token_file: server_options.TokenFile = None,
+    tls_cert: server_options.TlsCert = None,
+    tls_key: server_options.TlsKey = None,
+    savepoint_dir: server_options.Savepoints = None,
+    root: server_options.Roots = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Answer over HTTP for all jobs of the state home: Flink's REST and our own, until Ctrl-C.
+
+    Jobs need no server, and the server needs no jobs: both may come and go.
+    """
+    settings = server_options.server_settings(
+        host=host,
+        port=port,
+        token=token,
+        token_file=token_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        savepoints=savepoint_dir,
+        roots=root,
+    )
+    place = options.settings(home).ensure_home().resolve()
+    from holdfast.server.listening import listen  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.serving import Serving  # noqa: PLC0415 - as above
+
+    serving = Serving(place, settings, listen(settings))
+    with until_stopped() as stopped:
+        serving.start()
+        if json:
+            output.emit_json({"event": "serving", "url": serving.url, "home": str(place)})
+        else:
+            output.say(f"serving {place} at {serving.url}")
+        stopped.wait()
+        serving.close()

@@ -1,0 +1,87 @@
+"""Options of the verbs that answer over HTTP, and what they resolve to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.server.settings import ServerSettings
+
+Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Where to answer; 0 takes a free one.")]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on; others need a token.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TEXT",
+        help="What callers have to show. [env: HOLDFAST_TOKEN] Others can see it here.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="A file that holds the token.")
+]
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate chain, as PEM.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")]
+Savepoints = Annotated[
+    str | None,
+    typer.Option(
+        "--savepoint-dir",
+        metavar="DIR",
+        help="Where savepoints go that are asked for without a directory. [where the job's are]",
+    ),
+]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="A directory or URI below which requests may name savepoints and checkpoints.",
+    ),
+]
+
+
+def server_settings(
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    savepoints: str | None,
+    roots: list[str] | None,
+) -> ServerSettings:
+    """The settings that these options mean.
+
+    Raises:
+        Invalid: They cannot be right together, or the port is reached by others and there is no token.
+        NotFound: A file is not there.
+    """
+    from holdfast.config.storage import canonical_uri, parse_storage  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.settings import TOKEN_VARIABLE, ServerSettings, token_from  # noqa: PLC0415 - as above
+
+    if token is not None and token_file is not None:
+        raise Invalid("a server has one token", found="--token and --token-file", expected="one of them")
+
+    def address(text: str, option: str) -> str:
+        return canonical_uri(parse_storage(text, option), Path.cwd())
+
+    return ServerSettings(
+        host=host,
+        port=port,
+        token=token_from(token, token_file, os.environ.get(TOKEN_VARIABLE)),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        savepoints=None if savepoints is None else address(savepoints, "--savepoint-dir"),
+        roots=tuple(address(each, "--root") for each in roots or ()),
+    )

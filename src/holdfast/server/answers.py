@@ -1,0 +1,62 @@
+"""Answers as both kinds of resources give them: JSON, and errors in the shape that the path asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from holdfast.errors import HoldfastError, Internal
+
+OWN: Final = "/api/"
+
+
+class Json(Response):
+    """A value as Flink sends it: UTF-8, and named as such."""
+
+    media_type = "application/json; charset=UTF-8"
+
+    def render(self, content: Any) -> bytes:
+        """The value as bytes."""
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str).encode(
+            "utf-8", "surrogatepass"
+        )
+
+
+def is_own(path: str) -> bool:
+    """Whether a path is one of our own resources, and errors have our own shape."""
+    return path.startswith(OWN) or path in ("/api", "/login", "/logout")
+
+
+def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:
+    """An error in the shape of the resources that a path belongs to."""
+    code = error.http_status if status is None else status
+    if is_own(path):
+        return Json(error.as_dict(), code)
+    return flink_problem(code, str(error))
+
+
+def refusal(path: str, status: int, kind: str, fact: str, hint: str | None = None) -> Json:
+    """A refusal that is HTTP's own and has no kind among our errors: who asks, and how much is sent."""
+    if not is_own(path):
+        return flink_problem(status, fact if hint is None else f"{fact}\nhint: {hint}")
+    body = {"error": fact, "kind": kind, "exit_code": None, "where": path, "found": None, "expected": None}
+    return Json({**body, "hint": hint}, status)
+
+
+def flink_problem(status: int, *texts: str) -> Json:
+    """An error as Flink sends it; one of the server's own has two entries."""
+    if status == 500 and len(texts) == 1:
+        texts = (
+            "Internal server error.",
+            f"<Exception on server side:\n{texts[0]}\nEnd of exception on server side>",
+        )
+    return Json({"errors": list(texts)}, status)
+
+
+def as_error(error: Exception) -> HoldfastError:
+    """Any error as one that can be told without a traceback."""
+    if isinstance(error, HoldfastError):
+        return error
+    return Internal("something went wrong inside Holdfast", found=type(error).__name__)

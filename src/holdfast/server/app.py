@@ -1,0 +1,121 @@
+"""The control plane as one ASGI application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.jobs.home import StateHome
+from holdfast.server import session
+from holdfast.server.answers import as_error, flink_problem, is_own, problem, refusal
+from holdfast.server.flink import resources
+from holdfast.server.guard import Guard
+from holdfast.server.own import asked, jobs, measured, models, savepoints, state
+from holdfast.server.own.description import describe
+from holdfast.server.plane import Clock, Plane
+from holdfast.server.settings import ServerSettings
+
+API: Final = "/api/v1"
+_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": models.Problem, "description": "The request is wrong as it stands."},
+    401: {"model": models.Problem, "description": "A token is needed."},
+    403: {"model": models.Problem, "description": "Not from there."},
+    404: {"model": models.Problem, "description": "Nothing is at that address."},
+    409: {"model": models.Problem, "description": "Something else holds it, or it moved."},
+    413: {"model": models.Problem, "description": "The body is too large."},
+    500: {"model": models.Problem, "description": "What was stored is damaged, or Holdfast is at fault."},
+    501: {"model": models.Problem, "description": "This version or feature cannot do it."},
+    503: {"model": models.Problem, "description": "Something needed is not there at the moment."},
+}
+
+
+def now_ms() -> int:
+    """The wall clock in epoch milliseconds."""
+    return int(time.time() * 1000)
+
+
+def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_ms) -> FastAPI:
+    """The application that serves one state home. It starts nothing, and touches nothing until it is asked.
+
+    Args:
+        home: The state home.
+        settings: How it is reached; by default as `holdfast serve` does without options.
+        clock: The time in epoch milliseconds.
+    """
+    settings = settings or ServerSettings()
+    plane = Plane(StateHome(home), settings, clock)
+    made = FastAPI(
+        title="Holdfast",
+        summary="The control plane of streaming jobs on Spark.",
+        version=__version__,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,  # its page would be fetched from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        middleware=[Middleware(Guard, settings=settings)],
+    )
+    made.state.plane = plane
+    _tell_errors(made)
+    api = APIRouter(prefix=API, responses=_PROBLEMS)
+    for each in (jobs, asked, savepoints, state, measured):
+        api.include_router(each.router(plane))
+    made.include_router(api)
+    made.add_api_route("/health", _health, include_in_schema=False)
+    made.router.routes.extend(
+        [measured.for_prometheus(plane), *session.routes(settings), *resources.routes(plane)]
+    )
+    describe(made)
+    return made
+
+
+def _health() -> Any:
+    """For whoever only wants to know whether the server lives."""
+    return {"status": "ok"}
+
+
+def _tell_errors(made: FastAPI) -> None:
+    """Answer every error in the shape that its path has, and none with a traceback."""
+    handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+        HoldfastError: _told,
+        RequestValidationError: _unfit,
+        HTTPException: _plain,
+        Exception: _told,
+    }
+    for kind, handler in handlers.items():
+        made.add_exception_handler(kind, handler)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    return problem(request.url.path, as_error(error))
+
+
+async def _unfit(request: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    place = ".".join(str(each) for each in first["loc"])
+    found = repr(first.get("input"))
+    told = Invalid("the request does not fit", where=place, found=found[:200], expected=str(first["msg"]))
+    return problem(request.url.path, told)
+
+
+async def _plain(request: Request, error: HTTPException) -> Response:
+    path = request.url.path
+    if error.status_code == 404:
+        if not is_own(path):
+            return flink_problem(404, f"Unable to load requested file {path}.")
+        return refusal(path, 404, "not-found", "there is no such resource", f"see {API}/openapi.json")
+    kind = {405: "invalid", 400: "invalid"}.get(error.status_code, "internal")
+    answer = refusal(path, error.status_code, kind, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer

@@ -1,0 +1,1 @@
+"""Flink's REST resources: its paths, its shapes, its codes, told of Spark's jobs."""

@@ -1,0 +1,89 @@
+"""What Flink's clients ask of a cluster as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from holdfast import __version__
+from holdfast.server.flink.calls import Call, Resource
+from holdfast.server.flink.vertices import state_of, vertices
+
+# Whose shapes these are. Flink's operator for Kubernetes chooses by it what to ask.
+FLINK_VERSION: Final = "2.3.0"
+FLINK_COMMIT: Final = "c0f8d1a"
+REFRESH_MS: Final = 3000
+
+
+def config(call: Call) -> Any:
+    """What a client has to know before it asks anything else."""
+    del call
+    return {
+        "refresh-interval": REFRESH_MS,
+        "timezone-name": "Coordinated Universal Time",
+        "timezone-offset": 0,
+        "flink-version": FLINK_VERSION,
+        "flink-revision": f"{FLINK_COMMIT} @ 2026-06-14T16:29:03+02:00",
+        "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
+    }
+
+
+def overview(call: Call) -> Any:
+    """How many jobs are in each state. A running job is a task manager, a partition of its state a slot."""
+    found = [call.plane.brief(each.job.name) for each in call.plane.jobs()]
+    states = Counter(state_of(each) for each in found)
+    running = [each for each in found if state_of(each) == "RUNNING"]
+    slots = sum(vertex.parallelism for each in running for vertex in vertices(each))
+    return {
+        "taskmanagers": len(running),
+        "slots-total": slots,
+        "slots-available": 0,
+        "jobs-running": states["RUNNING"],
+        "jobs-finished": states["FINISHED"],
+        "jobs-cancelled": states["CANCELED"],
+        "jobs-failed": states["FAILED"],
+        "flink-version": FLINK_VERSION,
+        "flink-commit": FLINK_COMMIT,
+    }
+
+
+def task_managers(call: Call) -> Any:
+    """None: the tasks are Spark's, and its own page shows its executors."""
+    del call
+    return {"taskmanagers": []}
+
+
+def manager_config(call: Call) -> Any:
+    """What the control plane was started with."""
+    plane = call.plane
+    found = {
+        "holdfast.home": str(plane.home.path),
+        "holdfast.version": __version__,
+        "rest.address": plane.settings.host,
+        "rest.port": str(plane.settings.port),
+    }
+    if plane.settings.savepoints is not None:
+        found["execution.checkpointing.savepoint-dir"] = plane.settings.savepoints
+    return [{"key": key, "value": value} for key, value in found.items()]
+
+
+def job_manager_config(call: Call) -> Any:
+    """The same, asked of a job."""
+    call.job()
+    return manager_config(call)
+
+
+def jars(call: Call) -> Any:
+    """None: a job is a Python file, and `holdfast run` starts it."""
+    del call
+    return {"address": "", "files": []}
+
+
+RESOURCES: Final = (
+    Resource("GET", "/config", config),
+    Resource("GET", "/overview", overview),
+    Resource("GET", "/taskmanagers", task_managers),
+    Resource("GET", "/jobmanager/config", manager_config),
+    Resource("GET", "/jobs/{jobid}/jobmanager/config", job_manager_config),
+    Resource("GET", "/jars", jars),
+)

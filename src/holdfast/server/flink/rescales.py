@@ -1,0 +1,228 @@
+"""Flink's resource requirements: how many partitions the state of each query has, and is to have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.jobs.operations import Operation, OperationState
+from holdfast.jobs.rescale_spec import moves_of
+from holdfast.jobs.rescaled import VERB
+from holdfast.server.flink.calls import Call, Refused, Resource, unfit
+from holdfast.server.flink.stats import stats
+from holdfast.server.flink.vertices import MAX_PARALLELISM, Vertex, vertices
+
+BODY: Final = "JobResourceRequirementsBody"
+_HISTORY: Final = 100
+
+
+def requirements(call: Call) -> Any:
+    """How many partitions each query has."""
+    return {
+        each.vertex_id: {"parallelism": {"lowerBound": 1, "upperBound": each.parallelism}}
+        for each in vertices(call.job())
+    }
+
+
+def require(call: Call) -> Any:
+    """Bring queries into other partitions; the job stops between two batches for it."""
+    found = call.job()
+    nodes = {each.vertex_id: each for each in vertices(found)}
+    wanted = _wanted(call.body, nodes)
+    changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
+    if not changed:
+        return {}
+    job = call.plane.control.running(found.status.job.name).job
+    operation_id = os.urandom(16).hex()
+    # What cannot be is told now, and not when the job has been stopped for it.
+    moves_of(operation_id, changed, {each.name: each for each in found.queries})
+    before = {each.query.name: each.parallelism for each in nodes.values()}
+    call.plane.ask(operation_id, VERB, job.name, {"partitions": changed, "before": before})
+    call.plane.registry.request(job.name, VERB, call.plane.clock())
+    return {}
+
+
+def overview(call: Call) -> Any:
+    """How many rescales came to which end, and the last of each."""
+    done = _rescales(call)
+    return {
+        "rescalesCounts": _counts(done),
+        "latest": {
+            "completed": _first(done, OperationState.COMPLETED),
+            "failed": _first(done, OperationState.FAILED),
+            "ignored": None,
+        },
+    }
+
+
+def history(call: Call) -> Any:
+    """The newest rescales, the newest first."""
+    return [_brief(each) for each in _rescales(call)]
+
+
+def details(call: Call) -> Any:
+    """One rescale."""
+    wanted = call.id("rescaleuuid")
+    for each in _rescales(call):
+        if each.operation_id == wanted:
+            return _full(call, each)
+    raise Refused(404, f"There is no rescale {wanted}.")
+
+
+def summary(call: Call) -> Any:
+    """How long rescales took."""
+    done = _rescales(call)
+
+    def took(state: OperationState | None) -> dict[str, Any]:
+        return stats([_took(each) for each in done if each.state.ended and state in (None, each.state)])
+
+    return {
+        "rescalesCounts": _counts(done),
+        "rescalesDurationStatsInMillis": took(None),
+        "completedRescalesDurationStatsInMillis": took(OperationState.COMPLETED),
+        "ignoredRescalesDurationStatsInMillis": stats([]),
+        "failedRescalesDurationStatsInMillis": took(OperationState.FAILED),
+    }
+
+
+def config(call: Call) -> Any:
+    """What Flink's scheduler would wait for; here nothing is waited for but the batch that runs."""
+    call.job()
+    return {
+        "rescaleHistoryMax": _HISTORY,
+        "schedulerExecutionMode": None,
+        "submissionResourceWaitTimeoutInMillis": 0,
+        "submissionResourceStabilizationTimeoutInMillis": 0,
+        "slotIdleTimeoutInMillis": 0,
+        "executingCooldownTimeoutInMillis": 0,
+        "executingResourceStabilizationTimeoutInMillis": 0,
+        "maximumDelayForTriggeringRescaleInMillis": 0,
+        "rescaleOnFailedCheckpointCount": 0,
+    }
+
+
+def old_way(call: Call) -> Any:
+    """The resource of older Flinks, which has been off for long."""
+    call.job()
+    raise Refused(503, "Rescaling is temporarily disabled. See FLINK-12312.")
+
+
+def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, int]:
+    """The partitions that each vertex is to have.
+
+    Raises:
+        Refused: Not every vertex is named, one is unknown, or a number cannot be.
+    """
+    wanted: dict[str, int] = {}
+    problems = []
+    for key, given in body.items():
+        if key not in nodes:
+            problems.append(f"Job vertex [{key}] was not found in the job graph.")
+            continue
+        bounds = given.get("parallelism") if isinstance(given, Mapping) else None
+        low, high = _bounds(key, bounds if isinstance(bounds, Mapping) else {})
+        if not 1 <= low <= high:
+            problems.append(
+                f"The requested lower bound {low} and upper bound {high} of job vertex {key} are no range."
+            )
+        elif high > MAX_PARALLELISM:
+            problems.append(
+                f"The newly requested parallelism {high} for the job vertex {key} exceeds its maximum"
+                f" parallelism {MAX_PARALLELISM}."
+            )
+        wanted[key] = high
+    missing = [key for key in nodes if key not in body]
+    if missing:
+        problems.append(
+            f"The request is incomplete, missing job vertex [{', '.join(missing)}] resource requirements."
+        )
+    if problems:
+        raise Refused(400, "\n".join(problems))
+    return wanted
+
+
+def _bounds(key: str, given: Mapping[str, Any]) -> tuple[int, int]:
+    low, high = given.get("lowerBound", 1), given.get("upperBound")
+    for each in (low, high):
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise unfit(BODY, f"parallelism of {key} needs lowerBound and upperBound")
+    return int(low), int(high or 0)
+
+
+def _rescales(call: Call) -> list[Operation]:
+    name = call.job().status.job.name
+    return [each for each in call.plane.operations.newest(name, _HISTORY) if each.verb == VERB]
+
+
+def _counts(done: list[Operation]) -> dict[str, int]:
+    return {
+        "ignored": 0,
+        "inProgress": sum(not each.state.ended for each in done),
+        "completed": sum(each.state is OperationState.COMPLETED for each in done),
+        "failed": sum(each.state is OperationState.FAILED for each in done),
+    }
+
+
+def _first(done: list[Operation], state: OperationState) -> dict[str, Any] | None:
+    return next((_brief(each) for each in done if each.state is state), None)
+
+
+def _took(each: Operation) -> int:
+    return (each.ended_ms or each.asked_ms) - each.asked_ms
+
+
+def _brief(each: Operation) -> dict[str, Any]:
+    ended = {OperationState.COMPLETED: "COMPLETED", OperationState.FAILED: "FAILED"}
+    reason = None
+    if each.state.ended:
+        reason = "SUCCEEDED" if each.error is None else str(each.error["error"])
+    return {
+        "rescaleUuid": each.operation_id,
+        "resourceRequirementsUuid": each.operation_id,
+        "rescaleAttemptId": 1,
+        "startTimestampInMillis": each.asked_ms,
+        "endTimestampInMillis": each.ended_ms or -1,
+        "terminalState": ended.get(each.state),
+        "triggerCause": "UPDATE_REQUIREMENT",
+        "terminatedReason": reason,
+    }
+
+
+def _full(call: Call, each: Operation) -> dict[str, Any]:
+    wanted, before = each.arguments["partitions"], each.arguments.get("before", {})
+    done = each.state is OperationState.COMPLETED
+    shown = {
+        node.vertex_id: {
+            "jobVertexId": node.vertex_id,
+            "jobVertexName": node.name,
+            "desiredParallelism": wanted[node.query.name],
+            "sufficientParallelism": 1,
+            "preRescaleParallelism": before.get(node.query.name),
+            "postRescaleParallelism": wanted[node.query.name] if done else None,
+        }
+        for node in vertices(call.job())
+        if node.query.name in wanted
+    }
+    states = [
+        {
+            "state": "WaitingForResources" if each.started_ms is None else "Restarting",
+            "enterTimestampInMillis": each.asked_ms,
+            "leaveTimestampInMillis": each.ended_ms or -1,
+            "durationInMillis": _took(each) if each.state.ended else -1,
+            "stringifiedException": None if each.error is None else str(each.error["error"]),
+        }
+    ]
+    return {**_brief(each), "vertices": shown, "slots": {}, "schedulerStates": states}
+
+
+RESOURCES: Final = (
+    Resource("GET", "/jobs/{jobid}/resource-requirements", requirements),
+    Resource("PUT", "/jobs/{jobid}/resource-requirements", require, BODY),
+    Resource("GET", "/jobs/{jobid}/rescales/config", config),
+    Resource("GET", "/jobs/{jobid}/rescales/overview", overview),
+    Resource("GET", "/jobs/{jobid}/rescales/history", history),
+    Resource("GET", "/jobs/{jobid}/rescales/summary", summary),
+    Resource("GET", "/jobs/{jobid}/rescales/details/{rescaleuuid}", details),
+    Resource("PATCH", "/jobs/{jobid}/rescaling", old_way),
+)

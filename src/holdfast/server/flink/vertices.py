@@ -1,0 +1,147 @@
+"""Flink's vertices, told of a job's queries: each query is one, with all of its operators chained in it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.jobs.control import JobDetails
+from holdfast.model import BatchProgress, JobState, QueryStarted
+
+# As many key groups as Flink can have; Spark itself knows no bound.
+MAX_PARALLELISM: Final = 1 << 15
+SUSPENDED: Final = "SUSPENDED"
+
+_JOB_STATES: Final = (
+    "INITIALIZING",
+    "CREATED",
+    "RUNNING",
+    "FAILING",
+    "FAILED",
+    "CANCELLING",
+    "CANCELED",
+    "FINISHED",
+    "RESTARTING",
+    "SUSPENDED",
+    "RECONCILING",
+)
+_TASK_STATES: Final = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+_TASK_OF_JOB: Final = {
+    "CREATED": "CREATED",
+    "RUNNING": "RUNNING",
+    "RESTARTING": "SCHEDULED",
+    "CANCELLING": "CANCELING",
+    "FINISHED": "FINISHED",
+    "CANCELED": "CANCELED",
+    "FAILED": "FAILED",
+    SUSPENDED: "CANCELED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A query of a job.
+
+    Attributes:
+        vertex_id: 32 digits that depend on the names of job and query alone.
+        query: The query.
+        parallelism: The partitions of its state; one where it has none, or none was seen yet.
+        batches: Its newest batches, oldest first.
+    """
+
+    vertex_id: str
+    query: QueryStarted
+    parallelism: int
+    batches: tuple[BatchProgress, ...]
+
+    @property
+    def name(self) -> str:
+        """The query's name, and its operators in the order of the plan."""
+        operators = self.batches[-1].operators if self.batches else ()
+        return " -> ".join([self.query.name, *(each.name for each in operators), "Sink"])
+
+
+def vertices(details: JobDetails) -> list[Vertex]:
+    """The vertices of a job, in the order in which its queries were started."""
+    job_id = details.status.job.job_id
+    found = []
+    for query in details.queries:
+        batches = tuple(each for each in details.batches if each.query == query.name)
+        partitions = [each.partitions for each in batches[-1].operators] if batches else []
+        found.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
+    return found
+
+
+def vertex_id(job_id: str, query: str) -> str:
+    """The id of a query as a vertex."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"holdfast:{job_id}:{query}").hex
+
+
+def state_of(details: JobDetails) -> str:
+    """The job's state in Flink's words; one whose supervisor died is suspended until it is run again."""
+    status = details.status
+    return SUSPENDED if not status.job.state.terminal and not status.supervised else status.job.state.value
+
+
+def job_counts(state: str, tasks: int) -> dict[str, int]:
+    """How many tasks of a job are in each state, as the overview of jobs counts them."""
+    task = _TASK_OF_JOB[state].lower()
+    return {"total": tasks, **{name.lower(): tasks * (name.lower() == task) for name in _TASK_STATES}}
+
+
+def task_counts(state: str, tasks: int) -> dict[str, int]:
+    """How many tasks are in each state."""
+    return {name: tasks * (name == _TASK_OF_JOB[state]) for name in _TASK_STATES}
+
+
+def task_state(state: str) -> str:
+    """The state of a job's tasks."""
+    return _TASK_OF_JOB[state]
+
+
+def timestamps(details: JobDetails) -> dict[str, int]:
+    """When a job came into each of its states; 0 for those it never was in."""
+    job = details.status.job
+    found = dict.fromkeys(_JOB_STATES, 0)
+    found["INITIALIZING"] = found["CREATED"] = job.started_ms
+    own = [each for each in details.attempts if each.began_ms >= job.started_ms]
+    for attempt in own:
+        found["RUNNING"] = attempt.running_ms or found["RUNNING"]
+        if attempt.ending == "failed":
+            found["FAILING"] = attempt.ended_ms or found["FAILING"]
+        if attempt.recovers:
+            found["RESTARTING"] = attempt.began_ms
+    if job.state.terminal or job.state is JobState.CANCELLING:
+        found[job.state.value] = job.ended_ms or job.updated_ms
+    return found
+
+
+def traffic(vertex: Vertex) -> dict[str, Any]:
+    """What a query has read and how long it was at work, over the batches that are kept."""
+    rows = sum(each.input_rows for each in vertex.batches)
+    whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0
+    return {
+        "read-bytes": 0,
+        "read-bytes-complete": False,
+        "write-bytes": 0,
+        "write-bytes-complete": False,
+        "read-records": rows,
+        "read-records-complete": whole,
+        "write-records": 0,
+        "write-records-complete": False,
+        "accumulated-backpressured-time": 0,
+        "accumulated-idle-time": 0,
+        "accumulated-busy-time": float(sum(each.duration_ms for each in vertex.batches)),
+    }

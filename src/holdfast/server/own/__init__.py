@@ -1,0 +1,1 @@
+"""Holdfast's own REST resources, below `/api/v1`."""

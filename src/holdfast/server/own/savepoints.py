@@ -1,0 +1,89 @@
+"""Savepoints in their catalogs, as our own resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from holdfast.savepoints.catalog import listed
+from holdfast.savepoints.public import show
+from holdfast.server import places
+from holdfast.server.own.models import Shape
+from holdfast.server.plane import Plane
+from holdfast.storage import open_storage
+
+
+class Savepoint(Shape):
+    """A savepoint in a catalog."""
+
+    savepoint: str = Field(description="Its address.")
+    id: str
+    label: str | None
+    created_ms: int | None
+    checkpoint: str | None = Field(description="Where it was taken from.")
+    query_id: str | None
+    batch: int | None
+    files: int | None
+    bytes: int | None
+    new_bytes: int | None = Field(description="The bytes that the catalog did not hold before.")
+    problem: str | None = Field(description="What is wrong with its manifest.")
+
+
+class Savepoints(Shape):
+    """Savepoints by catalog, in each the newest first."""
+
+    catalogs: dict[str, list[Savepoint]]
+
+
+class Manifest(Shape):
+    """What a savepoint says of itself."""
+
+    manifest: dict[str, Any] = Field(description="Its manifest, files included if they were asked for.")
+
+
+def router(plane: Plane) -> APIRouter:
+    """The resources of savepoints."""
+    api = APIRouter(tags=["savepoints"])
+
+    @api.get("/savepoints", summary="The savepoints of catalogs")
+    def savepoints(
+        job: Annotated[str | None, Query(description="Those of a job's catalogs.", max_length=64)] = None,
+        catalog: Annotated[str | None, Query(description="Those of this one.", max_length=4096)] = None,
+        limit: Annotated[int, Query(description="So many of each catalog.", ge=1, le=1000)] = 100,
+    ) -> Savepoints:
+        """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
+        if catalog is not None:
+            places_found = [places.named(plane, catalog, "catalog")]
+        else:
+            places_found = list(dict.fromkeys(_catalogs(plane, job)))
+        found = {uri: _listed(plane, uri, limit) for uri in places_found}
+        return Savepoints.model_validate({"catalogs": found})
+
+    @api.get("/savepoints/show", summary="One savepoint")
+    def show_savepoint(
+        savepoint: Annotated[str, Query(description="Its address.", min_length=1, max_length=4096)],
+        files: Annotated[bool, Query(description="With the list of its files.")] = False,
+    ) -> Manifest:
+        """What a savepoint's manifest says."""
+        found = show(places.savepoint(plane, savepoint, "savepoint"))
+        return Manifest(manifest=found.as_dict() if files else dict(found.fields))
+
+    return api
+
+
+def _catalogs(plane: Plane, job: str | None) -> Iterator[str]:
+    names = [each.job.name for each in plane.jobs()] if job is None else [plane.status(job).job.name]
+    for name in names:
+        yield from plane.catalogs(plane.brief(name))
+    if plane.settings.savepoints is not None:
+        yield plane.settings.savepoints
+
+
+def _listed(plane: Plane, uri: str, limit: int) -> list[dict[str, Any]]:
+    def look() -> list[dict[str, Any]]:
+        return [each.as_dict() for each in listed(open_storage(uri, "catalog"))]
+
+    return list(reversed(plane.looks.at(("savepoints", uri), look)))[:limit]

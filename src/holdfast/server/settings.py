@@ -1,0 +1,113 @@
+"""How a server is reached, and by whom."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import Invalid, NotFound
+
+PORT: Final = 8081
+HOST: Final = "127.0.0.1"
+TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable
+SHORTEST_TOKEN: Final = 16
+_LOOPBACK_NAMES: Final = ("localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server is reached.
+
+    Attributes:
+        host: The address that it listens on.
+        port: The port; 0 takes a free one.
+        token: What a caller has to show; None lets everybody in who reaches it.
+        tls_cert: The certificate chain; None answers without TLS.
+        tls_key: Its key.
+        savepoints: Where savepoints go that name no directory; None takes the one a job uses already.
+        roots: Directories and URIs below which requests may name savepoints and checkpoints, beside those
+            that jobs use.
+    """
+
+    host: str = HOST
+    port: int = PORT
+    token: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    savepoints: str | None = None
+    roots: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise Invalid("this is no port", where="--port", found=str(self.port), expected="0 to 65535")
+        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            raise Invalid(
+                "the token is too short to keep anybody out",
+                found=f"{len(self.token)} characters",
+                expected=f"{SHORTEST_TOKEN} or more",
+                hint="make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`",
+            )
+        if self.token is not None and (not self.token.isascii() or not self.token.isprintable()):
+            raise Invalid("the token cannot be sent in a header", expected="printable ASCII characters")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Invalid("TLS needs a certificate and its key", expected="--tls-cert and --tls-key")
+        for path in (self.tls_cert, self.tls_key):
+            if path is not None and not path.is_file():
+                raise NotFound("there is no such file for TLS", where=str(path))
+        if self.token is None and not is_loopback(self.host):
+            raise Invalid(
+                "an address that others can reach needs a token",
+                where=f"--host {self.host}",
+                found="no token",
+                expected=f"--token-file FILE, or {TOKEN_VARIABLE} in the environment",
+                hint="without one, only 127.0.0.1 is served",
+            )
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return "http" if self.tls_cert is None else "https"
+
+    def url(self, port: int) -> str:
+        """The address of the server on a port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in _LOOPBACK_NAMES
+
+
+def token_from(text: str | None, file: Path | None, environment: str | None) -> str | None:
+    """The token: as it is given, else out of a file, else out of the environment.
+
+    Raises:
+        NotFound: The file cannot be read.
+        Invalid: It holds nothing.
+    """
+    if text is not None:
+        return text
+    if file is None:
+        return environment or None
+    try:
+        read = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise NotFound(
+            "the token file cannot be read", where=str(file), found=error.strerror or str(error)
+        ) from error
+    if not read:
+        raise Invalid("the token file is empty", where=str(file))
+    return read
+
+
+def session_value(token: str) -> str:
+    """What a browser keeps in place of the token: it proves that its owner knew it, and does not tell it."""
+    return hmac.new(token.encode(), b"holdfast session", hashlib.sha256).hexdigest()

@@ -1,0 +1,80 @@
+"""Flink's own command line, as it is published, with nothing of it changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2] / ".services" / "flink"
+PATIENCE_S = 120
+_CONFIG = """\
+rest:
+  address: 127.0.0.1
+  port: {port}
+client:
+  timeout: 10 min
+"""
+_OPENED = ("java.lang", "java.util")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the command line has said."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkClient:
+    """Flink's command line against a server on a port of this machine."""
+
+    folder: Path
+    port: int
+
+    def __call__(self, *words: str) -> Said:
+        conf = self.folder / "flink-conf"
+        conf.mkdir(exist_ok=True)
+        (conf / "config.yaml").write_text(_CONFIG.format(port=self.port))
+        opened = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED]
+        done = subprocess.run(
+            [
+                "java",
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                *opened,
+                "-cp",
+                str(HOME / "lib" / "*"),
+                "org.apache.flink.client.cli.CliFrontend",
+                *words,
+            ],
+            cwd=self.folder,
+            env={**os.environ, "FLINK_CONF_DIR": str(conf)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return Said(done.returncode, done.stdout)
+
+
+@pytest.fixture(scope="session")
+def flink_client() -> type[FlinkClient]:
+    """The client, to be pointed at a server."""
+    missing = None
+    if not any(HOME.glob("lib/flink-dist-*.jar")):
+        missing = "Flink's client is not there; `make services` fetches it"
+    elif shutil.which("java") is None:
+        missing = "Flink's client needs Java"
+    if missing is not None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return FlinkClient
