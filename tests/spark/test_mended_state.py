@@ -105,7 +105,7 @@ def test_a_key_that_was_erased_is_new_again(
     settings({**PROVIDERS[provider], "spark.sql.shuffle.partitions": "3"})
     course = Course(spark, kind, tmp_path)
     found = hf.erase(WHO, everywhere=tmp_path / "catalog", who="ada@desk")
-    assert found.rows > 0
+    assert found.rewritten  # of a session that is closed there are traces only
     rows = course.go_on(course.savepoint)
 
     def of(all_rows: list[Row]) -> list[Row]:
