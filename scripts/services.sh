@@ -5,6 +5,9 @@
 # Run it as often as you like; what is there already is only reported.
 set -euo pipefail
 
+litter=()
+trap 'rm -rf "${litter[@]}"' EXIT
+
 # One line a service: name, Debian package, and a shell pattern of a program that proves it is there.
 services='
 PostgreSQL  postgresql  /usr/lib/postgresql/*/bin/postgres
@@ -35,7 +38,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
-    trap 'rm -f "$policy"' EXIT
+    litter+=("$policy")
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq || { echo "error: the package lists cannot be fetched" >&2; exit 5; }
@@ -51,7 +54,7 @@ if [ ! -e "$flink_home/$flink_version" ]; then
   echo "fetching Flink's client $flink_version …" >&2
   mkdir -p "$flink_home"
   fetched=$(mktemp -d)
-  trap 'rm -rf "$fetched"' EXIT
+  litter+=("$fetched")
   "${PYTHON:-python3}" -m pip download -q --no-deps -d "$fetched" "apache-flink-libraries==$flink_version" >&2 \
     || { echo "error: Flink's client cannot be fetched from PyPI" >&2; exit 5; }
   "${PYTHON:-python3}" - "$fetched" "$flink_home" $flink_jars <<'PYTHON'
