@@ -126,7 +126,7 @@ def test_an_aggregate_goes_on_from_other_values(
     made = hf.edit(made.uri, "aggregate", insert=[{"who": LAST, "count": 7, "sum": 70, "max": 10}])
     rows = course.in_the_end(course.go_on(made.uri))
     late = {event[0] for event in course.late[0]}
-    expected = Counter()
+    expected: Counter[Row] = Counter()
     for who, n, spent, _most in course.model(lambda event: event[0] in late):
         was = any(event[0] == who for event in course.early[0])
         zoe = who == LAST
@@ -178,7 +178,7 @@ def test_a_join_goes_on_without_some_of_its_rows(
     assert not [row for row in rows if row[1] > 50 and row[2] < begin]
 
     def low(row: Row) -> bool:
-        return row[1] <= 50 or row[2] >= begin
+        return bool(row[1] <= 50 or row[2] >= begin)
 
     left = [event for event in (*course.early[0], *course.late[0]) if event[1] <= 50 or event[2] >= begin]
     right = [*course.early[1], *course.late[1]]

@@ -48,12 +48,13 @@ def run(spark: SparkSession, folder: Path, checkpoint: Path, last: int) -> dict[
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             amounts = [int(each) for batch in rows for each in batch["amount"]]
             noted = self.latest.get()
-            self.latest.update(((noted[0] if noted else 0) + len(amounts),))
+            seen = (noted[0] if noted else 0) + len(amounts)
+            self.latest.update((seen,))
             for each in amounts:
                 self.short.appendValue((each,))
                 self.kept.updateValue((each,), (each * 2,))
                 self.handle.registerTimer(FAR_MS + each)
-            told = (self.latest.get()[0], sum(each[0] for each in self.short.get()))
+            told = (seen, sum(each[0] for each in self.short.get()))
             count = sum(1 for _ in self.kept.iterator())
             yield pd.DataFrame({"customer": [key[0]], "n": [told[0]], "a": [told[1]], "k": [count]})
 
