@@ -190,7 +190,8 @@ def pick(
     Args:
         operators: Those of the checkpoint.
         name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is known by its name,
-            its number and Spark's name for it.
+            its number and Spark's name for it. Nothing means the only state that there
+            is, or all that the only operator, a keyed one, holds.
         operator: The operator, where the state's name alone would not do.
 
     Raises:
@@ -206,9 +207,16 @@ def pick(
                 labels |= _words(each)
             if state.codec is not None:
                 labels.add(state.codec.name.label)
-            if name in labels:
+            if not name or name in labels:
                 fits.append((each, state))
     listed = ", ".join(dict.fromkeys(state.full_name for each in operators for state in each.states))
+    if not name and len(chosen) == 1 and fits:
+        # A keyed operator's states are parts of what it holds for a key.
+        fits = [each for each in fits if each[1].form is Form.KEYED] or fits
+    if not name and len(fits) != 1:
+        raise Invalid(
+            "name the state", found=f"{len(fits)} states", expected=listed or "a query that keeps state"
+        )
     if not fits:
         raise NotFound(
             f"there is no state {name!r}"
@@ -225,6 +233,20 @@ def pick(
             hint="name the operator too: its number or its name, a dot, and the state",
         )
     return fits[0]
+
+
+def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
+    """Whether a state need not be named, and a word is no state's name."""
+    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    try:
+        pick(chosen, "")
+    except Invalid:
+        return False
+    try:
+        pick(chosen, name)
+    except NotFound:
+        return True
+    return False
 
 
 def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:

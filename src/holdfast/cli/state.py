@@ -32,7 +32,11 @@ Place = Annotated[
     typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; @BATCH behind it."),
 ]
 State = Annotated[
-    str, typer.Argument(metavar="STATE", help="STATE, OPERATOR.STATE, or an operator with one state.")
+    str,
+    typer.Argument(
+        metavar="[STATE]",
+        help="STATE, OPERATOR.STATE, or an operator with one state; may be left out where there is only one.",
+    ),
 ]
 Key = Annotated[
     list[str] | None,
@@ -54,6 +58,18 @@ def opened(place: str, home: str | None, batch: int | None) -> StateReader:
 
     found = parsed(place_of(place, home), batch)
     return StateReader(found.storage, found.batch_id)
+
+
+def named(
+    reader: StateReader, state: str, key: list[str] | None, operator: str | None
+) -> tuple[str, list[str]]:
+    """A state and a key out of the words for them, of which the first is the key's where one state is all."""
+    from holdfast.at_rest.naming import is_the_only  # noqa: PLC0415 - not needed for --help
+
+    words = key or []
+    if words and "=" not in state:
+        return state, words  # a bare word in front of a key can only be meant for a state
+    return ("", [state, *words]) if is_the_only(reader.operators, state, operator) else (state, words)
 
 
 @app.command("list")
@@ -84,7 +100,8 @@ def get(
     json: options.Json = False,
 ) -> None:
     """Show what a state holds for one key; exit 3 if it does not know the key."""
-    found = opened(place, home, batch).get_written(state, key or [], operator)
+    reader = opened(place, home, batch)
+    found = reader.get_written(*named(reader, state, key, operator), operator)
     if not found.exists:
         raise missing(found)
     if json:
@@ -97,7 +114,7 @@ def get(
 def scan(
     place: Place,
     state: Annotated[
-        str | None, typer.Argument(metavar="STATE", help="As for `get`; left out with --sql.")
+        str | None, typer.Argument(metavar="[STATE]", help="As for `get`; left out with --sql.")
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
@@ -108,7 +125,7 @@ def scan(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [20 on a terminal]"),
+        typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [all]"),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
@@ -121,9 +138,9 @@ def scan(
     """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
     from holdfast.at_rest.export import check_target, export  # noqa: PLC0415 - not needed for --help
 
-    if (state is None) == (sql is None) or (sql is not None and where is not None):
+    if sql is not None and (state is not None or where is not None):
         raise Invalid(
-            "name a state to scan, with --where if need be, or ask in SQL",
+            "scan a state, with --where if need be, or ask in SQL",
             hint="holdfast state scan CHECKPOINT STATE, or holdfast state scan CHECKPOINT --sql 'select …'",
         )
     target = None if to is None else Path(to)

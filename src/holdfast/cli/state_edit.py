@@ -28,8 +28,11 @@ def edit(
         ),
     ],
     state: Annotated[
-        str, typer.Argument(metavar="STATE", help="STATE, OPERATOR.STATE, or an operator with one state.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[STATE]", help="As for `state get`; may be left out where there is only one."
+        ),
+    ] = "",
     *,
     assign: Annotated[
         list[str] | None,

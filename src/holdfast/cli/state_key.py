@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
-from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, opened
+from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, named, opened
 from holdfast.formats.plain import plain
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ def history(
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     reader = opened(place, home, batch)
-    chosen, named = reader.pick(state, operator)
-    values = parse_key(key or [], named.key, named.full_name)
+    name, words = named(reader, state, key, operator)
+    chosen, meant = reader.pick(name, operator)
+    values = parse_key(words, meant.key, meant.full_name)
     catalog = None if savepoints is None else open_storage(savepoints, "catalog")
-    found = key_history(reader, chosen, named, values, catalog=catalog)
+    found = key_history(reader, chosen, meant, values, catalog=catalog)
     if json:
         output.emit_json(found.as_dict())
     else:
@@ -62,10 +63,11 @@ def explain(
     from holdfast.at_rest.keys import parse_key  # noqa: PLC0415 - as above
 
     reader = opened(place, home, batch)
-    chosen, named = reader.pick(state, operator)
-    values = parse_key(key or [], named.key, named.full_name)
+    name, words = named(reader, state, key, operator)
+    chosen, meant = reader.pick(name, operator)
+    values = parse_key(words, meant.key, meant.full_name)
     with progress("explain", "stores") as tell:
-        found = explained(reader, chosen, named, values, options.now_ms(), rank=rank, tell=tell)
+        found = explained(reader, chosen, meant, values, options.now_ms(), rank=rank, tell=tell)
     if not found.found.exists:
         raise missing(found.found)
     if json:

@@ -51,11 +51,22 @@ def test_a_key_is_got_listed_and_explained(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.usefixtures("checkpoint")
+def test_the_only_state_need_not_be_named(holdfast: Holdfast) -> None:
+    visits, spend = expected()["c1"]
+    for words in (["c1"], ["customer=c1"], ['{"customer": "c1"}']):
+        got = told(holdfast("state", "get", "./ck", *words, "--json"))
+        assert got["value"] == {"count": visits, "sum": spend}
+    assert told(holdfast("state", "history", "./ck", "c1", "--json"))["versions"][-1]["value"] == got["value"]
+    assert told(holdfast("state", "explain", "./ck", "c1", "--json"))["written_batch"] == got["batch"]
+    assert len(told(holdfast("state", "scan", "./ck", "--json"))["rows"]) == len(expected())
+
+
+@pytest.mark.usefixtures("checkpoint")
 def test_what_is_not_there_has_its_exit_code(holdfast: Holdfast) -> None:
     assert told(holdfast("state", "get", "./ck", "aggregate", "nobody", "--json"), 3)["kind"] == "not-found"
     assert told(holdfast("state", "get", "./ck", "visits", "c1", "--json"), 3)["expected"] == "aggregate"
     assert told(holdfast("state", "get", "./ck@99", "aggregate", "c1", "--json"), 3)
-    assert told(holdfast("state", "scan", "./ck", "--json"), 2)["kind"] == "invalid"
+    assert told(holdfast("state", "get", "./ck", "nobody", "--json"), 3)["kind"] == "not-found"
     assert told(holdfast("state", "scan", "./ck", "aggregate", "--where", "nope > 1", "--json"), 2)
     assert told(holdfast("ttl", "./ck", "--json"), 2)["kind"] == "invalid"
 
