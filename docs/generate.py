@@ -37,7 +37,7 @@ VERBS = (
 # Verbs of two words.
 GROUPS = {
     "checkpoint": ("show", "history", "verify"),
-    "state": ("list", "get", "scan"),
+    "state": ("list", "get", "scan", "history", "explain", "diff"),
     "alerts": ("list", "export"),
     "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
 }

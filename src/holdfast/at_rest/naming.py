@@ -100,6 +100,12 @@ class NamedState:
         """Operator and state, as they can be asked for."""
         return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
 
+    @property
+    def stored(self) -> tuple[str, str]:
+        """The store that it is in, and the column family."""
+        name = None if self.codec is None else self.codec.name
+        return (DEFAULT_STORE, DEFAULT_STORE) if name is None else (name.store, name.family)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.key_groups import KeyGroup, partition_of_group
+from holdfast.checkpoints.key_groups import KeyGroup, KeyGroups, partition_of_group
 from holdfast.errors import Unsupported
 from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from holdfast.at_rest.naming import NamedState
     from holdfast.at_rest.reading import Entry
     from holdfast.checkpoints.key_rows import KeyRow
+    from holdfast.checkpoints.rows import Pairs
+    from holdfast.checkpoints.states import OperatorStates, StateCodec
 
 TIMERS: Final = "timers"
+EVENT, PROCESSING = "event", "processing"
 _BROADCAST: Final = "broadcast"
 _TIMER: Final = Struct(("name", "clock", "at_ms"), (Atom("string"), Atom("string"), Atom("long")))
 _ATOMS: Final = {
@@ -65,6 +68,49 @@ def found(state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
     """What a keyed operator holds for a key. Cost: one key group is looked up and decoded."""
     own = _own(state)
     here = own.find(dict(key))
+    if here is not None:
+        yield from _entries(state, here[0], here[1])
+
+
+def group_of(state: NamedState, key: Mapping[str, Any]) -> int:
+    """The key group that has a key; the one that its hash gives where none has."""
+    own = _own(state)
+    here = own.find(dict(key))
+    return own.group_of(dict(key)) if here is None else here[0].group
+
+
+def clock_of(state: NamedState) -> str:
+    """Which clock the time to live of a state goes by."""
+    return _own(state).operator.state(state.name).clock or PROCESSING
+
+
+def stored_key(
+    state: NamedState, files: OperatorStates, key: Mapping[str, Any]
+) -> tuple[list[StateCodec], dict[str, Any]]:
+    """The states of Spark's that hold a key's group, and the group as their key.
+
+    The group is the one that has the key now, or the one that its hash gives where none has.
+    """
+    from holdfast.checkpoints.key_groups import OWN_FAMILIES  # noqa: PLC0415 - only for histories
+
+    group = group_of(state, key)
+    store = files.store_names[0]
+    codecs = [files.codec_of(store, family) for family in sorted(OWN_FAMILIES)]
+    return codecs, {codecs[0].key_type.names[0]: group}
+
+
+def found_in(
+    state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, Pairs]]
+) -> Iterator[Entry]:
+    """What a key group holds for a key, out of the group's rows of Spark's store."""
+    from holdfast.at_rest.keyed.groups import Held  # noqa: PLC0415 - only who reads keyed state loads Arrow
+    from holdfast.at_rest.keyed.reading import KeyedState  # noqa: PLC0415 - as above
+
+    own = _own(state)
+    gathered = KeyGroups()
+    for codec, pairs in stored:
+        gathered.add(codec, pairs)
+    here = KeyedState(own.operator, Held(gathered.groups())).find(dict(key))
     if here is not None:
         yield from _entries(state, here[0], here[1])
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from holdfast.at_rest.keys import typed_key
 from holdfast.at_rest.naming import NamedOperator, NamedState
 from holdfast.at_rest.reading import Entry, Found, StateReader
 from holdfast.checkpoints.values import Tell
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.at_rest.explaining import Explanation
+    from holdfast.at_rest.history import KeyHistory
     from holdfast.at_rest.tables import StateTable
 
 Address = str | os.PathLike[str]
@@ -148,6 +151,60 @@ class StatesAtRest:
         name = operator if state is None else state
         chosen, named = self._reader.pick(name, None if state is None else operator)
         return frame(self._reader, chosen, named, spark)
+
+    def history(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        savepoints: Address | None = None,
+    ) -> KeyHistory:
+        """Each value that a state has had for a key, over the batches that are kept up to this one.
+
+        The files of the key's partition are read once, for this key alone.
+
+        Args:
+            state: The state.
+            key: As for `get`.
+            operator: The operator, where the state's name alone would not do.
+            savepoints: A directory of savepoints, for batches that the checkpoint no longer keeps.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.history import key_history  # noqa: PLC0415 - only what is asked for
+        from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        catalog = None if savepoints is None else open_storage(savepoints, "catalog")
+        return key_history(self._reader, chosen, named, values, catalog=catalog)
+
+    def explain(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        rank: bool = True,
+        tell: Tell | None = None,
+    ) -> Explanation:
+        """Why a state holds what it holds for a key.
+
+        The batch that last wrote it and what that had read, the watermark then, the time it has left, its
+        partition and key group, its bytes, and with `rank` where it stands among the largest keys, for
+        which every row of the state is read.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.explaining import explain  # noqa: PLC0415 - only what is asked for
+        from holdfast.savepoints.public import now_ms  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        return explain(self._reader, chosen, named, values, now_ms(), rank=rank, tell=tell)
 
     def pick(self, state: str, operator: str | int | None = None) -> NamedState:
         """The state that a name means, with its columns.

@@ -31,7 +31,7 @@ class Entry:
         value: The value's columns.
         expires_ms: When it expires, in epoch milliseconds; None without a time to live.
         partition: The partition that it is in.
-        size_bytes: The bytes of its key and value.
+        size_bytes: The bytes of its key and value as they are stored.
     """
 
     key: Mapping[str, Any]
@@ -198,7 +198,7 @@ class StateReader:
         for codec, stored in self._stored(operator, state, key):
             for found in find(self.storage, operator.files, codec, stored):
                 entries += entries_of(state, codec, found.partition, found.pairs)
-        return Found(state, self.batch_id, dict(key), tuple(_in_order(state, entries)))
+        return Found(state, self.batch_id, dict(key), tuple(in_order(state, entries)))
 
     def scan(
         self, name: str, operator: str | int | None = None, *, tell: Tell | None = None
@@ -262,9 +262,12 @@ def entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pair
         fields = codec.key_values(codec.key_row(stored))
         key, sub = _key_parts(state, fields)
         rows, _ = codec.values.rows(value, codec.where)
+        # What is around the elements of a list counts with the first.
+        size = len(stored) + len(value) - sum(map(len, rows))
         for row in rows:
             found, expires = _value_parts(state, codec.value_values(row))
-            yield Entry(key, sub, found, expires, partition, len(stored) + len(row))
+            yield Entry(key, sub, found, expires, partition, size + len(row))
+            size = 0
 
 
 def _key_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -283,7 +286,7 @@ def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | 
     return {name: fields[name] for name in state.value.names}, expires
 
 
-def _in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
+def in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
     """A key's rows in the order of what tells them apart."""
     if state.form in (Form.ROWS, Form.SESSIONS, Form.TIMERS):
         return sorted(entries, key=lambda each: next(iter(each.sub.values())))

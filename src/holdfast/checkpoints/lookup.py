@@ -21,6 +21,7 @@ from holdfast.errors import Corrupt
 from holdfast.formats.compression import decompressed
 from holdfast.formats.records import Record, changelog_records, delta_records
 from holdfast.formats.row_forms import FAMILY_BYTES, KeyKind
+from holdfast.formats.snapshot import parse_snapshot
 from holdfast.formats.spark_types import Atom
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
@@ -67,24 +68,23 @@ def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
     Raises:
         Invalid: A value is not of its field's type.
     """
-    every = len(codec.key_type.types)
-    whole = len(values) == every
+    whole = len(values) == len(codec.key_type.types)
+    plain_key = codec.key_form.kind is KeyKind.ROW
+    decoded = Sought(codec, None, False, _mark(codec, values), _decoded(codec, values))
     if not codec.values.rocksdb:
-        if whole:
-            row = RowCodec(codec.key_type).encode(values)
-            return Sought(codec, row, True, row, row.__eq__)
-        return Sought(codec, None, False, _mark(codec, values), _decoded(codec, values))
-    start = None
-    if not whole or codec.key_form.kind is KeyKind.ROW:
-        start = codec.key_codec().start(values)
-    if start is None or (not whole and codec.key_form.kind is KeyKind.ROW):
-        return Sought(codec, None, False, _mark(codec, values), _decoded(codec, values))
-    if whole:
+        row = RowCodec(codec.key_type).encode(values) if whole else b""
+        return Sought(codec, row, True, row, row.__eq__) if whole else decoded
+    if whole and plain_key:
+        start = codec.key_codec().start(values) or b""
         return Sought(codec, start, True, start, start.__eq__)
-    if codec.key_form.kind is KeyKind.TIME_LAST:
-        size = len(start) + 8
-        return Sought(codec, start, False, start, lambda key: len(key) == size and key.startswith(start))
-    return Sought(codec, start, False, start, lambda key: key.startswith(start))
+    searched = dict(list(values.items())[: placing_fields(codec)])
+    found = None if plain_key else codec.key_codec().start(searched)
+    if found is None:
+        return decoded
+    if whole:
+        return Sought(codec, found, False, found, decoded.holds)
+    size = len(found) + 8 if codec.key_form.kind is KeyKind.TIME_LAST else None
+    return Sought(codec, found, False, found, lambda key: key.startswith(found) and size in (None, len(key)))
 
 
 def find(
@@ -125,30 +125,112 @@ def rows_of(storage: Storage, operator: OperatorStates, partition: int, wanted: 
         Unsupported: The state is of a kind that cannot be read.
     """
     store = StoreId(operator.operator_id, partition, wanted.codec.name.store)
-    chain = operator.chain(storage, store)
+    return list(rows_in(storage, operator, store, operator.chain(storage, store), wanted).items())
+
+
+def rows_in(
+    storage: Storage,
+    operator: OperatorStates,
+    store: StoreId,
+    chain: Sequence[StoreFile],
+    wanted: Sought,
+) -> dict[bytes, bytes]:
+    """The rows that are looked for, in some files of a store: a base, and changes in their order.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
     try:
         if any(file.kind in (Kind.DELTA, Kind.SNAPSHOT) for file in chain):
-            return list(_in_memory(storage, operator, chain, wanted).items())
+            return _in_memory(storage, operator, chain, wanted)
         return _in_rocksdb(storage, operator, chain, wanted)
     except (struct.error, ValueError, IndexError) as error:
-        where = full(storage.uri, store.folder)
-        raise Corrupt("a row of state is damaged", where=where, found=str(error)) from error
+        raise _damaged(storage, store, error) from error
+
+
+def changed_by(
+    storage: Storage,
+    operator: OperatorStates,
+    store: StoreId,
+    change: StoreFile,
+    wanted: Sought,
+    before: Mapping[bytes, bytes],
+    number: bytes,
+) -> dict[bytes, bytes] | None:
+    """What a batch has made of the rows that are looked for; None where it has written none of them.
+
+    Args:
+        storage: The checkpoint.
+        operator: The operator.
+        store: The store.
+        change: What the batch has written.
+        wanted: What is looked for.
+        before: Its rows before.
+        number: What the keys of its family begin with.
+
+    Raises:
+        NotFound: The file is gone.
+        Corrupt: It is damaged.
+    """
+    path = change.render()
+    try:
+        stream = decompressed(storage.read(path), operator.codec, path)
+        if wanted.needle not in stream:
+            return None
+        read = changelog_records if change.kind is Kind.CHANGELOG else delta_records
+        records = list(_about(read(stream, path), number, wanted, operator))
+        if not records:
+            return None
+        overlay = Overlay(operator.values)
+        overlay.add(records)
+        rows = overlay.over([(number + key, value) for key, value in before.items()])
+        return {key[len(number) :]: value for key, value in rows}
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged(storage, store, error) from error
+
+
+def family_number(
+    storage: Storage, operator: OperatorStates, base: StoreFile | None, name: StateName
+) -> bytes | None:
+    """What the keys of a state begin with in its store, as a snapshot says.
+
+    Args:
+        storage: The checkpoint.
+        operator: The operator.
+        base: A snapshot of the store; None where there is none.
+        name: The state.
+
+    Returns:
+        None where nothing had been written to it by then.
+    """
+    if base is None or base.kind is not Kind.ZIP:
+        return _family(operator, {}, name)
+    metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
+    return _family(operator, metadata.fields.get("columnFamilyMapping") or {}, name)
+
+
+def _damaged(storage: Storage, store: StoreId, error: Exception) -> Corrupt:
+    where = full(storage.uri, store.folder)
+    return Corrupt("a row of state is damaged", where=where, found=str(error))
 
 
 def _in_rocksdb(
     storage: Storage,
     operator: OperatorStates,
-    chain: tuple[StoreFile, ...],
+    chain: Sequence[StoreFile],
     wanted: Sought,
-) -> Pairs:
+) -> dict[bytes, bytes]:
     with ExitStack() as stack:
         whole = bool(chain) and chain[0].kind is Kind.ZIP
         snapshot = (
             stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
         )
-        number = _family(operator, snapshot, wanted.codec.name)
+        numbers = {} if snapshot is None else snapshot.metadata.fields.get("columnFamilyMapping") or {}
+        number = _family(operator, numbers, wanted.codec.name)
         if number is None:
-            return []
+            return {}
         overlay = Overlay(operator.values)
         for file in chain[1:] if whole else chain:
             stream = decompressed(storage.read(file.render()), operator.codec, file.render())
@@ -156,15 +238,14 @@ def _in_rocksdb(
             if wanted.needle in stream:
                 overlay.add(_about(changelog_records(stream, file.render()), number, wanted, operator))
         found = overlay.over(_base_rows(snapshot, number, wanted))
-        return [(key[len(number) :], value) for key, value in found]
+        return {key[len(number) :]: value for key, value in found}
 
 
-def _family(operator: OperatorStates, snapshot: Snapshot | None, name: StateName) -> bytes | None:
+def _family(operator: OperatorStates, numbers: Any, name: StateName) -> bytes | None:
     """What the keys of a family begin with; None where nothing was ever written to it.
 
     Spark writes a snapshot with the batch that makes a family, and notes its number there.
     """
-    numbers = {} if snapshot is None else snapshot.metadata.fields.get("columnFamilyMapping") or {}
     if not isinstance(numbers, dict):
         raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
     if not numbers and not operator.has_families(name.store):

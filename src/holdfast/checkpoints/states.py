@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
-from holdfast.checkpoints.stores import StoreFolder, partitions_of
+from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, PROVIDER, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
@@ -221,15 +221,25 @@ class OperatorStates:
         offsets = self._logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
+    @property
+    def logs(self) -> Logs:
+        """The checkpoint's logs, as they were when this was read."""
+        return self._logs
+
+    def folder(self, storage: Storage, store: StoreId) -> tuple[StoreFolder, UniqueId]:
+        """A store's folder, listed now, and under which id the commit log has each version."""
+        index = self.store_names.index(store.name)
+        folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
+        return folder, lambda version: self._logs.unique_id(store, index, version)
+
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
         """The files of a store at the batch.
 
         Raises:
             NotFound: One is gone.
         """
-        index = self.store_names.index(store.name)
-        folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
-        chain = folder.chain(self.batch_id + 1, lambda of: self._logs.unique_id(store, index, of))
+        folder, unique_id = self.folder(storage, store)
+        chain = folder.chain(self.batch_id + 1, unique_id)
         if chain.missing is not None:
             raise NotFound(
                 f"a file that batch {self.batch_id} needs is not there",

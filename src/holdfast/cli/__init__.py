@@ -28,6 +28,7 @@ from holdfast.cli import (
     serve,
     skew,
     state,
+    state_key,
     status,
     stop,
     watch,
@@ -105,7 +106,10 @@ app.add_typer(
 app.add_typer(
     savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
 )
-app.add_typer(state.app, name="state", short_help="List, get, scan or query the state of any query.")
+state.app.command("history")(state_key.history)
+state.app.command("explain")(state_key.explain)
+state.app.command("diff")(savepoint.diff)
+app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
 app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
 app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)

@@ -1,0 +1,159 @@
+"""`holdfast state history` and `holdfast state explain`: what has become of a key, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, opened
+from holdfast.formats.plain import plain
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.explaining import Explanation
+    from holdfast.at_rest.history import KeyHistory
+
+
+def history(
+    place: Place,
+    state: State,
+    key: Key = None,
+    savepoints: Annotated[
+        str | None,
+        typer.Option("--savepoints", metavar="DIR", help="Look into this directory of savepoints too."),
+    ] = None,
+    operator: Operator = None,
+    batch: Batch = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show each value that a key has had over the batches that are kept, and over savepoints."""
+    from holdfast.at_rest.history import key_history  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.keys import parse_key  # noqa: PLC0415 - as above
+    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+    reader = opened(place, home, batch)
+    chosen, named = reader.pick(state, operator)
+    values = parse_key(key or [], named.key, named.full_name)
+    catalog = None if savepoints is None else open_storage(savepoints, "catalog")
+    found = key_history(reader, chosen, named, values, catalog=catalog)
+    if json:
+        output.emit_json(found.as_dict())
+    else:
+        _show_history(found)
+
+
+def explain(
+    place: Place,
+    state: State,
+    key: Key = None,
+    rank: Annotated[
+        bool, typer.Option("--rank/--no-rank", help="Say where it stands among the largest: reads all rows.")
+    ] = True,
+    operator: Operator = None,
+    batch: Batch = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show why a key has its value: which batch wrote it, from which input, and what becomes of it."""
+    from holdfast.at_rest.explaining import explain as explained  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.keys import parse_key  # noqa: PLC0415 - as above
+
+    reader = opened(place, home, batch)
+    chosen, named = reader.pick(state, operator)
+    values = parse_key(key or [], named.key, named.full_name)
+    with progress("explain", "stores") as tell:
+        found = explained(reader, chosen, named, values, options.now_ms(), rank=rank, tell=tell)
+    if not found.found.exists:
+        raise missing(found.found)
+    if json:
+        output.emit_json(found.as_dict())
+    else:
+        _show_explanation(found)
+
+
+def _show_history(found: KeyHistory) -> None:
+    kept = f"{found.batches[0]} to {found.batches[-1]}" if found.batches else "none"
+    output.fields(
+        [
+            ("state", found.state.full_name),
+            ("key", output.compact(plain(found.key))),
+            ("looked at", f"{len(found.batches):,} batches, {kept}"),
+        ]
+    )
+    output.line()
+    output.table(
+        ["BATCH", "PLANNED", "CHANGE", "VALUE", "FROM"],
+        [
+            (
+                str(each.batch_id),
+                output.moment(each.planned_ms),
+                each.change,
+                output.compact(plain(each.found.value), 120) if each.found.exists else "–",
+                each.savepoint or "the checkpoint",
+            )
+            for each in found.versions
+        ],
+    )
+
+
+def _show_explanation(found: Explanation) -> None:
+    output.fields(
+        [
+            ("state", found.found.state.full_name),
+            ("key", output.compact(plain(found.found.key))),
+            ("value", output.compact(plain(found.found.value), 500)),
+            ("batch", str(found.found.batch_id)),
+            ("written", _written(found)),
+            ("planned", output.moment(found.written_ms)),
+            ("watermark", f"{_moment(found.watermark_ms)} then, {_moment(found.watermark_now_ms)} now"),
+            ("expires", _expiry(found)),
+            ("partition", f"{found.partition} of {found.partitions}"),
+            *([] if found.key_group is None else [("key group", str(found.key_group))]),
+            ("size", f"{found.found.size_bytes:,} bytes in {len(found.found.entries):,} rows"),
+            *([] if found.rank is None else [("rank", _rank(found))]),
+        ]
+    )
+    if found.inputs:
+        output.line()
+        output.table(
+            ["SOURCE", "AFTER", "UP TO"],
+            [(each.source, _offset(each.after), _offset(each.upto)) for each in found.inputs],
+        )
+
+
+def _moment(ms: int | None) -> str:
+    return "none" if ms is None else output.moment(ms)
+
+
+def _written(found: Explanation) -> str:
+    if found.written_batch is None:
+        return f"before batch {found.first_kept}, the oldest that is kept"
+    return f"by batch {found.written_batch}" + (
+        "" if found.exact else ", or later with the same value: the files tell of other values only"
+    )
+
+
+def _expiry(found: Explanation) -> str:
+    if found.expires_ms is None:
+        return "never"
+    first, last = found.expires_ms
+    when = output.moment(first) if first == last else f"{output.moment(first)} to {output.moment(last)}"
+    if found.left_ms is None:
+        return f"{when} in {found.clock} time"
+    left = output.duration(abs(found.left_ms))
+    return f"{when} in {found.clock} time, {f'in {left}' if found.left_ms >= 0 else f'{left} ago'}"
+
+
+def _rank(found: Explanation) -> str:
+    rank = found.rank
+    return "" if rank is None else f"{rank.rank:,} of {rank.keys:,} keys, {rank.share:.2%} of the bytes"
+
+
+def _offset(offset: object) -> str:
+    if offset is None:
+        return "–"
+    # Spark has most offsets as JSON already.
+    return offset if isinstance(offset, str) else output.compact(offset, 80)
