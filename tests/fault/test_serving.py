@@ -59,16 +59,7 @@ def test_it_asks_for_the_token_over_tls(home: Path, tmp_path: Path) -> None:
     ]
     subprocess.run([openssl, *made, *name], check=True, capture_output=True)
     token.write_text(f"{TOKEN}\n")
-    options = [
-        "--tls-cert",
-        str(cert),
-        "--tls-key",
-        str(key),
-        "--token-file",
-        str(token),
-        "--host",
-        "0.0.0.0",
-    ]
+    options = ["--tls-cert", str(cert), "--tls-key", str(key), "--token-file", str(token)]
     with serving(home, *options) as (_, place):
         assert place.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=str(cert))
