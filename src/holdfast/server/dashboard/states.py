@@ -27,6 +27,7 @@ PAGE: Final = 50
 # Rows before a page have to be read too; who wants more exports them.
 FARTHEST: Final = 20_000
 _MOMENTS: Final = 50
+_FRESH_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,7 @@ def state_view(plane: Plane, job: str, asked: Asked) -> StateView:
     address: str | None = None
     try:
         address = _address(plane, details, asked, None if chosen is None else chosen.checkpoint)
-        seen = (
-            _Seen()
-            if address is None
-            else _look(address, asked, next(iter(catalogs_of(plane, details)), None))
-        )
+        seen = _Seen() if address is None else _shared(plane, details, address, asked)
     except HoldfastError as error:
         seen = _Seen(problem=error.as_dict())
     return StateView(
@@ -115,6 +112,12 @@ def _address(plane: Plane, details: JobDetails, asked: Asked, checkpoint: str | 
         where=asked.savepoint,
         hint="the page of savepoints has them all",
     )
+
+
+def _shared(plane: Plane, details: JobDetails, address: str, asked: Asked) -> _Seen:
+    """One look for all who look at the same: it reads files, beside a job that needs the disk itself."""
+    catalog = next(iter(catalogs_of(plane, details)), None)
+    return plane.looks.at(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
 
 
 def _look(address: str, asked: Asked, catalog: str | None) -> _Seen:

@@ -1,6 +1,7 @@
 // Keeps a page true while it is looked at: asks for it again, and puts in what is different.
 
-const EVERY_MS = 2000;
+// Pages that are read off files of state are asked for less often: it costs more.
+const EVERY_MS = Number(document.body.dataset.every);
 const SLOWEST_MS = 30000;
 
 let tag = null;
