@@ -273,15 +273,15 @@ class Registry:
         return [QueryStarted(**row) for row in rows]
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
-        """A job's newest batches, oldest first."""
-        rows = self._file.read(
-            "SELECT body FROM batches WHERE job = ?"
-            " ORDER BY json_extract(body, '$.committed_ms') DESC, query DESC, batch_id DESC LIMIT ?",
-            job,
-            limit,
-        )
+        """A job's newest batches, oldest first; only so many of each query are read."""
+        newest = "SELECT body FROM batches WHERE job = ? AND query = ? ORDER BY batch_id DESC LIMIT ?"
+        rows = [
+            row
+            for query in self._file.read("SELECT DISTINCT query FROM batches WHERE job = ?", job)
+            for row in self._file.read(newest, job, query["query"], limit)
+        ]
         found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
-        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))
+        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
 
     def newest_batches(self, job: str) -> list[BatchProgress]:
         """The newest batch of each of a job's queries."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError, Internal
 
 OWN: Final = "/api/"
+JSON_SUFFIX: Final = ".json"
 
 
 class Json(Response):
@@ -26,7 +28,18 @@ class Json(Response):
 
 def is_own(path: str) -> bool:
     """Whether a path is one of our own resources, and errors have our own shape."""
-    return path.startswith(OWN) or path in ("/api", "/login", "/logout")
+    return path.startswith(OWN) or path in ("/api", "/login", "/logout") or is_page(path)
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is one of the dashboard's, which answers people."""
+    return path in ("/", "/ui") or path.startswith("/ui/")
+
+
+def wants_page(path: str, headers: Mapping[str, str]) -> bool:
+    """Whether somebody asks for a page of the dashboard, and not for what is in it."""
+    wanted = {part.split(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
+    return is_page(path) and not path.endswith(JSON_SUFFIX) and "text/html" in wanted
 
 
 def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:

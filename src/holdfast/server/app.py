@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs.home import StateHome
 from holdfast.server import session
 from holdfast.server.answers import as_error, flink_problem, is_own, problem, refusal
+from holdfast.server.dashboard import pages
 from holdfast.server.flink import resources
 from holdfast.server.guard import Guard
 from holdfast.server.own import asked, jobs, measured, models, savepoints, state
@@ -74,7 +75,12 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     made.include_router(api)
     made.add_api_route("/health", _health, include_in_schema=False)
     made.router.routes.extend(
-        [measured.for_prometheus(plane), *session.routes(settings), *resources.routes(plane)]
+        [
+            measured.for_prometheus(plane),
+            *session.routes(settings),
+            *pages.routes(plane),
+            *resources.routes(plane),
+        ]
     )
     describe(made)
     return made

@@ -7,11 +7,12 @@ import hmac
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.server.answers import Json, refusal
+from holdfast.server.answers import Json, refusal, wants_page
 from holdfast.server.settings import ServerSettings, is_loopback, session_value
 
 COOKIE: Final = "holdfast_session"
@@ -66,7 +67,7 @@ class Guard:
             return
         await self._bounded(scope, receive, send)
 
-    def _refused(self, scope: Scope, headers: dict[str, str]) -> Json | None:
+    def _refused(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         path, method = str(scope["path"]), str(scope["method"])
         if not self._known_host(headers):
             return refusal(
@@ -75,15 +76,7 @@ class Guard:
         if method not in _READS and self._other_site(headers):
             return refusal(path, 403, "forbidden", "another site may not change anything here")
         if not self._open(path, method) and not self._knows_token(headers):
-            answer = refusal(
-                path,
-                401,
-                "unauthorized",
-                "a token is needed",
-                "send it as `Authorization: Bearer TOKEN`, or log in at /login",
-            )
-            answer.headers["www-authenticate"] = 'Bearer realm="holdfast"'
-            return answer
+            return _unknown(path) if method not in _READS else _who_are_you(scope, headers)
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return refusal(path, 400, "invalid", "the length of the body is no number")
@@ -194,6 +187,27 @@ def _with_defaults(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     given = list(headers)
     names = {name.lower() for name, _ in given}
     return [*given, *((name, value) for name, value in _DEFAULTS if name not in names)]
+
+
+def _who_are_you(scope: Scope, headers: dict[str, str]) -> Response:
+    """A person is led to where he can log in; everybody else is told what is missing."""
+    path, query = str(scope["path"]), scope["query_string"].decode("latin-1")
+    if wants_page(path, headers):
+        following = quote(f"{path}?{query}" if query else path, safe="/")
+        return RedirectResponse(f"/login?next={following}", 303)
+    return _unknown(path)
+
+
+def _unknown(path: str) -> Json:
+    answer = refusal(
+        path,
+        401,
+        "unauthorized",
+        "a token is needed",
+        "send it as `Authorization: Bearer TOKEN`, or log in at /login",
+    )
+    answer.headers["www-authenticate"] = 'Bearer realm="holdfast"'
+    return answer
 
 
 def _too_large(path: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -26,6 +26,10 @@ def routes(settings: ServerSettings) -> list[Route]:
         fields = await _form(request)
         given = fields.get("token", "")
         if settings.token is None or not hmac.compare_digest(given.encode(), settings.token.encode()):
+            if "text/html" in request.headers.get("accept", ""):
+                return RedirectResponse(
+                    f"/login?{urlencode({'wrong': '', 'next': fields.get('next', '/')})}", 303
+                )
             return refusal("/login", 401, "unauthorized", "this is not the token")
         answer = _back(fields)
         answer.set_cookie(

@@ -1,0 +1,1 @@
+"""The dashboard: pages that people read and the same as JSON, made of one value each."""

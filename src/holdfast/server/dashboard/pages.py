@@ -1,0 +1,192 @@
+"""The routes of the dashboard. Every page answers as HTML or as JSON, from the same value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.server.answers import JSON_SUFFIX, Json, as_error, wants_page
+from holdfast.server.dashboard import asking
+from holdfast.server.dashboard.alerts import alerts_view
+from holdfast.server.dashboard.checkpoints import checkpoints_view
+from holdfast.server.dashboard.jobs import job_view, jobs_view
+from holdfast.server.dashboard.operations import operation_view
+from holdfast.server.dashboard.rendering import assets, assets_digest, render
+from holdfast.server.dashboard.savepoints import savepoints_view
+from holdfast.server.dashboard.states import Asked, state_view
+from holdfast.server.plane import Plane
+
+# Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_IMMUTABLE: Final = "public, max-age=31536000, immutable"
+
+Look = Callable[[Plane, Request], Any]
+
+
+def routes(plane: Plane) -> list[BaseRoute]:
+    """Every page, the files that they load, and what their buttons ask for."""
+    looks: dict[str, tuple[str, Look]] = {
+        "/": ("jobs.html", lambda plane, _: jobs_view(plane)),
+        "/ui": ("jobs.html", lambda plane, _: jobs_view(plane)),
+        "/ui/jobs": ("jobs.html", lambda plane, _: jobs_view(plane)),
+        "/ui/alerts": ("alerts.html", lambda plane, _: alerts_view(plane)),
+        "/ui/jobs/{job}/checkpoints": ("checkpoints.html", _checkpoints),
+        "/ui/jobs/{job}/savepoints": (
+            "savepoints.html",
+            lambda plane, asked: savepoints_view(plane, _job(asked)),
+        ),
+        "/ui/jobs/{job}/state": ("state.html", _state),
+        "/ui/jobs/{job}": ("job.html", _one_job),
+        "/ui/operations/{operation}": (
+            "operation.html",
+            lambda plane, asked: operation_view(plane, _named(asked, "operation")),
+        ),
+    }
+    found: list[BaseRoute] = [Route("/static/{digest}/{name}", _asset, methods=["GET"])]
+    for path, (template, look) in looks.items():
+        handler = _page(plane, template, look)
+        if path not in ("/", "/ui") and not path.endswith("}"):
+            found.append(Route(f"{path}{JSON_SUFFIX}", handler, methods=["GET"]))
+        found.append(Route(path, handler, methods=["GET"]))
+    found.append(Route("/ui/jobs/{job}/ask", _ask(plane), methods=["POST"]))
+    found.append(Route("/login", _login(plane), methods=["GET"]))
+    found.append(Route("/ui/{rest:path}", _page(plane, "", _nowhere), methods=["GET"]))
+    return found
+
+
+def _page(plane: Plane, template: str, look: Look) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        try:
+            view = await run_in_threadpool(look, plane, request)
+            return await run_in_threadpool(_shown, plane, request, template, view)
+        except Exception as error:
+            return _problem(plane, request, as_error(error))
+
+    return answer
+
+
+def _shown(plane: Plane, request: Request, template: str, view: Any) -> Response:
+    values = asdict(view)
+    if not wants_page(request.url.path, request.headers):
+        return _with_policy(Json(values))
+    # The clock moves all the time, and the page keeps up with it by itself.
+    known = json.dumps({**values, "now_ms": 0}, sort_keys=True, default=str)
+    tag = f'"{hashlib.sha256(f"{template}{assets_digest()}{known}".encode()).hexdigest()[:32]}"'
+    headers = {"etag": tag, "cache-control": "no-cache", "vary": "accept, cookie"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    body = render(template, view=view, **_frame(plane, request))
+    return _with_policy(Response(body, media_type="text/html", headers=headers))
+
+
+def _problem(plane: Plane, request: Request, error: HoldfastError) -> Response:
+    if not wants_page(request.url.path, request.headers):
+        return _with_policy(Json(error.as_dict(), error.http_status))
+    body = render("error.html", error=error, **_frame(plane, request))
+    return _with_policy(Response(body, error.http_status, media_type="text/html"))
+
+
+def _frame(plane: Plane, request: Request) -> dict[str, Any]:
+    """What every page shows around its view."""
+    path = request.url.path
+    query = f"?{request.url.query}" if request.url.query else ""
+    as_json = f"{'/ui/jobs' if path in ('/', '/ui') else path}{JSON_SUFFIX}{query}"
+    return {
+        "version": __version__,
+        "path": path,
+        "here": f"{path}{query}",
+        "as_json": as_json,
+        "has_token": plane.settings.token is not None,
+        "home": str(plane.home.path),
+    }
+
+
+def _with_policy(answer: Response) -> Response:
+    answer.headers.setdefault("content-security-policy", POLICY)
+    return answer
+
+
+async def _asset(request: Request) -> Response:
+    asset = assets().get(request.path_params["name"])
+    if asset is None or request.path_params["digest"] != assets_digest():
+        return Response("there is no such file", 404, media_type="text/plain")
+    return Response(asset.body, media_type=asset.media_type, headers={"cache-control": _IMMUTABLE})
+
+
+def _login(plane: Plane) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        if plane.settings.token is None:
+            return RedirectResponse("/", 303)
+        wrong = "wrong" in request.query_params
+        following = request.query_params.get("next", "/")
+        body = render("login.html", wrong=wrong, following=following, **_frame(plane, request))
+        status = 401 if wrong else 200
+        return _with_policy(Response(body, status, media_type="text/html"))
+
+    return answer
+
+
+def _ask(plane: Plane) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        try:
+            fields = await asking.form(request)
+            job = _job(request)
+            following = await run_in_threadpool(asking.ask, plane, job, fields)
+        except Exception as error:
+            return _problem(plane, request, as_error(error))
+        return RedirectResponse(following, 303)
+
+    return answer
+
+
+def _named(request: Request, name: str) -> str:
+    return str(request.path_params[name]).removesuffix(JSON_SUFFIX)
+
+
+def _job(request: Request) -> str:
+    return _named(request, "job")
+
+
+def _query(request: Request) -> str | None:
+    return request.query_params.get("query") or None
+
+
+def _one_job(plane: Plane, request: Request) -> Any:
+    return job_view(plane, _job(request), _query(request))
+
+
+def _checkpoints(plane: Plane, request: Request) -> Any:
+    return checkpoints_view(plane, _job(request), _query(request))
+
+
+def _state(plane: Plane, request: Request) -> Any:
+    given = request.query_params
+    offset = given.get("offset", "0")
+    if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
+        raise Invalid("this is no number of rows", where="offset", found=offset[:40], expected="0, 50, …")
+    asked = Asked(
+        query=_query(request),
+        savepoint=given.get("savepoint") or None,
+        state=given.get("state") or None,
+        key=given.get("key") or None,
+        offset=int(offset),
+    )
+    return state_view(plane, _job(request), asked)
+
+
+def _nowhere(plane: Plane, request: Request) -> Any:
+    del plane
+    raise NotFound("there is no such page", where=request.url.path, hint="all jobs are at /")

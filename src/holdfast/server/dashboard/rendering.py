@@ -1,0 +1,142 @@
+"""Views as HTML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from holdfast.server.dashboard import charts, units
+from holdfast.server.dashboard.checkpoints import shown_offset
+from holdfast.server.dashboard.operations import short_address
+
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that pages load."""
+
+    body: bytes
+    media_type: str
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """Every file that pages load, by name."""
+    folder = resources.files("holdfast.server.dashboard") / "static"
+    found = {}
+    for file in folder.iterdir():
+        suffix = file.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            found[file.name] = Asset(file.read_bytes(), _TYPES[suffix])
+    return found
+
+
+@cache
+def assets_digest() -> str:
+    """What stands in the addresses of these files, so that a browser may keep them for good."""
+    digest = hashlib.sha256()
+    for name, asset in sorted(assets().items()):
+        digest.update(f"{name} {len(asset.body)}\n".encode() + asset.body)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("holdfast.server.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        size=units.size,
+        count=units.count,
+        exact=units.exact,
+        rate=units.rate,
+        duration=units.duration,
+        share=units.share,
+        clock=units.clock,
+        instant=units.instant,
+        segment=segment,
+        plain=plain_text,
+        offset=shown_offset,
+        short=short_address,
+        marked=marked,
+    )
+    made.globals.update(
+        ago=ago,
+        drawing=charts.drawing,
+        spark=charts.spark,
+        job_path=job_path,
+        query=query_text,
+        tell_unit=tell_unit,
+        static=f"/static/{assets_digest()}",
+    )
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """A page. What is put into it is escaped, whoever it came from."""
+    return _environment().get_template(template).render(**values)
+
+
+def segment(text: str) -> str:
+    """A text as one part of a path."""
+    return quote(text, safe="")
+
+
+def job_path(job: Any, page: str = "") -> str:
+    """The address of a page of a job; the id stands for a name that would be read as a wish for JSON."""
+    name = job.job_id if job.name.endswith(".json") else job.name
+    return f"/ui/jobs/{segment(name)}{page}"
+
+
+def query_text(**values: Any) -> str:
+    """The part of an address behind the question mark, with it; what is None is left out."""
+    given = {key: each for key, each in values.items() if each is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def ago(at_ms: int | None, now_ms: int) -> Markup:
+    """A time as it is told: how long ago, with the instant behind it; scripts keep it true."""
+    if at_ms is None:
+        return Markup(units.NOTHING)  # noqa: S704 - our own
+    return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
+        units.machine_time(at_ms), units.instant(at_ms), at_ms, units.ago(at_ms, now_ms)
+    )
+
+
+def marked(text: str) -> Markup:
+    """A sentence with what stands between backticks set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    shown = (
+        Markup("<code>{}</code>").format(each) if at % 2 else escape(each) for at, each in enumerate(parts)
+    )
+    return Markup("").join(shown)
+
+
+def plain_text(value: Any) -> str:
+    """A value as JSON; a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def tell_unit(value: float | None, unit: str) -> str:
+    """A number in the unit of a chart."""
+    return units.NOTHING if value is None else units.BY_UNIT[unit](value)
