@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.at_rest import own
+from holdfast.at_rest.heavy import sizes
 from holdfast.at_rest.history import key_history
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.naming import NamedOperator, NamedState
 from holdfast.at_rest.reading import Found, StateReader
 from holdfast.checkpoints.values import Tell
-from holdfast.formats.row_forms import KeyKind
 
 _MICROS = 1000
 
@@ -191,33 +190,9 @@ def _expiry(state: NamedState, found: Found) -> tuple[str | None, tuple[int, int
 def _ranked(
     reader: StateReader, operator: NamedOperator, state: NamedState, found: Found, tell: Tell | None
 ) -> Rank:
-    sizes = _own_sizes(state) if state.own is not None else _sizes(reader, operator, state, tell)
-    total = sum(sizes.values())
-    larger = sum(1 for size in sizes.values() if size > found.size_bytes)
-    return Rank(larger + 1, len(sizes), found.size_bytes / max(total, 1))
-
-
-def _own_sizes(state: NamedState) -> Counter[str]:
-    sizes: Counter[str] = Counter()
-    for entry in own.rows(state):
-        sizes[repr(list(entry.key.values()))] += entry.size_bytes
-    return sizes
-
-
-def _sizes(
-    reader: StateReader, operator: NamedOperator, state: NamedState, tell: Tell | None
-) -> Counter[Any]:
-    """The bytes of each key, by something that is one for each."""
-    sizes: Counter[Any] = Counter()
-    for codec, _, pairs in reader.chunks(operator, state, tell=tell):
-        if state.form in (Form.VALUE, Form.LIST):
-            sizes.update({key: len(key) + len(value) for key, value in pairs})
-        elif codec.values.rocksdb and codec.key_form.kind is KeyKind.PREFIX:
-            for key, value in pairs:
-                sizes[key[: 4 + int.from_bytes(key[:4], "little")]] += len(key) + len(value)
-        else:
-            names = codec.key_type.names[: len(codec.key_type.names) - len(state.sub.names)]
-            for key, value in pairs:
-                fields = codec.key_values(codec.key_row(key))
-                sizes[repr([fields[name] for name in names])] += len(key) + len(value)
-    return sizes
+    keys = total = larger = 0
+    for size in sizes(reader, operator, state, tell):
+        keys += 1
+        total += size
+        larger += size > found.size_bytes
+    return Rank(larger + 1, keys, found.size_bytes / max(total, 1))

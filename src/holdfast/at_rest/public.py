@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.at_rest.explaining import Explanation
+    from holdfast.at_rest.heavy import HeavyKeys
     from holdfast.at_rest.history import KeyHistory
     from holdfast.at_rest.tables import StateTable
     from holdfast.at_rest.what_if import WhatIf
@@ -207,6 +208,26 @@ class StatesAtRest:
         chosen, named = self._reader.pick(state, operator)
         values = typed_key(key, named.key, named.full_name)
         return explain(self._reader, chosen, named, values, now_ms(), rank=rank, tell=tell)
+
+    def heaviest(
+        self,
+        state: str = "",
+        *,
+        operator: str | int | None = None,
+        most: int = 10,
+        tell: Tell | None = None,
+    ) -> HeavyKeys:
+        """Which keys have the most bytes of a state, and how many rows: in a join, how many wait.
+
+        Every row of the state is read, one or two microseconds each.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.heavy import heaviest  # noqa: PLC0415 - only what is asked for
+
+        whole(most, "most", least=1)
+        return heaviest(self._reader, *self._reader.pick(state, operator), most=most, tell=tell)
 
     def what_if(
         self,

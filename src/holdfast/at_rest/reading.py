@@ -274,6 +274,16 @@ def entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pair
             size = 0
 
 
+def key_of(state: NamedState, codec: StateCodec, stored: bytes) -> Mapping[str, Any]:
+    """The key's columns of a row as it is stored.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unsupported: Its schema has a type that is not known here.
+    """
+    return _key_parts(state, codec.key_values(codec.key_row(stored)))[0]
+
+
 def _check_encoding(state: NamedState) -> None:
     """Refuse rows that are encoded as Avro, which only Spark takes apart."""
     if state.codec is not None and state.codec.values.avro:

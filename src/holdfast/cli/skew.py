@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
+    from holdfast.at_rest.heavy import HeavyKeys
     from holdfast.checkpoints.shares import StoreShares
     from holdfast.model import SkewReport
 
@@ -19,17 +22,29 @@ def skew(
     target: Annotated[
         str, typer.Argument(metavar="JOB|CHECKPOINT", help="A job's name or id, or a query's checkpoint.")
     ],
+    keys: Annotated[
+        int | None,
+        typer.Option(
+            "--keys", min=1, metavar="N", help="Of a checkpoint: the N largest keys of each state; reads it."
+        ),
+    ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show which keys of a job have the most rows, or how even the state of a checkpoint is.
 
     Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: the share of
-    each partition by bytes, and by rows as of the newest snapshot where it tells. Which keys have the most
-    state is not told.
+    each partition by bytes, and by rows as of the newest snapshot where it tells; with --keys the keys that
+    have the most of each state, for which all of it is read.
     """
     if _is_checkpoint(target):
-        _show_checkpoint(target, as_json=json)
+        _show_checkpoint(target, keys, as_json=json)
+    elif keys is not None:
+        raise Invalid(
+            "the keys of state at rest are those of a checkpoint",
+            found=f"--keys with the job {target!r}",
+            hint="name its checkpoint, which `holdfast status` shows",
+        )
     else:
         _show_job(target, home, as_json=json)
 
@@ -88,20 +103,57 @@ def _key(values: tuple[Any, ...]) -> str:
     )
 
 
-def _show_checkpoint(address: str, *, as_json: bool) -> None:
+def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
     from holdfast.checkpoints import read  # noqa: PLC0415 - not needed for --help
     from holdfast.checkpoints.shares import shares  # noqa: PLC0415 - as above
 
     found = read(address)
     stores = shares(found)
+    heavy = [] if keys is None else _heaviest(address, keys)
     if as_json:
         listed = [each.as_dict() for each in stores]
-        output.emit_json({"checkpoint": found.uri, "batch": found.batch_id, "stores": listed})
+        told = {"checkpoint": found.uri, "batch": found.batch_id, "stores": listed}
+        output.emit_json(told if keys is None else {**told, "states": [each.as_dict() for each in heavy]})
         return
     output.table(
         ["OPERATOR", "NAME", "STORE", "PARTITIONS", "BYTES", "ROWS", "LARGEST", "WITH", "EVEN"],
         [_row(each) for each in stores],
     )
+
+    for each in heavy:
+        output.line()
+        output.line(f"{each.state.full_name}: {each.keys:,} keys, {each.size_bytes:,} bytes")
+        output.table(
+            ["KEY", "ROWS", "BYTES", "SHARE", "PARTITION"],
+            [
+                (
+                    output.compact(key.as_dict()["key"], 80),
+                    key.rows,
+                    key.size_bytes,
+                    _percent(key.share),
+                    key.partition,
+                )
+                for key in each.heaviest
+            ],
+        )
+
+
+def _heaviest(address: str, most: int) -> list[HeavyKeys]:
+    """The largest keys of each state; of a keyed operator, of all that it holds for a key."""
+    from holdfast.at_rest.heavy import heaviest  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.naming import Form  # noqa: PLC0415 - as above
+    from holdfast.at_rest.reading import StateReader  # noqa: PLC0415 - as above
+    from holdfast.savepoints.places import place_of  # noqa: PLC0415 - as above
+
+    place = place_of(address, None)
+    reader = StateReader(place.storage, place.batch_id)
+    found = []
+    for operator in reader.operators:
+        whole = [each for each in operator.states if each.form is Form.KEYED]
+        for state in whole or operator.states:
+            with progress("skew", "stores") as tell:
+                found.append(heaviest(reader, operator, state, most=most, tell=tell))
+    return found
 
 
 def _row(store: StoreShares) -> tuple[Any, ...]:
