@@ -99,10 +99,20 @@ def url(street: Street) -> Iterator[str]:
         yield address
 
 
+# Asked again with each frame: the page's own policy forbids what Playwright would poll with.
+PAINTED = """() => new Promise(done => {
+  const look = () => {
+    const [first] = performance.getEntriesByName("first-contentful-paint");
+    first ? done(first.startTime) : requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
 def ready(page: Page, address: str) -> None:
     """Open a page, and wait until its scripts listen."""
     page.goto(address)
-    page.wait_for_function("!document.querySelector('[data-theme-switch]').hidden")
+    page.wait_for_selector("[data-theme-switch]:not([hidden])")
 
 
 def test_fifty_jobs_with_a_thousand_batches_are_painted_at_once(page: Page, url: str) -> None:
@@ -110,8 +120,7 @@ def test_fifty_jobs_with_a_thousand_batches_are_painted_at_once(page: Page, url:
     found = {}
     for name in ("jobs", "job"):
         page.goto(url + PATHS[name])
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
-        found[name] = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        found[name] = page.evaluate(PAINTED)
     print({name: f"{ms:.0f} ms" for name, ms in found.items()})  # noqa: T201 - what was measured is worth reading
     # Half a second is what people are promised; a machine that does other things too may take longer.
     assert max(found.values()) < 10_000
@@ -158,7 +167,7 @@ def test_by_keyboard(page: Page, url: str) -> None:
     expect(rows.nth(1)).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("fraud-scores"))
-    page.wait_for_function("!document.querySelector('[data-theme-switch]').hidden")
+    page.wait_for_selector("[data-theme-switch]:not([hidden])")
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")

@@ -13,8 +13,7 @@ import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.engine.ownership import lock_path
-from holdfast.errors import Conflict, Unsupported
-from holdfast.storage.exchange import exchange
+from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 
 C3 = "c3\0\0\0\0\0\0"
@@ -93,14 +92,3 @@ def test_an_edit_of_a_checkpoint_makes_two_savepoints_or_none(tmp_path: Path) ->
     assert plan.savepoint == f"file://{checkpoint}"
     assert not (tmp_path / "third").exists()
     assert before == {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
-
-
-def test_directories_change_places_or_stay(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-    exchange(tmp_path / "one", tmp_path / "other")
-    assert (tmp_path / "one" / "file").read_text() == "other"
-    with pytest.raises(Unsupported, match="change places"):
-        exchange(tmp_path / "one", tmp_path / "nowhere")
-    assert [each.name for each in (tmp_path / "one").iterdir()] == ["file"]
