@@ -9,29 +9,36 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable, Unsupported
+from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs.home import StateHome
+from holdfast.storage.shared_database import Shape, SharedDatabase
 
 FILE: Final = "operations.db"
-VERSION: Final = 1
 ENDED_KEPT: Final = 1000
 ID: Final = re.compile(r"[0-9a-f]{32}")
-_BUSY_S: Final = 15.0
 
-_SCHEMA: Final = """
+_OPERATIONS: Final = Shape(
+    "the file of operations",
+    1,
+    (
+        """
 CREATE TABLE operations (
   id TEXT PRIMARY KEY, verb TEXT NOT NULL, job TEXT, arguments TEXT NOT NULL, state TEXT NOT NULL,
   asked_ms INTEGER NOT NULL, started_ms INTEGER, ended_ms INTEGER, owner TEXT, steps TEXT NOT NULL,
-  progress TEXT, result TEXT, error TEXT);
-CREATE INDEX by_state ON operations (state, asked_ms);
-"""
+  progress TEXT, result TEXT, error TEXT)
+        """,
+        """
+CREATE INDEX by_state ON operations (state, asked_ms)
+        """,
+    ),
+    "move it away: jobs, checkpoints and savepoints are untouched",
+)
 
 
 class OperationState(str, Enum):
@@ -106,6 +113,7 @@ class Operations:
 
     def __init__(self, home: StateHome) -> None:
         self.path: Path = home.path / FILE
+        self._file = SharedDatabase(self.path, _OPERATIONS)
 
     def ask(
         self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any], now_ms: int
@@ -123,7 +131,7 @@ class Operations:
                 "this is no id of an operation", found=operation_id[:80], expected="32 digits 0-9a-f"
             )
         wanted = Operation(operation_id, verb, job, dict(arguments), OperationState.ASKED, now_ms)
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute("SELECT * FROM operations WHERE id = ?", (operation_id,)).fetchone()
             if row is None:
                 db.execute(
@@ -150,14 +158,14 @@ class Operations:
         Raises:
             NotFound: There is none, or it ended so long ago that it was forgotten.
         """
-        rows = self._read("SELECT * FROM operations WHERE id = ?", operation_id)
+        rows = self._file.read("SELECT * FROM operations WHERE id = ?", operation_id)
         if not rows:
             raise NotFound("there is no such operation", where=operation_id)
         return _operation(rows[0])
 
     def newest(self, job: str | None = None, limit: int = 100) -> list[Operation]:
         """Operations, of a job or of all, the newest first."""
-        rows = self._read(
+        rows = self._file.read(
             "SELECT * FROM operations WHERE ? IS NULL OR job = ? ORDER BY asked_ms DESC, rowid DESC LIMIT ?",
             job,
             job,
@@ -167,7 +175,7 @@ class Operations:
 
     def waiting(self, verb: str, job: str | None = None) -> list[Operation]:
         """What was asked for and has not begun, oldest first."""
-        rows = self._read(
+        rows = self._file.read(
             "SELECT * FROM operations WHERE state = 'asked' AND verb = ? AND (? IS NULL OR job = ?)"
             " ORDER BY asked_ms, rowid",
             verb,
@@ -180,18 +188,20 @@ class Operations:
         """What is being done, or was when its owner died."""
         return [
             _operation(row)
-            for row in self._read("SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid")
+            for row in self._file.read(
+                "SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid"
+            )
         ]
 
     def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:
         """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
-        rows = self._read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
+        rows = self._file.read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
         mine = (self.begin(row["id"], owner, now_ms) for row in rows if row["verb"] in verbs)
         return next((each for each in mine if each is not None), None)
 
     def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
         """Take one operation that nobody has begun; None if somebody was quicker."""
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute(
                 "UPDATE operations SET state = 'running', owner = ?, started_ms = ?"
                 " WHERE id = ? AND state = 'asked' RETURNING *",
@@ -201,7 +211,7 @@ class Operations:
 
     def take_over(self, operation: Operation, owner: str) -> Operation | None:
         """Take what a dead owner was doing; None if somebody was quicker."""
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute(
                 "UPDATE operations SET owner = ? WHERE id = ? AND state = 'running' AND owner IS ?"
                 " RETURNING *",
@@ -215,7 +225,7 @@ class Operations:
         Raises:
             Conflict: The operation is no longer its owner's.
         """
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute("SELECT * FROM operations WHERE id = ?", (operation.operation_id,)).fetchone()
             together = {**json.loads(row["steps"]), **steps}
             row = db.execute(
@@ -227,7 +237,7 @@ class Operations:
 
     def tell(self, operation: Operation, done: int, total: int, what: str) -> None:
         """Show how far it is."""
-        with self._write() as db:
+        with self._file.write() as db:
             db.execute(
                 "UPDATE operations SET progress = ? WHERE id = ? AND owner = ? AND state = 'running'",
                 (
@@ -256,7 +266,7 @@ class Operations:
     def _end(
         self, operation: Operation, state: OperationState, result: str | None, error: str | None, now_ms: int
     ) -> Operation:
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute(
                 "UPDATE operations SET state = ?, result = ?, error = ?, ended_ms = ?, progress = NULL"
                 " WHERE id = ? AND owner IS ? AND state IN ('asked', 'running') RETURNING *",
@@ -273,66 +283,6 @@ class Operations:
             )
         return row
 
-    def _read(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        if not self.path.exists():
-            return []
-        with self._connection() as db:
-            return db.execute(statement, values).fetchall()
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        db: sqlite3.Connection | None = None
-        try:
-            db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            self._prepare(db)
-            yield db
-        except sqlite3.OperationalError as error:
-            raise Unavailable(
-                "the file of operations cannot be used", where=str(self.path), found=str(error)
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise Corrupt(
-                "the file of operations is damaged",
-                where=str(self.path),
-                found=str(error),
-                hint="move it away: jobs, checkpoints and savepoints are untouched",
-            ) from error
-        finally:
-            if db is not None:
-                db.close()
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == VERSION:
-            return
-        if version != 0:
-            raise Unsupported(
-                "the file of operations was written by another version of Holdfast",
-                where=str(self.path),
-                found=f"format {version}",
-                expected=f"format {VERSION}",
-                hint="use that version, or another state home",
-            )
-        db.execute("BEGIN IMMEDIATE")
-        # Another process may have made the table while this one waited for the lock.
-        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
-
 
 def _forget(db: sqlite3.Connection) -> None:
     """Keep the newest of those that have ended."""
@@ -347,7 +297,7 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _operation(row: sqlite3.Row) -> Operation:
+def _operation(row: sqlite3.Row | Mapping[str, Any]) -> Operation:
     def read(name: str) -> Any:
         return None if row[name] is None else json.loads(row[name])
 

@@ -19,8 +19,9 @@ from typing import Any
 from holdfast.errors import NotFound
 from holdfast.jobs.leadership import Deposed, Leader
 from holdfast.jobs.recoveries import Recovery
-from holdfast.jobs.registry_file import PATIENCE_S, RegistryFile, insert
+from holdfast.jobs.registry_file import REGISTRY, insert
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.storage.shared_database import PATIENCE_S, SharedDatabase
 
 BATCHES_KEPT = 1000
 SAVEPOINTS_KEPT = 100
@@ -107,7 +108,7 @@ class Registry:
     def __init__(self, path: Path, token: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self.path = path
         self._token = token
-        self._file = RegistryFile(path, patience_s)
+        self._file = SharedDatabase(path, REGISTRY, patience_s)
 
     def start_job(self, record: JobRecord) -> None:
         """Note that a supervisor has taken the job.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import Corrupt, Unavailable, Unsupported
 from holdfast.storage.file_lock import lock_holder
+from holdfast.storage.shared_database import Shape
 
 VERSION: Final = 3
-PATIENCE_S: Final = 15.0
 # Where in a file SQLite locks a byte for the one who writes.
 _RESERVED: Final = 0x40000001
 
@@ -68,92 +65,13 @@ _SCHEMA: Final = (
 )
 
 
-class RegistryFile:
-    """The SQLite file of a registry; cheap to open, safe to share between processes.
-
-    Args:
-        path: The file; it is made by the first write.
-        patience_s: How long to wait while another process writes.
-    """
-
-    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
-        self.path = path
-        self._patience_s = patience_s
-
-    def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """The rows that a query finds; none if there is no file yet."""
-        if not self.path.exists():
-            return []
-        with self._connection() as db:
-            return [dict(row) for row in db.execute(statement, values)]
-
-    @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of what is done in it is there afterwards, or none.
-
-        Raises:
-            Unavailable: The file cannot be written, or stays locked.
-            Corrupt: It is damaged.
-            Unsupported: A later version of Holdfast has written it.
-        """
-        with self._connection() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        db: sqlite3.Connection | None = None
-        try:
-            db = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            self._prepare(db)
-            yield db
-        except sqlite3.OperationalError as error:
-            raise Unavailable(
-                "the registry cannot be used", where=str(self.path), found=str(error)
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise Corrupt(
-                "the registry is damaged",
-                where=str(self.path),
-                found=str(error),
-                hint="move it away: checkpoints are untouched, and the next `holdfast run` makes a new one",
-            ) from error
-        finally:
-            if db is not None:
-                db.close()
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            db.execute("BEGIN IMMEDIATE")
-            # Another process may have made the tables while this one waited for the lock.
-            if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in _SCHEMA:
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {VERSION}")
-            db.execute("COMMIT")
-        elif version in _UPGRADES:
-            db.execute("BEGIN IMMEDIATE")
-            if db.execute("PRAGMA user_version").fetchone()[0] == version:
-                for statement in _UPGRADES[version]:
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {version + 1}")
-            db.execute("COMMIT")
-            self._prepare(db)
-        elif version != VERSION:
-            raise Unsupported(
-                "the registry was written by another version of Holdfast",
-                where=str(self.path),
-                found=f"format {version}",
-                expected=f"format {VERSION}",
-                hint="use that version, or another state home",
-            )
+REGISTRY: Final = Shape(
+    "the registry",
+    VERSION,
+    _SCHEMA,
+    "move it away: checkpoints are untouched, and the next `holdfast run` makes a new one",
+    _UPGRADES,
+)
 
 
 def writer_of(path: Path) -> int | None:

@@ -8,40 +8,54 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import Corrupt, Unavailable, Unsupported
 from holdfast.observe.alerting import Alert, AlertEvent
 from holdfast.observe.alerting import Key as AlertKey
 from holdfast.observe.metrics import Sample, packed, unpacked
 from holdfast.observe.rules import BY_RULE
 from holdfast.observe.totals import Key as TotalKey
+from holdfast.storage.shared_database import Shape, SharedDatabase
 
 FILE: Final = "watching.db"
-VERSION: Final = 1
 EVENTS_KEPT: Final = 1000
-_BUSY_S: Final = 15.0
 
 # Of an event that is to be told elsewhere.
 WAITING, TOLD, GIVEN_UP = 0, 1, 2
 
-_SCHEMA = """
-CREATE TABLE numbers (job TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, samples TEXT NOT NULL);
+_DIARY: Final = Shape(
+    "the diary of alerts",
+    1,
+    (
+        """
+CREATE TABLE numbers (job TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, samples TEXT NOT NULL)
+        """,
+        """
 CREATE TABLE totals (
   job TEXT NOT NULL, metric TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL,
-  PRIMARY KEY (job, metric, labels));
+  PRIMARY KEY (job, metric, labels))
+        """,
+        """
 CREATE TABLE standing (
   job TEXT NOT NULL, rule TEXT NOT NULL, labels TEXT NOT NULL, body TEXT NOT NULL,
-  PRIMARY KEY (job, rule, labels));
+  PRIMARY KEY (job, rule, labels))
+        """,
+        """
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, at_ms INTEGER NOT NULL, body TEXT NOT NULL,
-  told INTEGER NOT NULL);
+  told INTEGER NOT NULL)
+        """,
+        """
 CREATE INDEX events_of_job ON events (job, id)
-"""
+        """,
+    ),
+    "move it away: jobs and checkpoints do not need it, and a new one is made",
+    # Nothing here is worth waiting for the disk, which the job's own checkpoint needs.
+    lasting=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,7 @@ class Diary:
 
     def __init__(self, home: Path) -> None:
         self.path = home / FILE
+        self._file = SharedDatabase(self.path, _DIARY)
 
     def save(
         self,
@@ -91,7 +106,7 @@ class Diary:
             told: `WAITING` for events that somebody else is still to be told of.
         """
         text = json.dumps(packed(samples))
-        with self._write() as db:
+        with self._file.write() as db:
             db.execute("INSERT OR REPLACE INTO numbers VALUES (?, ?, ?)", (job, at_ms, text))
             db.executemany(
                 "INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?)",
@@ -109,97 +124,35 @@ class Diary:
 
     def numbers(self) -> dict[str, tuple[int, tuple[Sample, ...]]]:
         """Each job's newest numbers, and when they were put together."""
-        rows = self._read("SELECT job, at_ms, samples FROM numbers ORDER BY job")
+        rows = self._file.read("SELECT job, at_ms, samples FROM numbers ORDER BY job")
         return {row["job"]: (row["at_ms"], unpacked(json.loads(row["samples"]))) for row in rows}
 
     def totals(self, job: str) -> dict[TotalKey, float]:
         """A job's counters."""
-        rows = self._read("SELECT metric, labels, value FROM totals WHERE job = ?", job)
+        rows = self._file.read("SELECT metric, labels, value FROM totals WHERE job = ?", job)
         return {(row["metric"], tuple(json.loads(row["labels"]))): row["value"] for row in rows}
 
     def standing(self, job: str | None = None) -> dict[AlertKey, Alert]:
         """The alerts that stand, of one job or of all; those of rules that are no more are left out."""
         query = "SELECT body FROM standing WHERE job = coalesce(?, job) ORDER BY job, rule, labels"
-        found = (json.loads(row["body"]) for row in self._read(query, job))
+        found = (json.loads(row["body"]) for row in self._file.read(query, job))
         alerts = (Alert.from_dict(each) for each in found if each["rule"] in BY_RULE)
         return {each.key: each for each in alerts}
 
     def events(self, job: str | None = None, last: int = EVENTS_KEPT) -> list[NotedEvent]:
         """What has happened to alerts, of one job or of all, oldest first."""
         query = "SELECT id, body FROM events WHERE job = coalesce(?, job) ORDER BY id DESC LIMIT ?"
-        return list(reversed(_events(self._read(query, job, last))))
+        return list(reversed(_events(self._file.read(query, job, last))))
 
     def waiting(self, job: str, since_ms: int) -> list[NotedEvent]:
         """The events of a job since a moment that are still to be told, oldest first."""
         query = "SELECT id, body FROM events WHERE job = ? AND told = ? AND at_ms >= ? ORDER BY id"
-        return _events(self._read(query, job, WAITING, since_ms))
+        return _events(self._file.read(query, job, WAITING, since_ms))
 
     def settle(self, event_id: int, told: int) -> None:
         """Note that an event has been told, or that this was given up."""
-        with self._write() as db:
+        with self._file.write() as db:
             db.execute("UPDATE events SET told = ? WHERE id = ?", (told, event_id))
-
-    def _read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        if not self.path.exists():
-            return []
-        with self._connection() as db:
-            return [dict(row) for row in db.execute(statement, values)]
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        db: sqlite3.Connection | None = None
-        try:
-            db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            # Nothing here is worth waiting for the disk, which the job's own checkpoint needs.
-            db.execute("PRAGMA synchronous = OFF")
-            _prepare(db, self.path)
-            yield db
-        except sqlite3.OperationalError as error:
-            raise Unavailable(
-                "the diary of alerts cannot be used", where=str(self.path), found=str(error)
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise Corrupt(
-                "the diary of alerts is damaged",
-                where=str(self.path),
-                found=str(error),
-                hint="move it away: jobs and checkpoints do not need it, and a new one is made",
-            ) from error
-        finally:
-            if db is not None:
-                db.close()
-
-
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        db.execute("BEGIN IMMEDIATE")
-        # Another process may have made the tables while this one waited for the lock.
-        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
-    elif version != VERSION:
-        raise Unsupported(
-            "the diary of alerts was written by another version of Holdfast",
-            where=str(path),
-            found=f"format {version}",
-            expected=f"format {VERSION}",
-            hint="use that version, or another state home",
-        )
 
 
 def _add_events(db: sqlite3.Connection, job: str, events: Iterable[AlertEvent], told: int) -> None:

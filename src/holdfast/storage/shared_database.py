@@ -1,0 +1,123 @@
+"""A SQLite file that several processes share: its tables, its versions, and its errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import Corrupt, Unavailable, Unsupported
+
+PATIENCE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is in such a file.
+
+    Attributes:
+        what: What people know it by, for messages.
+        version: The version of its tables.
+        schema: The statements that make them.
+        damaged: What to do about a file that is damaged.
+        upgrades: The statements that turn each earlier version into the next.
+        lasting: Whether a write is on disk when it returns.
+    """
+
+    what: str
+    version: int
+    schema: Sequence[str]
+    damaged: str
+    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    lasting: bool = True
+
+
+class SharedDatabase:
+    """The file; cheap to open, safe to share between processes.
+
+    Args:
+        path: The file; it is made by the first write.
+        shape: What is in it.
+        patience_s: How long to wait while another process writes.
+    """
+
+    def __init__(self, path: Path, shape: Shape, patience_s: float = PATIENCE_S) -> None:
+        self.path = path
+        self._shape = shape
+        self._patience_s = patience_s
+
+    def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """The rows that a query finds; none if there is no file yet."""
+        if not self.path.exists():
+            return []
+        with self._connection() as db:
+            return [dict(row) for row in db.execute(statement, values)]
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of what is done in it is there afterwards, or none.
+
+        Raises:
+            Unavailable: The file cannot be written, or stays locked.
+            Corrupt: It is damaged.
+            Unsupported: A later version of Holdfast has written it.
+        """
+        with self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        db: sqlite3.Connection | None = None
+        what = self._shape.what
+        try:
+            db = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
+            db.row_factory = sqlite3.Row
+            if not self._shape.lasting:
+                db.execute("PRAGMA synchronous = OFF")
+            self._prepare(db)
+            yield db
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{what} cannot be used", where=str(self.path), found=str(error)) from error
+        except sqlite3.DatabaseError as error:
+            raise Corrupt(
+                f"{what} is damaged", where=str(self.path), found=str(error), hint=self._shape.damaged
+            ) from error
+        finally:
+            if db is not None:
+                db.close()
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        shape = self._shape
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            self._bring(db, version, shape.schema, shape.version)
+        elif version in shape.upgrades:
+            self._bring(db, version, shape.upgrades[version], version + 1)
+            self._prepare(db)
+        elif version != shape.version:
+            raise Unsupported(
+                f"{shape.what} was written by another version of Holdfast",
+                where=str(self.path),
+                found=f"format {version}",
+                expected=f"format {shape.version}",
+                hint="use that version, or another state home",
+            )
+
+    @staticmethod
+    def _bring(db: sqlite3.Connection, version: int, statements: Sequence[str], to: int) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        # Another process may have done it while this one waited for the lock.
+        if db.execute("PRAGMA user_version").fetchone()[0] == version:
+            for statement in statements:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {to}")
+        db.execute("COMMIT")
