@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.settings import Settings
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -103,5 +102,7 @@ def verify(
 
 
 def _home(home: str | os.PathLike[str] | None) -> Path:
+    from holdfast.config.settings import Settings  # noqa: PLC0415 - as above
+
     flags = {} if home is None else {"home": os.fspath(home)}
     return Settings.resolve(flags, os.environ, Path.cwd()).home.resolve()

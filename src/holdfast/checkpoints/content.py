@@ -14,11 +14,11 @@ from holdfast.checkpoints.verification import Problem, Remark, said
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.commit_log import parse_commit
-from holdfast.formats.compression import READABLE, decompressed
+from holdfast.formats.compression import READABLE, beginning, decompressed
 from holdfast.formats.offset_log import parse_offsets
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.formats.query import parse_query
-from holdfast.formats.records import Lineage, changelog_records, delta_records, parse_head
+from holdfast.formats.records import HEAD_BYTES, Lineage, changelog_records, delta_records, parse_head
 from holdfast.formats.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
 from holdfast.formats.source_log import parse_source
 from holdfast.formats.state_schema import parse_schema
@@ -219,11 +219,13 @@ class ContentCheck:
             return
         if self._codec not in READABLE:
             return
-        unpack = path not in self._known and (self._unpack or not checked)
-        stream = decompressed(data, self._codec, path, checked=checked)
+        if path in self._known:
+            stream = beginning(data, self._codec, path, HEAD_BYTES)
+        else:
+            stream = decompressed(data, self._codec, path)
         if place.kind is Kind.CHANGELOG and _tells(place):
             self.found.lineages[path] = parse_head(stream, path).lineage
-        if unpack:
+        if path not in self._known and (self._unpack or not checked):
             records = changelog_records if place.kind is Kind.CHANGELOG else delta_records
             deque(records(stream, path), maxlen=0)
 

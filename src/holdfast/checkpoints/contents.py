@@ -104,6 +104,21 @@ def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequenc
     return [key[skip:] for key, _ in pairs], values
 
 
+def bare_bytes(codec: StateCodec, pairs: Pairs) -> int:
+    """How many bytes the same keys and values have.
+
+    Raises:
+        Corrupt: A key or a value is damaged.
+    """
+    skip = codec.plain_keys
+    values = [value for _, value in pairs]
+    if skip is None or not codec.values.all_single(values):
+        keys, bare = bare_rows(codec, pairs)
+        return sum(map(len, keys)) + sum(map(len, bare))
+    around = skip + (codec.values.before_row or 0)
+    return sum([len(key) for key, _ in pairs]) + sum(map(len, values)) - around * len(pairs)
+
+
 def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
     """The values alone.
 

@@ -18,7 +18,7 @@ from holdfast.checkpoints.rocks import Snapshot, opened
 from holdfast.checkpoints.rows import Pairs
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
 from holdfast.errors import Corrupt
-from holdfast.formats.compression import decompressed, decompressed_all
+from holdfast.formats.compression import decompressed
 from holdfast.formats.records import Record, changelog_records, delta_records
 from holdfast.formats.row_forms import FAMILY_BYTES, KeyKind
 from holdfast.formats.snapshot import parse_snapshot
@@ -28,8 +28,6 @@ from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
 _LONG: Final = Atom("long")
-# Bytes of packed files that are unpacked together.
-_AT_ONCE: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,31 +232,14 @@ def _in_rocksdb(
         if number is None:
             return {}
         overlay = Overlay(operator.values)
-        for path, stream in _streams(storage, operator, chain[1:] if whole else chain):
+        for file in chain[1:] if whole else chain:
+            path = file.render()
+            stream = decompressed(storage.read(path), operator.codec, path)
             # Most files have nothing of the key, and need not be taken apart.
             if wanted.needle in stream:
                 overlay.add(_about(changelog_records(stream, path), number, wanted, operator))
         found = overlay.over(_base_rows(snapshot, number, wanted))
         return {key[len(number) :]: value for key, value in found}
-
-
-def _streams(
-    storage: Storage, operator: OperatorStates, files: Sequence[StoreFile]
-) -> Iterator[tuple[str, bytes]]:
-    """What is in each of some files, some unpacked at a time."""
-    held: list[tuple[bytes, str]] = []
-    for file in files:
-        held.append((storage.read(file.render()), file.render()))
-        if sum(len(data) for data, _ in held) > _AT_ONCE:
-            yield from _unpacked(held, operator)
-            held = []
-    yield from _unpacked(held, operator)
-
-
-def _unpacked(held: Sequence[tuple[bytes, str]], operator: OperatorStates) -> Iterator[tuple[str, bytes]]:
-    if held:
-        found = decompressed_all(held, operator.codec)
-        yield from ((path, stream) for (_, path), stream in zip(held, found, strict=True))
 
 
 def _family(operator: OperatorStates, numbers: Any, name: StateName) -> bytes | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from holdfast.formats.records import Change, Record
 from holdfast.formats.row_forms import ValueForm
 
 _ABSENT = object()
+
+Row = tuple[bytes, bytes]
 
 
 class _Appended:
@@ -42,21 +45,43 @@ class Overlay:
             elif record.value is not None:
                 self._append(record.key, record.value)
 
-    def over(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    def over(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows of the base as the changes leave them, and those that are new. Uses the changes up."""
         entries = self._entries
-        if not entries:
-            yield from rows
-            return
         for row in rows:
-            entry = entries.pop(row[0], _ABSENT)
-            if entry is _ABSENT:
-                yield row
-            elif isinstance(entry, bytes):
-                yield row[0], entry
-            elif isinstance(entry, _Appended):
-                yield row[0], self._joined(entry, row[1])
-        for key, left in entries.items():
+            found = self._changed(row) if row[0] in entries else row
+            if found is not None:
+                yield found
+        yield from self._left()
+
+    def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
+        """The same, some rows at a time, in their lists: quick where few of them have changed."""
+        entries = self._entries
+        for chunk in chunks:
+            gone = []
+            for at in [at for at, row in enumerate(chunk) if row[0] in entries]:
+                found = self._changed(chunk[at])
+                if found is None:
+                    gone.append(at)
+                else:
+                    chunk[at] = found
+            for at in reversed(gone):
+                del chunk[at]
+            if chunk:
+                yield chunk
+        left = self._left()
+        while new := list(islice(left, size)):
+            yield new
+
+    def _changed(self, row: Row) -> Row | None:
+        """What the changes make of a row of the base that they touch; None where they delete it."""
+        entry = self._entries.pop(row[0])
+        if isinstance(entry, _Appended):
+            return row[0], self._joined(entry, row[1])
+        return None if entry is None else (row[0], entry)
+
+    def _left(self) -> Iterator[Row]:
+        for key, left in self._entries.items():
             if isinstance(left, bytes):
                 yield key, left
             elif left is not None:

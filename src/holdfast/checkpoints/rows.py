@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from holdfast.checkpoints.replay import Overlay
@@ -254,16 +255,17 @@ def store_chunks(
         with ExitStack() as stack:
             found = layers(storage, operator, store)
             snapshot = None
-            rows: Iterable[tuple[bytes, bytes]] = ()
+            chunks: Iterable[Pairs] = ()
             if found.base is not None and found.base.kind is Kind.ZIP:
                 snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
-                rows = snapshot.items()
+                chunks = snapshot.chunks(CHUNK)
             elif found.base is not None:
                 rows = base_rows(storage, operator, found.base)
+                chunks = iter(lambda: list(islice(rows, CHUNK)), [])
             named = None if snapshot is None else snapshot.metadata
             families = family_numbers(operator, store, named, marked=found.marked)
             numbers = None if families is None else _by_bytes(families)
-            yield from _sorted_out(found.changes.over(rows), numbers, operator, store)
+            yield from _sorted_out(found.changes.over_chunks(chunks, CHUNK), numbers, operator, store)
     except (struct.error, ValueError, IndexError) as error:
         raise _damaged(storage, store, str(error)) from error
 
@@ -313,36 +315,22 @@ def _by_bytes(families: Mapping[str, int]) -> dict[bytes, str]:
 
 
 def _sorted_out(
-    rows: Iterator[tuple[bytes, bytes]],
+    chunks: Iterable[Pairs],
     families: Mapping[bytes, str] | None,
     operator: OperatorStates,
     store: StoreId,
 ) -> Iterator[tuple[StateCodec, Pairs]]:
-    """Rows by state, in chunks."""
+    """Rows by state."""
     if families is None:
         codec = operator.codec_of(store.name, DEFAULT_STORE)
-        chunk: Pairs = []
-        for row in rows:
-            chunk.append(row)
-            if len(chunk) >= CHUNK:
-                yield codec, chunk
-                chunk = []
-        if chunk:
-            yield codec, chunk
+        yield from ((codec, chunk) for chunk in chunks)
         return
-    chunks: dict[bytes, Pairs] = {}
-    for key, value in rows:
-        number = key[:FAMILY_BYTES]
-        found = chunks.get(number)
-        if found is None:
-            found = chunks[number] = []
-        found.append((key[FAMILY_BYTES:], value))
-        if len(found) >= CHUNK:
-            yield operator.codec_of(store.name, _family(families, number, store)), found
-            chunks[number] = []
-    for number, found in chunks.items():
-        if found:
-            yield operator.codec_of(store.name, _family(families, number, store)), found
+    for chunk in chunks:
+        found: dict[bytes, Pairs] = {}
+        for key, value in chunk:
+            found.setdefault(key[:FAMILY_BYTES], []).append((key[FAMILY_BYTES:], value))
+        for number, pairs in found.items():
+            yield operator.codec_of(store.name, _family(families, number, store)), pairs
 
 
 def _family(families: Mapping[bytes, str], number: bytes, store: StoreId) -> str:

@@ -7,13 +7,11 @@ it uses. `lz4`, `snappy` and `zstd` are known here; `lzf` is not, since no libra
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.text import damaged
-from holdfast.formats.xxhash32 import xxhash32
 
 LZ4: Final = "lz4"
 SNAPPY: Final = "snappy"
@@ -47,49 +45,42 @@ def codec_name(setting: str) -> str:
     return _CLASSES.get(name, name.lower())
 
 
-def decompressed(data: bytes, codec: str, where: str, *, checked: bool = False) -> bytes:
+def decompressed(data: bytes, codec: str, where: str) -> bytes:
     """The bytes in a stream, read to its end.
 
     Args:
         data: The whole stream.
         codec: A name as `codec_name` gives it.
         where: The file, for messages.
-        checked: The bytes have matched a checksum of the file, so the stream's own need not be worked out.
 
     Raises:
         Corrupt: The stream is damaged, cut off, or goes on behind its end.
         Unsupported: The codec is not one of `READABLE`.
     """
-    readers: dict[str, Callable[[], bytes]] = {
-        LZ4: lambda: _lz4(data, where, checked),
-        SNAPPY: lambda: _snappy(data, where),
-        ZSTD: lambda: _zstd(data, where),
-    }
+    readers: dict[str, Callable[[bytes, str], bytes]] = {LZ4: _lz4, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
             "this compression is not read here", where=where, found=codec, expected=", ".join(READABLE)
         )
-    return readers[codec]()
+    return readers[codec](data, where)
 
 
-def decompressed_all(streams: Sequence[tuple[bytes, str]], codec: str) -> list[bytes]:
-    """The bytes in each of some streams; those of LZ4 are checked together, which takes far less time.
-
-    Args:
-        streams: The whole streams, each with its file.
-        codec: A name as `codec_name` gives it.
+def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
+    """At least so many of the first bytes in a stream, or all of them; what follows is not looked at.
 
     Raises:
-        Corrupt: A stream is damaged, cut off, or goes on behind its end.
+        Corrupt: The stream is damaged, as far as it was read.
         Unsupported: The codec is not one of `READABLE`.
     """
     if codec != LZ4:
-        return [decompressed(data, codec, where) for data, where in streams]
-    unpacked = [_lz4_unpacked(data, where) for data, where in streams]
-    hashes = iter(xxhash32([block for blocks, _ in unpacked for block in blocks], _LZ4_SEED))
-    for (blocks, known), (_, where) in zip(unpacked, streams, strict=True):
-        _compare(islice(hashes, len(blocks)), known, where)
-    return [b"".join(blocks) for blocks, _ in unpacked]
+        return decompressed(data, codec, where)
+    found, there = [], 0
+    for block in _lz4_unpacked(data, where):
+        found.append(block)
+        there += len(block)
+        if there >= size:
+            break
+    return b"".join(found)
 
 
 def compressed(data: bytes, codec: str) -> bytes:
@@ -112,15 +103,32 @@ def compressed(data: bytes, codec: str) -> bytes:
     return writers[codec](data)
 
 
+def lz4_block(data: bytes, length: int) -> bytes:
+    """The bytes in a bare block of LZ4.
+
+    Raises:
+        ValueError: It is damaged, or has more bytes than that.
+    """
+    import lz4.block  # noqa: PLC0415 - only who looks into a stream pays for it
+
+    try:
+        return bytes(lz4.block.decompress(data, uncompressed_size=length))
+    except lz4.block.LZ4BlockError as error:
+        raise ValueError(str(error)) from error
+
+
 def _to_lz4(data: bytes) -> bytes:
-    pack = _arrow("lz4_raw")
-    blocks = [data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK)]
+    import lz4.block  # noqa: PLC0415 - as above
+    import xxhash  # noqa: PLC0415 - as above
+
     parts = []
-    for block, value in zip(blocks, xxhash32(blocks, _LZ4_SEED), strict=True):
-        packed = bytes(pack.compress(block, asbytes=True))
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        packed = lz4.block.compress(block, store_size=False)
         smaller = len(packed) < len(block)
         body, token = (packed, _LZ4_PACKED) if smaller else (block, _LZ4_RAW)
-        parts += [_lz4_head(token, len(body), len(block), value & _LZ4_HASH), body]
+        value = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_HASH
+        parts += [_lz4_head(token, len(body), len(block), value), body]
     return b"".join([*parts, _lz4_head(_LZ4_RAW, 0, 0, 0)])
 
 
@@ -137,27 +145,25 @@ def _to_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _lz4(data: bytes, where: str, checked: bool) -> bytes:
-    blocks, known = _lz4_unpacked(data, where)
-    if not checked:
-        _compare(xxhash32(blocks, _LZ4_SEED), known, where)
-    return b"".join(blocks)
+def _lz4(data: bytes, where: str) -> bytes:
+    return b"".join(_lz4_unpacked(data, where))
 
 
-def _lz4_unpacked(data: bytes, where: str) -> tuple[list[bytes], list[int]]:
-    """The blocks of a stream, and the hashes that they must have."""
-    unpack = _arrow("lz4_raw")
-    blocks, hashes = [], []
-    for token, packed, length, value in _lz4_blocks(data, where):
-        blocks.append(packed if token & 0xF0 == _LZ4_RAW else _unpacked(unpack, packed, length, where))
-        hashes.append(value)
-    return blocks, hashes
+def _lz4_unpacked(data: bytes, where: str) -> Iterator[bytes]:
+    import xxhash  # noqa: PLC0415 - as above
 
-
-def _compare(found: Iterable[int], known: Sequence[int], where: str) -> None:
-    for index, (value, expected) in enumerate(zip(found, known, strict=True)):
-        if value & _LZ4_HASH != expected:
-            raise damaged(_WHAT, where, f"block {index}, whose bytes do not have their hash")
+    for number, (token, packed, length, expected) in enumerate(_lz4_blocks(data, where)):
+        if token & 0xF0 == _LZ4_RAW:
+            block = packed
+        else:
+            try:
+                block = lz4_block(packed, length)
+            except ValueError as error:
+                raise _no_block(where, str(error)) from error
+            _require_length(block, length, where)
+        if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_HASH != expected:
+            raise damaged(_WHAT, where, f"block {number}, whose bytes do not have their hash")
+        yield block
 
 
 def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]]:
@@ -209,7 +215,7 @@ def _varint(block: bytes, where: str) -> int:
 
 
 def _zstd(data: bytes, where: str) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - only who looks into a stream pays for it
+    import pyarrow as pa  # noqa: PLC0415 - as above
 
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
@@ -229,9 +235,13 @@ def _unpacked(codec: Any, block: bytes, length: int, where: str) -> bytes:
         found = bytes(codec.decompress(block, decompressed_size=length, asbytes=True))
     except (OSError, ValueError, MemoryError) as error:
         raise _no_block(where, str(error)) from error
-    if len(found) != length:
-        raise _no_block(where, f"{len(found)} bytes in a block of {length}")
+    _require_length(found, length, where)
     return found
+
+
+def _require_length(block: bytes, length: int, where: str) -> None:
+    if len(block) != length:
+        raise _no_block(where, f"{len(block)} bytes in a block of {length}")
 
 
 def _no_block(where: str, found: str) -> Corrupt:

@@ -8,16 +8,18 @@ back to a base. Version 1 has no head at all, as deltas and snapshots have none.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.formats.java import decode_utf, encode_utf
 from holdfast.formats.text import compact, damaged, json_value
 
 CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
+# A head is at most so long: two texts, each of up to 65,535 bytes with its length before it.
+HEAD_BYTES: Final = 2 * (2 + 0xFFFF)
 _WHAT = "a changelog"
 _MARKED: Final = (2, 4)
 _WITH_LINEAGE: Final = (3, 4)
@@ -37,8 +39,7 @@ class Change(IntEnum):
 _LAST: Final = 0x00
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One change of one key. A delete has no value."""
 
     change: Change
@@ -132,8 +133,38 @@ def render_records(records: Sequence[Record], version: int = 1) -> bytes:
     return b"".join(parts)
 
 
+def without_keys(
+    stream: bytes,
+    records: Iterable[Record],
+    keys: Container[bytes],
+    deleted: Callable[[bytes], bytes],
+    head: Head | None = None,
+) -> bytes:
+    """A stream without the records of some keys, and otherwise byte for byte as it was.
+
+    Args:
+        stream: The whole stream.
+        records: Its records, all of them.
+        keys: The keys that go.
+        deleted: The key that a delete is about, by the key that its record has.
+        head: The head of a changelog; None of a delta or a snapshot.
+
+    Raises:
+        Corrupt: A record is damaged.
+    """
+    lengths = 9 if head is not None and head.version in _MARKED else 8
+    kept, begin, at = [], 0, 0 if head is None else head.size
+    for _, key, value in records:
+        after = at + lengths + len(key) + (0 if value is None else len(value))
+        if (deleted(key) if value is None else key) in keys:
+            kept.append(stream[begin:at])
+            begin = after
+        at = after
+    return b"".join([*kept, stream[begin:]])
+
+
 def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
-    read = _INT.unpack_from
+    read, put = _INT.unpack_from, Change.PUT
     end = len(stream)
     while at + 4 <= end:
         (length,) = read(stream, at)
@@ -141,24 +172,25 @@ def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
         if length == _END:
             _nothing_behind(stream, at, where)
             return
-        if length < 0 or at + length + 4 > end:
+        after = at + length
+        if length < 0 or after + 4 > end:
             raise damaged(_WHAT, where, f"a key of {length} bytes at {at} of {end}")
-        key = stream[at : at + length]
-        at += length
-        (length,) = read(stream, at)
-        at += 4
-        if length < _END or at + max(length, 0) > end:
-            raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
+        key = stream[at:after]
+        (length,) = read(stream, after)
+        at = after + 4
         if length == _END:
             yield Record(Change.DELETE, key, None)
-        else:
-            yield Record(Change.PUT, key, stream[at : at + length])
-            at += length
+            continue
+        after = at + length
+        if length < 0 or after > end:
+            raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
+        yield Record(put, key, stream[at:after])
+        at = after
     raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
 
 
 def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
-    read = _INT.unpack_from
+    read, changes = _INT.unpack_from, {int(each): each for each in Change}
     end = len(stream)
     while at < end:
         mark = stream[at]
@@ -166,23 +198,25 @@ def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
         if mark == _LAST:
             _nothing_behind(stream, at, where)
             return
-        if mark not in (Change.PUT, Change.DELETE, Change.MERGE) or at + 4 > end:
+        change = changes.get(mark)
+        if change is None or at + 4 > end:
             raise damaged(_WHAT, where, f"a record of kind {mark} at {at - 1} of {end}")
         (length,) = read(stream, at)
         at += 4
-        if length < 0 or at + length + 4 > end:
+        after = at + length
+        if length < 0 or after + 4 > end:
             raise damaged(_WHAT, where, f"a key of {length} bytes at {at} of {end}")
-        key = stream[at : at + length]
-        at += length
-        (length,) = read(stream, at)
-        at += 4
-        if (length == _END) != (mark == Change.DELETE) or length < _END or at + max(length, 0) > end:
+        key = stream[at:after]
+        (length,) = read(stream, after)
+        at = after + 4
+        after = at + length
+        if (length == _END) != (change is Change.DELETE) or length < _END or after > end:
             raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
         if length == _END:
-            yield Record(Change.DELETE, key, None)
-        else:
-            yield Record(Change(mark), key, stream[at : at + length])
-            at += length
+            yield Record(change, key, None)
+            continue
+        yield Record(change, key, stream[at:after])
+        at = after
     raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
 
 

@@ -12,13 +12,17 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unsupported
 from holdfast.formats.crc32c import crc32c_each
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.text import damaged, json_object, whole_number
 from holdfast.formats.unsafe_row import RowCodec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FAMILY_BYTES: Final = 2
 CHECKSUM_BYTES: Final = 4
@@ -93,6 +97,28 @@ class ValueForm:
         return (CHECKSUM_BYTES if self.checksums else 0) + (
             (5 if self.checksums else 1) if self.rocksdb else 0
         )
+
+    def all_single(self, values: Sequence[bytes]) -> bool:
+        """Whether each of some values is a single one, with `before_row` before its row and nothing behind.
+
+        A quick look, which knows values of one length: False says only that they have to be looked at.
+        """
+        if self.before_row is None or not values:
+            return False
+        size = len(values[0])
+        if size < self.before_row or set(map(len, values)) != {size}:
+            return False
+        if not self.rocksdb:
+            return True
+        import numpy as np  # noqa: PLC0415 - a verb that reads no state does not load it
+
+        data: NDArray[np.uint8] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, size)
+        if (data[:, self.before_row - 1] != 0).any():
+            return False
+        if not self.checksums:
+            return True
+        lengths = data[:, CHECKSUM_BYTES : CHECKSUM_BYTES + 4].tobytes()
+        return lengths == _INT.pack(size - CHECKSUM_BYTES - 4) * len(values)
 
     def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
         """The rows of a value, and whether it is a list's.

@@ -10,10 +10,12 @@ block each key leaves out what it shares with the one before.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from typing import Any, Final
 
 from holdfast.errors import Unsupported
+from holdfast.formats.compression import LZ4, lz4_block
 from holdfast.formats.snapshot import SST_MAGIC
 from holdfast.formats.text import damaged
 
@@ -23,35 +25,37 @@ _TRAILER: Final = 5
 # Behind each key stand the number of the write and what it did: eight bytes.
 _NUMBERED: Final = 8
 _NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
-_CODECS: Final = {_SNAPPY: "snappy", _LZ4: "lz4_raw", _LZ4HC: "lz4_raw", _ZSTD: "zstd"}
+_CODECS: Final = {_SNAPPY: "snappy", _LZ4: LZ4, _LZ4HC: LZ4, _ZSTD: "zstd"}
 _OTHERS: Final = {2: "zlib", 3: "bzip2", 6: "xpress"}
+_PROPERTIES: Final = b"rocksdb.properties"
+_BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
 _VERSIONS: Final = range(2, 6)
 
 Entry = tuple[bytes, bytes]
 
 
-def sst_entries(data: bytes, where: str) -> Iterator[Entry]:
+def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) -> Iterator[Entry]:
     """Every key with its value as they lie in the file; of a delete the value is empty.
 
-    Cost: about a microsecond an entry.
+    Cost: about half a microsecond an entry.
 
     Args:
         data: The file.
         where: Its path, for messages.
+        keys: Only what is in the blocks that may have one of these.
 
     Raises:
         Corrupt: It is damaged.
         Unsupported: It is of a version or compression that is not known here.
     """
     try:
-        for block in _blocks(data, where):
-            for key, value in _rows(block):
-                yield key[:-_NUMBERED], value
+        for block in _blocks(data, where, keys):
+            yield from _rows(block)
     except (struct.error, IndexError, ValueError) as error:
         raise damaged(_WHAT, where, str(error) or type(error).__name__) from error
 
 
-def _blocks(data: bytes, where: str) -> Iterator[bytes]:
+def _blocks(data: bytes, where: str, keys: Collection[bytes] | None) -> Iterator[bytes]:
     """The blocks of rows, unpacked."""
     footer = data[-_FOOTER:]
     if len(footer) < _FOOTER or footer[-8:] != SST_MAGIC:
@@ -64,42 +68,71 @@ def _blocks(data: bytes, where: str) -> Iterator[bytes]:
             found=str(version),
             expected="2 to 5",
         )
-    at = 1
-    for _ in range(2):  # the index of other things comes before that of rows
-        start, at = _varint(footer, at)
-        size, at = _varint(footer, at)
-    index = _unpacked(data, start, size, where)
-    for handle in _handles(index, delta=version >= 4):
-        yield _unpacked(data, *handle, where)
+    others, at = _handle(footer, 1)
+    rows, _ = _handle(footer, at)
+    index = _unpacked(data, *rows, where)
+    numbered = keys is not None and not _bare_bounds(_unpacked(data, *others, where), data, where)
+    before = b""
+    for bound, start, size in _handles(index, delta=version >= 4):
+        until = bound[:-_NUMBERED] if numbered else bound
+        # A key may go on in the block behind the one that it bounds: there are its older values.
+        if keys is None or any(before <= key <= until for key in keys):
+            yield _unpacked(data, start, size, where)
+        before = until
 
 
-def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[int, int]]:
-    """Where the blocks are, by the index: place and size of each.
+def _bare_bounds(others: bytes, data: bytes, where: str) -> bool:
+    """Whether the bounds in the index have no numbers of writes behind them, by the file's properties."""
+    for name, value in _pairs(others):
+        if name == _PROPERTIES:
+            block = _unpacked(data, *_handle(value, 0)[0], where)
+            return any(each == _BARE_BOUNDS and bool(_varint(said, 0)[0]) for each, said in _pairs(block))
+    return False
+
+
+def _pairs(block: bytes) -> Iterator[Entry]:
+    """The entries of a block that has no rows."""
+    end = _end_of_rows(block)
+    at, key = 0, b""
+    while at < end:
+        shared, at = _varint(block, at)
+        own, at = _varint(block, at)
+        size, at = _varint(block, at)
+        key = key[:shared] + block[at : at + own]
+        at += own + size
+        yield key, block[at - size : at]
+
+
+def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
+    """Where the blocks are, by the index: of each a key that none of its own is behind, place and size.
 
     Since version 4 an entry has no length of its value, and one that shares its key's beginning with the one
     before says only by how much its size differs.
     """
     end = _end_of_rows(index)
     at = start = size = 0
+    bound = b""
     while at < end:
         shared, at = _varint(index, at)
         own, at = _varint(index, at)
         if not delta:
             _, at = _varint(index, at)
+        bound = bound[:shared] + index[at : at + own]
         at += own
         if delta and shared:
             start += size + _TRAILER
             change, at = _varint(index, at)
             size += (change >> 1) ^ -(change & 1)
         else:
-            start, at = _varint(index, at)
-            size, at = _varint(index, at)
-        yield start, size
+            (start, size), at = _handle(index, at)
+        yield bound, start, size
 
 
-def _rows(block: bytes) -> Iterator[Entry]:
+def _rows(block: bytes) -> list[Entry]:
+    """The rows of a block, their keys without the number of the write."""
     end = _end_of_rows(block)
     at, key = 0, b""
+    rows = []
     while at < end:
         # Lengths are below 128 as a rule, and then one byte each.
         shared, own, size = block[at], block[at + 1], block[at + 2]
@@ -109,12 +142,13 @@ def _rows(block: bytes) -> Iterator[Entry]:
             shared, at = _varint(block, at)
             own, at = _varint(block, at)
             size, at = _varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        at += own
-        if len(key) < _NUMBERED or at + size > end:
-            raise ValueError(f"a row at {at} that goes beyond its block")
-        yield key, block[at : at + size]
-        at += size
+        value = at + own
+        key = key[:shared] + block[at:value]
+        at = value + size
+        if len(key) < _NUMBERED or at > end:
+            raise ValueError(f"a row at {value} that goes beyond its block")
+        rows.append((key[:-_NUMBERED], block[value:at]))
+    return rows
 
 
 def _end_of_rows(block: bytes) -> int:
@@ -144,11 +178,21 @@ def _unpacked(data: bytes, start: int, size: int, where: str) -> bytes:
     return _unpack(codec)(block[at:], length) if kind != _SNAPPY else _unpack(codec)(block, length)
 
 
+@cache
 def _unpack(codec: str) -> Callable[[bytes, int], bytes]:
+    if codec == LZ4:
+        return lz4_block
     import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
 
     given: Any = pa.Codec(codec)
     return lambda block, length: bytes(given.decompress(block, length, asbytes=True))
+
+
+def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+    """The place and the size of a block, and where they end."""
+    start, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return (start, size), at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -5,26 +5,32 @@ taken, `diff` puts two states beside each other key by key, `restore` and `fork`
 `rescale` one with other partitions, `delete` and `gc` remove what nobody needs.
 """
 
-from holdfast.savepoints.catalog import Listed
-from holdfast.savepoints.difference import Difference
-from holdfast.savepoints.proof import Proof
-from holdfast.savepoints.public import (
-    delete,
-    diff,
-    diff_files,
-    fork,
-    gc,
-    list,  # noqa: A004 - as people say
-    plan_rescale,
-    rescale,
-    restore,
-    show,
-    take,
-    verify,
-)
-from holdfast.savepoints.removal import Removal
-from holdfast.savepoints.restoring import Restored
-from holdfast.savepoints.taking import Taken
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.catalog import Listed
+    from holdfast.savepoints.difference import Difference
+    from holdfast.savepoints.proof import Proof
+    from holdfast.savepoints.public import (
+        delete,
+        diff,
+        diff_files,
+        fork,
+        gc,
+        list,  # noqa: A004 - as people say
+        plan_rescale,
+        rescale,
+        restore,
+        show,
+        take,
+        verify,
+    )
+    from holdfast.savepoints.removal import Removal
+    from holdfast.savepoints.restoring import Restored
+    from holdfast.savepoints.taking import Taken
 
 __all__ = [
     "Difference",
@@ -46,3 +52,22 @@ __all__ = [
     "take",
     "verify",
 ]
+
+_OTHERS: Final = {
+    "Difference": "difference",
+    "Listed": "catalog",
+    "Proof": "proof",
+    "Removal": "removal",
+    "Restored": "restoring",
+    "Taken": "taking",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the file that it is in: who only reads a savepoint does not load the rest."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_OTHERS.get(name, 'public')}")
+    value: object = getattr(home, name)
+    globals()[name] = value
+    return value

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
-from holdfast.checkpoints.contents import bare_rows
+from holdfast.checkpoints.contents import bare_bytes, bare_rows
 from holdfast.checkpoints.key_groups import is_keyed
 from holdfast.checkpoints.rows import Pairs, state_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
@@ -26,6 +26,7 @@ _HELD: Final = 400_000
 KEY_HASH: Final = 16
 
 Row = tuple[bytes, bytes]
+Chunk = tuple[StateCodec, int, Pairs]
 
 
 @dataclass(slots=True)
@@ -49,6 +50,18 @@ class Stepped:
     second_rows: int = 0
     first_bytes: int = 0
     second_bytes: int = 0
+
+    def take(self, rows: Pairs, others: Pairs) -> bool:
+        """Take in rows of both sides, and cross out what both have; False where a side has one twice."""
+        for held, new in ((self.first, rows), (self.second, others)):
+            before = len(held)
+            held.update(new)
+            if len(held) - before != len(new):
+                return False
+        both = self.first & self.second
+        self.first -= both
+        self.second -= both
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +105,10 @@ def step(
         Unsupported: A state is of a kind that cannot be read.
     """
     found: dict[StateName, Stepped] = {}
-    for one, other in zip_longest(_chunks(*first, tell), _chunks(*second, tell)):
-        touched: set[StateName] = set()
-        for chunk, mine in ((one, True), (other, False)):
-            if chunk is not None:
-                touched.add(chunk[0].name)
-                if not _take(found, chunk, mine=mine):
-                    return None
-        for name in touched:
-            state = found[name]
-            both = state.first & state.second
-            state.first -= both
-            state.second -= both
+    for chunk, against in zip_longest(_chunks(*first, tell), _chunks(*second, tell)):
+        for state, rows, others in _by_state(found, chunk, against):
+            if not state.take(rows, others):
+                return None
         if sum(len(each.first) + len(each.second) for each in found.values()) > _HELD:
             return None
     for state in found.values():
@@ -130,28 +135,34 @@ def shown(codec: StateCodec, row: Row) -> tuple[Any, Any]:
     return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
 
 
-def _chunks(
-    storage: Storage, operator: OperatorStates, tell: Tell | None
-) -> Iterator[tuple[StateCodec, int, Pairs]]:
+def _chunks(storage: Storage, operator: OperatorStates, tell: Tell | None) -> Iterator[Chunk]:
     return state_chunks(storage, operator.batch_id, operator_id=operator.operator_id, tell=tell)
 
 
-def _take(found: dict[StateName, Stepped], chunk: tuple[StateCodec, int, Pairs], *, mine: bool) -> bool:
-    """Take in rows of a side; False where it has one of them twice."""
-    codec, _, pairs = chunk
-    state = found.get(codec.name)
-    if state is None:
-        state = found[codec.name] = Stepped(codec)
-    held = state.first if mine else state.second
-    before = len(held)
-    held.update(pairs)
-    if mine:
-        state.first_rows += len(pairs)
-        keys, values = bare_rows(codec, pairs)
-        state.first_bytes += sum(map(len, keys)) + sum(map(len, values))
-    else:
-        state.second_rows += len(pairs)
-    return len(held) - before == len(pairs)
+def _by_state(
+    found: dict[StateName, Stepped], chunk: Chunk | None, against: Chunk | None
+) -> Iterator[tuple[Stepped, Pairs, Pairs]]:
+    """The rows of both sides by state, counted; without those that are in the same place."""
+    sides = []
+    for each, mine in ((chunk, True), (against, False)):
+        if each is None:
+            continue
+        codec, _, pairs = each
+        state = found.setdefault(codec.name, Stepped(codec))
+        if mine:
+            state.first_rows += len(pairs)
+            state.first_bytes += bare_bytes(codec, pairs)
+        else:
+            state.second_rows += len(pairs)
+        sides.append((state, pairs if mine else [], [] if mine else pairs))
+    if len(sides) < 2 or sides[0][0] is not sides[1][0]:
+        yield from sides
+        return
+    state, rows, others = sides[0][0], sides[0][1], sides[1][2]
+    if len(rows) == len(others):
+        unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
+        rows, others = [row for row, _ in unlike], [other for _, other in unlike]
+    yield state, rows, others
 
 
 def _weigh(state: Stepped) -> None:
@@ -160,8 +171,7 @@ def _weigh(state: Stepped) -> None:
 
 
 def _bytes(state: Stepped, rows: set[Row]) -> int:
-    keys, values = bare_rows(state.codec, list(rows))
-    return sum(map(len, keys)) + sum(map(len, values))
+    return bare_bytes(state.codec, list(rows))
 
 
 def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:

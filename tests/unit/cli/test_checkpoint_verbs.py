@@ -128,4 +128,4 @@ def test_verify_loads_neither_spark_nor_pandas(place: str) -> None:
         text=True,
         check=True,
     )
-    assert done.stderr.splitlines()[-1] == "[] ['pyarrow', 'numpy']"
+    assert done.stderr.splitlines()[-1] == "[] ['numpy']"

@@ -7,7 +7,7 @@ import pytest
 from lz4_streams import lz4_stream
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.compression import codec_name, compressed, decompressed
+from holdfast.formats.compression import beginning, codec_name, compressed, decompressed
 
 TEXT = b"state " * 20_000
 
@@ -65,12 +65,22 @@ def test_each_flipped_bit_of_lz4_is_seen() -> None:
     assert all(found == decompressed(stream, "lz4", "f") for _, _, found in missed)
 
 
-def test_a_checked_stream_spares_the_hashes() -> None:
-    stream = bytearray(lz4_stream(TEXT))
-    stream[20] ^= 1  # the hash of the first block
-    assert decompressed(bytes(stream), "lz4", "f", checked=True) == TEXT
-    with pytest.raises(Corrupt, match="block 0"):
-        decompressed(bytes(stream), "lz4", "f")
+@pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
+def test_the_beginning_of_a_stream(codec: str) -> None:
+    data = bytes(range(256)) * 1000
+    stream = compressed(data, codec)
+    for size in (1, 1 << 15, (1 << 15) + 1, len(data), 2 * len(data)):
+        found = beginning(stream, codec, "f", size)
+        assert data.startswith(found)
+        assert len(found) >= min(size, len(data))
+
+
+def test_the_beginning_is_read_where_the_rest_is_damaged() -> None:
+    data = bytes(range(256)) * 1000
+    stream = compressed(data, "lz4")[:-100]
+    assert beginning(stream, "lz4", "f", 10) == data[: 1 << 15]
+    with pytest.raises(Corrupt):
+        beginning(stream, "lz4", "f", len(data))
 
 
 def test_something_behind_the_end_is_damage() -> None:

@@ -45,6 +45,36 @@ def test_sparks_own_are_read(name: str) -> None:
         assert keys
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_that_cannot_have_a_key_are_left_out(name: str) -> None:
+    for path, data in golden_files(name).items():
+        if path.endswith(".sst"):
+            _require_found(data)
+
+
+def test_older_values_of_a_key_are_found_in_the_blocks_behind(tmp_path: Path) -> None:
+    made = Scratch.new(tmp_path / "db")
+    made.put([(b"k%05d" % number, b"v" * 30) for number in range(0, 3000, 3)])
+    made.settle()
+    for data in files(tmp_path / "db"):
+        read = _require_found(data)
+        assert read < 100 * 1000  # of 1,000 rows for each of 1,000 keys
+
+
+def _require_found(data: bytes) -> int:
+    """Each key's entries are among those of the blocks that may have it; how many were read in all."""
+    everything = list(sst_entries(data, "x"))
+    read = 0
+    for key in {key for key, _ in everything}:
+        found = list(sst_entries(data, "x", {key}))
+        read += len(found)
+        assert [each for each in found if each[0] == key] == [each for each in everything if each[0] == key]
+        for other in (key + b"\0", key[:-1]):
+            there = [each for each in sst_entries(data, "x", {other}) if each[0] == other]
+            assert there == [each for each in everything if each[0] == other]
+    return read
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     made = Scratch.new(tmp_path / "db")
     made.put([(b"k%05d" % number, b"v" * 30) for number in range(3000)])

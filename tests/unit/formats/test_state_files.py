@@ -22,6 +22,7 @@ from holdfast.formats.records import (
     parse_head,
     render_head,
     render_records,
+    without_keys,
 )
 from holdfast.formats.snapshot import parse_snapshot
 from holdfast.formats.state_schema import ColumnFamily, StateSchema, parse_schema
@@ -52,6 +53,30 @@ def test_records_as_they_stand_on_disk() -> None:
 def test_merges_are_records_too(version: int) -> None:
     head = render_head(Head(version, (), 0))
     assert tuple(changelog_records(head + render_records(MERGED, version), "f")) == MERGED
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_stream_without_some_keys_is_otherwise_as_it_was(version: int) -> None:
+    records = [
+        Record(Change.PUT, b"stays", b"1"),
+        Record(Change.PUT, b"goes", b"22"),
+        Record(Change.DELETE, b"xgoes", None),
+        Record(Change.DELETE, b"xstays", None),
+        Record(Change.PUT, b"goes", b""),
+    ]
+    if version in (2, 4):
+        records.insert(2, Record(Change.MERGE, b"goes", b"333"))
+    head = Head(version, (Lineage(0, "a"),) if version > 2 else (), 0)
+    stream = render_head(head) + render_records(records, version)
+    left = without_keys(
+        stream,
+        changelog_records(stream, "f"),
+        {b"goes"},
+        lambda key: key[1:],
+        parse_head(stream, "f"),
+    )
+    stay = [each for each in records if not each.key.endswith(b"goes")]
+    assert left == render_head(head) + render_records(stay, version)
 
 
 def test_the_head_of_a_changelog() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,17 @@ from holdfast.at_rest.mending.matching import Matcher
 from holdfast.at_rest.mending.searching import StoreHits
 from holdfast.at_rest.mending.states import EditableState
 from holdfast.checkpoints.rocks import opened
-from holdfast.checkpoints.rows import Pairs, base_rows, family_numbers, store_chunks
+from holdfast.checkpoints.rows import CHUNK, Pairs, base_rows, family_numbers, store_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Internal
 from holdfast.formats.checksums import spark_checksum
 from holdfast.formats.compression import compressed, decompressed
 from holdfast.formats.manifest import SavedFile
 from holdfast.formats.records import (
-    Change,
-    Record,
     changelog_records,
     delta_records,
     parse_head,
-    render_head,
-    render_records,
+    without_keys,
 )
 from holdfast.formats.row_forms import FAMILY_BYTES
 from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
@@ -127,7 +124,7 @@ class Cleansing:
         return self._done[known]
 
     def _file(
-        self, view: Storage, operator: OperatorStates, file: StoreFile, keys: set[tuple[str, bytes]]
+        self, view: Storage, operator: OperatorStates, file: StoreFile, keys: Collection[tuple[str, bytes]]
     ) -> Replaced:
         removed = _paths(view, file)
         if file.kind is Kind.ZIP:
@@ -310,7 +307,9 @@ def _changed(
         yield family, [pair for pair in pairs if (family, pair[0]) not in gone]
 
 
-def _without(rows: Iterable[tuple[str, Pairs]], keys: set[tuple[str, bytes]]) -> Iterator[tuple[str, Pairs]]:
+def _without(
+    rows: Iterable[tuple[str, Pairs]], keys: Collection[tuple[str, bytes]]
+) -> Iterator[tuple[str, Pairs]]:
     for family, pairs in rows:
         yield family, [pair for pair in pairs if (family, pair[0]) not in keys]
 
@@ -323,42 +322,36 @@ def _base(
     if file.kind is Kind.SNAPSHOT:
         yield DEFAULT_STORE, list(base_rows(view, operator, file))
         return
-    held: dict[str, Pairs] = {}
     with opened(view, file, operator.values.delimiter) as snapshot:
-        for key, value in snapshot.items():
-            family = names.get(key[:FAMILY_BYTES], DEFAULT_STORE) if names else DEFAULT_STORE
-            chunk = held.setdefault(family, [])
-            chunk.append((key[FAMILY_BYTES:] if names else key, value))
-            if len(chunk) >= 4096:
-                yield family, chunk
-                held[family] = []
-    yield from held.items()
+        for chunk in snapshot.chunks(CHUNK):
+            if not names:
+                yield DEFAULT_STORE, chunk
+                continue
+            found: dict[str, Pairs] = {}
+            for key, value in chunk:
+                family = names.get(key[:FAMILY_BYTES], DEFAULT_STORE)
+                found.setdefault(family, []).append((key[FAMILY_BYTES:], value))
+            yield from found.items()
 
 
 def _kept_records(
-    view: Storage, operator: OperatorStates, file: StoreFile, stream: bytes, keys: set[tuple[str, bytes]]
+    view: Storage,
+    operator: OperatorStates,
+    file: StoreFile,
+    stream: bytes,
+    keys: Collection[tuple[str, bytes]],
 ) -> bytes:
     """The records of changes, or of a snapshot in memory, but for those of some keys."""
     path = file.render()
+    deleted = operator.values.deleted
     if file.kind is not Kind.CHANGELOG:
-        gone = {key for _, key in keys}
-        records = [
-            each
-            for each in delta_records(stream, path)
-            if (operator.values.deleted(each.key) if each.value is None else each.key) not in gone
-        ]
-        return render_records(records)
+        return without_keys(stream, delta_records(stream, path), {key for _, key in keys}, deleted)
     head = parse_head(stream, path)
     chain = operator.chain(view, file.store)
     numbers = family_numbers(operator, file.store, _metadata(view, chain[0]), marked=False)
     prefixes = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in (numbers or {}).items()}
     gone = {prefixes.get(family, b"") + key for family, key in keys}
-    kept: list[Record] = [
-        each
-        for each in changelog_records(stream, path)
-        if (operator.values.deleted(each.key) if each.change is Change.DELETE else each.key) not in gone
-    ]
-    return render_head(head) + render_records(kept, head.version)
+    return without_keys(stream, changelog_records(stream, path), gone, deleted, head)
 
 
 def _metadata(view: Storage, file: StoreFile) -> SnapshotMetadata | None:

@@ -151,7 +151,8 @@ def plan_erase(catalog: Storage, subject: Subject, *, tell: Tell | None = None) 
         Unsupported: Some state is of a kind that cannot be searched.
     """
     searched = tuple(
-        replace(_searched(catalog, each), found=_counted(each)) for each in _search(catalog, subject, tell)
+        replace(_searched(catalog, each), found=_counted(each))
+        for each in _Search(catalog, subject).savepoints(tell)
     )
     return ErasePlan(catalog.uri, key_hash(subject.values), searched)
 
@@ -195,11 +196,12 @@ def erase(
         for note in taken.dead:
             turn.give_up(note)
         work = _Erasure(catalog, subject, folder, who, why, clock, turn)
-        found = list(_search(catalog, subject, tell))
+        search = _Search(catalog, subject)
+        found = search.savepoints(tell)
         done = [work.savepoint(each, number, len(found), tell) for number, each in enumerate(found)]
         linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
         removed = remove_unneeded(catalog, turn, clock, tell)
-        _prove(catalog, subject, [each for each in done if each.after is not None], tell)
+        _prove(catalog, search, [each for each in done if each.after is not None], tell)
     finally:
         with suppress(HoldfastError):
             turn.end()
@@ -290,7 +292,7 @@ class _Erasure:
             replaced = []
             for store in part.stores:
                 replaced += work.by_key(view, hashes, operator, store)
-            return replaced, list(_live(view, part))
+            return replaced, list(_live(part))
         changes, counts = partition_changes(
             view, operator, part.partition, _states(part.operator), part.matchers
         )
@@ -338,56 +340,68 @@ def redacted(value: Any, subject: Subject) -> Any:
     return value
 
 
-def _search(catalog: Storage, subject: Subject, tell: Tell | None) -> Iterator[SavepointHits]:
-    """What is in each savepoint; a file that several share is searched once."""
-    search, keyed_search = Search(subject), KeyedSearch(subject)
-    known = ids(catalog)
-    found = []
-    states = 0
-    for number, savepoint_id in enumerate(known):
-        if tell is not None:
-            tell(number, len(known), "searching")
-        try:
-            manifest = load(catalog, savepoint_id)
-        except NotFound:
-            continue  # it was never finished
-        view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, savepoint_id))
-        operators = named_operators(view, manifest.batch_id)
-        states += sum(len(each.states) for each in operators)
+class _Search:
+    """Looks for a subject in the savepoints of a catalog; a file is read once, whoever shares it."""
+
+    def __init__(self, catalog: Storage, subject: Subject) -> None:
+        self._catalog = catalog
+        self._subject = subject
+        self._plain = Search(subject)
+        self._keyed = KeyedSearch(subject)
+
+    def savepoints(self, tell: Tell | None) -> list[SavepointHits]:
+        """What is in each savepoint as it is now."""
+        known = ids(self._catalog)
+        found = []
+        states = 0
+        for number, savepoint_id in enumerate(known):
+            if tell is not None:
+                tell(number, len(known), "searching")
+            try:
+                manifest = load(self._catalog, savepoint_id)
+            except NotFound:
+                continue  # it was never finished
+            view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
+            operators = named_operators(view, manifest.batch_id)
+            states += sum(len(each.states) for each in operators)
+            found.append(self._savepoint(manifest, view, operators))
+        there = self._plain.columns | self._keyed.columns
+        missing = [each for each in self._subject.columns if each not in there]
+        if missing and states:
+            raise NotFound(
+                "no state of the catalog has such a column, or none in which the value fits",
+                where=self._catalog.uri,
+                found=", ".join(missing),
+                hint="see the columns with `holdfast state list SP`",
+            )
+        return found
+
+    def _savepoint(
+        self, manifest: Manifest, view: SavepointView, operators: Sequence[NamedOperator]
+    ) -> SavepointHits:
         plain = [each for each in operators if not _own(each)]
-        parts = [part for each in plain for part in _parts(search, view, manifest, each)]
+        parts = [part for each in plain for part in _parts(self._plain, view, manifest, each)]
         keyed = [
             one
             for each in operators
             if (own := _own(each)) is not None
-            and (one := keyed_search.operator(view, manifest, each, own)) is not None
+            and (one := self._keyed.operator(view, manifest, each, own)) is not None
         ]
         told = {**manifest.fields, ERASURES: None, "operators": None}
-        hits = SavepointHits(
+        return SavepointHits(
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
             tuple(parts),
             merged(
                 [
-                    *(each for part in parts for each in _live(view, part)),
+                    *(each for part in parts for each in _live(part)),
                     *(Finding(each.operator.name, each.rows) for each in keyed),
                 ]
             ),
             tuple(keyed),
-            told=_tells(told, subject),
+            told=_tells(told, self._subject),
         )
-        found.append(hits)
-    there = search.columns | keyed_search.columns
-    missing = [each for each in subject.columns if each not in there]
-    if missing and states:
-        raise NotFound(
-            "no state of the catalog has such a column, or none in which the value fits",
-            where=catalog.uri,
-            found=", ".join(missing),
-            hint="see the columns with `holdfast state list SP`",
-        )
-    yield from found
 
 
 def _tells(fields: Mapping[str, Any], subject: Subject) -> bool:
@@ -433,7 +447,7 @@ def _counted(hits: SavepointHits) -> tuple[Finding, ...]:
     found = [Finding(each.operator.name, each.rows) for each in hits.keyed]
     for part in hits.parts:
         if not part.by_value:
-            found += list(_live(hits.view, part))
+            found += list(_live(part))
             continue
         files, states = part.operator.files, _states(part.operator)
         _, counts = partition_changes(hits.view, files, part.partition, states, part.matchers)
@@ -441,11 +455,10 @@ def _counted(hits: SavepointHits) -> tuple[Finding, ...]:
     return merged(found)
 
 
-def _live(view: SavepointView, part: PartHits) -> Iterator[Finding]:
+def _live(part: PartHits) -> Iterator[Finding]:
     """The rows that count and are of the key by themselves."""
-    search = Search(Subject({}))
     for store in part.stores:
-        for label, rows in search.live(view, part.operator.files, store).items():
+        for label, rows in store.live(part.operator.files).items():
             yield Finding(f"{part.operator.name}.{label}", rows)
 
 
@@ -485,9 +498,12 @@ def _was_deep(manifest: Manifest) -> bool:
     return bool(stores) and all(store.get("content") is not None for store in stores)
 
 
-def _prove(catalog: Storage, subject: Subject, rewritten: Sequence[Searched], tell: Tell | None) -> None:
-    """Search everything once more, and verify what was rewritten."""
-    left = [each for each in _search(catalog, subject, tell) if each.certain]
+def _prove(catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: Tell | None) -> None:
+    """Search everything once more, and verify what was rewritten.
+
+    A file with the hash of one that was searched is not read again: that it still has it is verified.
+    """
+    left = [each for each in search.savepoints(tell) if each.certain]
     if left:
         raise Internal(
             "something of the key is left",

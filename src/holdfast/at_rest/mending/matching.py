@@ -109,22 +109,29 @@ class Matcher:
         codec: The family.
         leaves: Where it is looked for, by column; a column that fits nowhere has none.
         needles: Bytes of which a row of it has one of each column.
+        places: Where such bytes are in the row of a key, by column; None where that is not always the same.
+        exact: The only key that is of it, as it is stored without the number of its family; None where others
+            can be, or a value.
+        possible: Whether a row can be of it at all.
+        by_key: Whether the key's columns alone can tell.
+        by_value: Whether a row can be of it by its value.
     """
 
     codec: StateCodec
     leaves: Mapping[str | None, tuple[Leaf, ...]]
     needles: tuple[tuple[bytes, ...], ...]
+    places: tuple[tuple[tuple[int, bytes], ...], ...] | None
+    exact: bytes | None
+    possible: bool = field(init=False)
+    by_key: bool = field(init=False)
+    by_value: bool = field(init=False)
     _rows: dict[str, RowCodec] = field(default_factory=dict)
 
-    @property
-    def possible(self) -> bool:
-        """Whether a row can be of it at all."""
-        return bool(self.leaves) and all(self.leaves.values())
-
-    @property
-    def by_key(self) -> bool:
-        """Whether the key's columns alone can tell."""
-        return self.possible and all(any(x.side == KEY for x in each) for each in self.leaves.values())
+    def __post_init__(self) -> None:
+        columns = self.leaves.values()
+        self.possible = bool(columns) and all(columns)
+        self.by_key = self.possible and all(any(leaf.side == KEY for leaf in each) for each in columns)
+        self.by_value = self.possible and any(leaf.side == VALUE for each in columns for leaf in each)
 
     def may_have(self, key: bytes, value: bytes) -> bool:
         """Whether bytes may hold it; quick, and wrong at times, but never about a row that does."""
@@ -134,7 +141,16 @@ class Matcher:
         """Whether a key, as it is stored without the number of its family, is of it."""
         if not self.by_key:
             return False
-        row = self._row(KEY).decode(self.codec.key_row(key))
+        data = self.codec.key_row(key)
+        if self.places is None and not self.may_have(key, b""):
+            return False
+        for column in self.places or ():
+            for at, each in column:
+                if data[at : at + _SLOT] == each:
+                    break
+            else:
+                return False
+        row = self._row(KEY).decode(data)
         return all(
             any(leaf.side == KEY and leaf.of(row) == leaf.value for leaf in leaves)
             for leaves in self.leaves.values()
@@ -142,7 +158,7 @@ class Matcher:
 
     def row_of(self, key: bytes, value: bytes) -> bool:
         """Whether a row with a value, one of a list's perhaps, is of it."""
-        if not self.possible:
+        if not self.by_value:
             return False
         keys = self._row(KEY).decode(self.codec.key_row(key))
         return any(
@@ -183,7 +199,31 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
         for column, given in subject.values.items()
     }
     needles = tuple(tuple({_needle(leaf) for leaf in each}) for each in leaves.values())
-    return Matcher(codec, leaves, needles)
+    return Matcher(codec, leaves, needles, _places(codec.key_type, leaves), _exact(codec, leaves))
+
+
+def _exact(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
+    """The stored key that has these values and no other field."""
+    found = {leaf.path: leaf for each in leaves.values() for leaf in each if leaf.side == KEY}
+    alone = all(len(each) == 1 for each in leaves.values()) and len(found) == len(leaves)
+    if not alone or codec.plain_keys is None or set(found) != {(name,) for name in codec.key_type.names}:
+        return None
+    values = {path[0]: leaf.value for path, leaf in found.items()}
+    return codec.stored_key(RowCodec(codec.key_type).encode(values))
+
+
+def _places(
+    key: Struct, leaves: Mapping[str | None, tuple[Leaf, ...]]
+) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
+    """Where a key's row has each column: a word for each field, behind the bits that mark nulls."""
+    words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
+    found = []
+    for each in leaves.values():
+        mine = [leaf for leaf in each if leaf.side == KEY]
+        if not all(len(leaf.path) == 1 and _is_fixed(leaf.type) for leaf in mine):
+            return None
+        found.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
+    return tuple(found)
 
 
 def _meant(column: str | None, path: Sequence[str]) -> bool:
@@ -214,7 +254,11 @@ def _needle(leaf: Leaf) -> bytes:
     What does not fit into a word stands behind the words, filled up to whole ones.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
-    fixed = isinstance(leaf.type, Atom) and leaf.type.name in _FIXED
-    if fixed or (isinstance(leaf.type, Decimal) and leaf.type.precision <= _LONG_DIGITS):
-        return row[_SLOT : 2 * _SLOT]
-    return row[2 * _SLOT :]
+    return row[_SLOT : 2 * _SLOT] if _is_fixed(leaf.type) else row[2 * _SLOT :]
+
+
+def _is_fixed(type_: DataType) -> bool:
+    """Whether a field's value is in its word."""
+    if isinstance(type_, Decimal):
+        return type_.precision <= _LONG_DIGITS
+    return isinstance(type_, Atom) and type_.name in _FIXED

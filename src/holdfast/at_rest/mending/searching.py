@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast import layout
 from holdfast.at_rest.mending.matching import Matcher, Subject, matcher
-from holdfast.checkpoints.rows import family_numbers, stored_values
+from holdfast.checkpoints.rocks import opened
+from holdfast.checkpoints.rows import family_numbers
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.formats.compression import decompressed
 from holdfast.formats.manifest import Manifest
-from holdfast.formats.records import Change, changelog_records, delta_records
+from holdfast.formats.records import changelog_records, delta_records
 from holdfast.formats.row_forms import FAMILY_BYTES
 from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.formats.sst import sst_entries
@@ -36,12 +37,13 @@ class FileHits:
     """What was found in a file.
 
     Attributes:
-        keys: The keys that are of the subject by themselves, by family.
+        keys: The keys that are of the subject by themselves, by family, each with whether the file leaves it
+            there.
         by_value: How many entries are of it by their value alone.
         bare: Whether it is in what RocksDB keeps besides its rows.
     """
 
-    keys: set[tuple[str, bytes]] = field(default_factory=set)
+    keys: dict[tuple[str, bytes], bool] = field(default_factory=dict)
     by_value: int = 0
     bare: bool = False
 
@@ -57,7 +59,7 @@ class FileHits:
 
     def take(self, other: FileHits) -> None:
         """Add what was found in a part of it."""
-        self.keys |= other.keys
+        self.keys.update(other.keys)
         self.by_value += other.by_value
 
 
@@ -83,6 +85,18 @@ class StoreHits:
     def traces(self) -> int:
         """The files in which it was found."""
         return sum(each.any for each in self.files.values())
+
+    def live(self, operator: OperatorStates) -> dict[str, int]:
+        """How many of the keys that were found count, by the label of their state; counters are no states."""
+        last: dict[tuple[str, bytes], bool] = {}
+        for file in self.chain:
+            last.update(self.files[file].keys)
+        counts: dict[str, int] = {}
+        for (family, _), there in last.items():
+            if there and _is_shown(operator, self.store, family):
+                label = operator.codec_of(self.store.name, family).name.label
+                counts[label] = counts.get(label, 0) + 1
+        return counts
 
 
 class Search:
@@ -141,16 +155,6 @@ class Search:
             found[file] = self._known[known]
         return StoreHits(store, chain, found)
 
-    def live(self, view: Storage, operator: OperatorStates, hits: StoreHits) -> dict[str, int]:
-        """How many of the keys that were found count, by the label of their state; counters are no states."""
-        keys = {key for each in hits.files.values() for key in each.keys}
-        shown = [key for key in keys if _is_shown(operator, hits.store, key[0])]
-        counts: dict[str, int] = {}
-        for family, _ in stored_values(view, operator, hits.store, shown) if shown else ():
-            label = operator.codec_of(hits.store.name, family).name.label
-            counts[label] = counts.get(label, 0) + 1
-        return counts
-
     def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
         """What decides how rows are taken apart."""
         return tuple(
@@ -175,20 +179,56 @@ class Search:
             names = None
             if file.kind is Kind.CHANGELOG:
                 names = _families(operator, file, _base_metadata(view, operator, file.store))
-            return _hits(changes(view, operator, file), mine, names)
+            stream = decompressed(view.read(path), operator.codec, path)
+            if not _may_have(stream, mine, names, operator):
+                return FileHits()
+            return _hits(_changes(operator, file, stream), mine, names)
         metadata = parse_snapshot(view.read(path), path)
         names = _families(operator, file, metadata)
         hits = FileHits()
+        keys = _exact(mine, names)
         for shared in metadata.shared:
             if shared.folder == layout.SSTS:
                 of = layout.SharedFile(file.store, shared.folder, shared.name).render()
                 known = (hashes[of], str(operator.operator_id), *self._forms(operator, file.store))
                 if known not in self._known:
-                    self._known[known] = _hits(sst_entries(view.read(of), of), mine, names)
+                    self._known[known] = _hits(sst_entries(view.read(of), of, keys), mine, names)
                 hits.take(self._known[known])
+        if hits.keys:
+            prefixes = {family: prefix for prefix, family in (names or {}).items()}
+            with opened(view, file, operator.values.delimiter) as snapshot:
+                for family, key in hits.keys:
+                    hits.keys[family, key] = snapshot.get(prefixes.get(family, b"") + key) is not None
         if not hits.any:
-            hits.bare = _in_small_files(view.read(path), mine.values())
+            hits.bare = _in_small_files(view.read(path), mine.values(), keys)
         return hits
+
+
+def _exact(matchers: Mapping[str, Matcher], names: Mapping[bytes, str] | None) -> list[bytes] | None:
+    """The only keys that can be of the subject, as they are stored; None where others can."""
+    found = []
+    for prefix, family in [(b"", DEFAULT_STORE)] if names is None else names.items():
+        one = matchers.get(family)
+        if one is not None:
+            if one.exact is None:
+                return None
+            found.append(prefix + one.exact)
+    return found
+
+
+def _may_have(
+    stream: bytes,
+    matchers: Mapping[str, Matcher],
+    names: Mapping[bytes, str] | None,
+    operator: OperatorStates,
+) -> bool:
+    """Whether the bytes of records may hold it; quick, and wrong at times, but never about those that do."""
+    keys = _exact(matchers, names)
+    if keys is None:
+        return any(one.may_have(stream, b"") for one in matchers.values())
+    if operator.values.checksums:  # a delete has one before its key
+        return any(key in stream for key in keys)
+    return any(len(key).to_bytes(4, "big") + key in stream for key in keys)
 
 
 def _hits(
@@ -209,11 +249,11 @@ def _hits(
             continue
         family, key = _split(names, stored)
         one = matchers.get(family)
-        if one is None or not one.may_have(key, value or b""):
+        if one is None:
             continue
         if one.key_of(key):
-            hits.keys.add((family, key))
-        elif value and one.row_of(key, value):
+            hits.keys[family, key] = value is not None
+        elif value and one.by_value and one.may_have(key, value) and one.row_of(key, value):
             hits.by_value += 1
     return hits
 
@@ -227,7 +267,7 @@ def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterato
     """
     path = file.render()
     if file.kind is not Kind.ZIP:
-        yield from changes(view, operator, file)
+        yield from _changes(operator, file, decompressed(view.read(path), operator.codec, path))
         return
     for shared in parse_snapshot(view.read(path), path).shared:
         if shared.folder == layout.SSTS:
@@ -235,17 +275,13 @@ def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterato
             yield from sst_entries(view.read(of), of)
 
 
-def changes(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
-    """The same of a file of changes, or of a store in memory."""
+def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
+    """The same of a file of changes, or of a store in memory, unpacked."""
     path = file.render()
-    stream = decompressed(view.read(path), operator.codec, path)
     deleted = operator.values.deleted
-    if file.kind is Kind.CHANGELOG:
-        for record in changelog_records(stream, path):
-            yield deleted(record.key) if record.change is Change.DELETE else record.key, record.value
-        return
-    for record in delta_records(stream, path):
-        yield deleted(record.key) if record.value is None else record.key, record.value
+    read = changelog_records if file.kind is Kind.CHANGELOG else delta_records
+    for _, key, value in read(stream, path):
+        yield deleted(key) if value is None else key, value
 
 
 def _base_metadata(view: Storage, operator: OperatorStates, store: StoreId) -> SnapshotMetadata | None:
@@ -271,16 +307,14 @@ def _split(names: Mapping[bytes, str] | None, key: bytes) -> tuple[str, bytes]:
     return names.get(key[:FAMILY_BYTES], DEFAULT_STORE), key[FAMILY_BYTES:]
 
 
-def _in_small_files(data: bytes, matchers: Iterable[Matcher]) -> bool:
+def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
     """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
     keys = [each for each in matchers if each.by_key]
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return any(
-            one.may_have(archive.read(name), b"")
-            for name in archive.namelist()
-            if name.startswith(_MANIFEST)
-            for one in keys
-        )
+        notes = [archive.read(name) for name in archive.namelist() if name.startswith(_MANIFEST)]
+    if exact is not None:
+        return any(key in note for note in notes for key in exact)
+    return any(one.may_have(note, b"") for note in notes for one in keys)
 
 
 def _is_shown(operator: OperatorStates, store: StoreId, family: str) -> bool:
