@@ -11,7 +11,7 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
 test: $(READY)  ## every test that needs no heavy server
-	@$(BIN)/pytest -n 2 --dist loadfile
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from holdfast.at_rest.mending.columns import KEY, PLACE, VALUE, Column, put_into
+from holdfast.at_rest.mending.seen import Seen, StoredRows, Values
 from holdfast.at_rest.mending.states import EXPIRY, INDEX, EditableState, Kind
+from holdfast.checkpoints.contents import bare_rows
 from holdfast.checkpoints.rows import Pairs
 from holdfast.checkpoints.states import StateCodec
 from holdfast.errors import Corrupt, Invalid
 from holdfast.formats.spark_types import Struct, parse_struct
 from holdfast.formats.unsafe_row import RowCodec
 
-Values = Mapping[str, Any]
 # Reads the rows of a partition anew, for what has to be looked at twice.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
 DELETED: Final = None
@@ -93,9 +94,7 @@ class Decider(Protocol):
     def columns(self) -> Sequence[Column]:
         """The columns that it sets."""
 
-    def decide(
-        self, partition: int, first: int, rows: Sequence[Values]
-    ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
+    def decide(self, partition: int, first: int, rows: Seen) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """The rows that do not stay as they are, by place, with the columns' new values; None deletes.
 
         Args:
@@ -153,16 +152,17 @@ class PartitionEdit:
         coming = {self._key.encode(self._nested(each, KEY)): each for each in inserts}
         if len(coming) != len(inserts):
             raise self._taken(inserts[0])
-        for keys, values in self._main(rows):
-            for row in keys:
+        for codec, pairs in rows():
+            if codec is not self._state.main:
+                continue
+            keys, values = bare_rows(codec, pairs)
+            self._tally.rows += len(pairs)
+            for row in keys if coming else ():
                 if row in coming:
                     raise self._taken(coming[row])
-            decoded = [
-                (self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)
-            ]
-            shown = [self._shown(key, value) for key, value in decoded]
-            for place, new in self._decided(shown):
-                key, value = decoded[place]
+            seen = StoredRows(self._state.columns, self._key, self._value, keys, values, self._state.label)
+            for place, new in self._decided(seen):
+                key, value = seen.decoded(place)
                 self._single(keys[place], key, value, self._with(value, new))
         for new_row in inserts:
             self._tally.note(None, new_row)
@@ -343,7 +343,7 @@ class PartitionEdit:
             each.name: place if each.side == PLACE else each.of(key, value) for each in self._state.columns
         }
 
-    def _decided(self, shown: Sequence[Values]) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
+    def _decided(self, shown: Seen) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
         for place, new in self._decider.decide(self._partition, self._seen, shown):
             before = shown[place]
             after = None

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import layout
-from holdfast.at_rest.mending.changes import PartitionEdit, RowChange, Tally, Values
+from holdfast.at_rest.mending.changes import PartitionEdit, RowChange, Tally
 from holdfast.at_rest.mending.columns import KEY, Column
 from holdfast.at_rest.mending.matching import Matcher
 from holdfast.at_rest.mending.searching import StoreHits
+from holdfast.at_rest.mending.seen import Seen, Values
 from holdfast.at_rest.mending.states import EditableState
 from holdfast.checkpoints.rocks import opened
 from holdfast.checkpoints.rows import CHUNK, Pairs, base_rows, family_numbers, store_chunks
@@ -225,7 +226,7 @@ class BySubject:
         self,
         partition: int,  # noqa: ARG002 - the same in each
         first: int,  # noqa: ARG002 - likewise
-        rows: Sequence[Values],
+        rows: Seen,
     ) -> Iterator[tuple[int, None]]:
         """See `Decider`."""
         for place, row in enumerate(rows):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.mending.changes import Values
 from holdfast.at_rest.mending.columns import KEY, PLACE, Column, arrow_type, type_words
+from holdfast.at_rest.mending.seen import Seen, Values
 from holdfast.at_rest.mending.sql import ROW, Selection, fits, rows_table
 from holdfast.at_rest.mending.states import Columns, EditableState
 from holdfast.errors import Invalid
@@ -41,7 +41,7 @@ class BySql:
         self,
         partition: int,  # noqa: ARG002 - one condition for all
         first: int,  # noqa: ARG002 - likewise
-        rows: Sequence[Values],
+        rows: Seen,
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
         found = self._selection.run(rows)
@@ -88,9 +88,7 @@ class ByTable:
         for left in after.values():
             self._insert(left)
 
-    def decide(
-        self, partition: int, first: int, rows: Sequence[Values]
-    ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
+    def decide(self, partition: int, first: int, rows: Seen) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
         for place in range(len(rows)):
             found = (partition, first + place)

@@ -15,7 +15,6 @@ from holdfast.at_rest.mending.changes import (
     RowChange,
     Sample,
     Tally,
-    Values,
     key_row,
 )
 from holdfast.at_rest.mending.columns import PLACE
@@ -24,6 +23,7 @@ from holdfast.at_rest.mending.files import StoreEdits
 from holdfast.at_rest.mending.keyed import KeyedEdit
 from holdfast.at_rest.mending.proving import prove_stores
 from holdfast.at_rest.mending.request import Edit, given_value
+from holdfast.at_rest.mending.seen import Seen, Values
 from holdfast.at_rest.mending.shown import shown
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
 from holdfast.at_rest.mending.states import Columns, EditableState, editable
@@ -349,7 +349,7 @@ class Collecting:
     def __init__(self) -> None:
         self.rows: list[tuple[int, Values]] = []
 
-    def decide(self, partition: int, first: int, rows: Sequence[Values]) -> Iterator[tuple[int, None]]:  # noqa: ARG002 - as others
+    def decide(self, partition: int, first: int, rows: Seen) -> Iterator[tuple[int, None]]:  # noqa: ARG002 - as others
         """See `Decider`."""
         self.rows += [(partition, row) for row in rows]
         return iter(())

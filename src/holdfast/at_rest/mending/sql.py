@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.mending.columns import KEY, PLACE, Column, arrow_type, type_words
+from holdfast.at_rest.mending.seen import Seen, StoredRows
 from holdfast.at_rest.mending.states import Columns
 from holdfast.errors import Invalid, Unsupported
 
@@ -81,7 +82,7 @@ class Selection:
         self._assignments = tuple(assignments)
         self._check_types(self.run_table([]), where)
 
-    def run(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, tuple[Any, ...]]]:
+    def run(self, rows: Seen) -> list[tuple[int, tuple[Any, ...]]]:
         """The rows that are meant, by their place among those given, each with its new values in order."""
         found = self.run_table(rows)
         places = found.column(0).to_pylist()
@@ -91,7 +92,7 @@ class Selection:
         ]
         return [(place, tuple(each[at] for each in new)) for at, place in enumerate(places)]
 
-    def run_table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    def run_table(self, rows: Seen) -> pa.Table:
         """The same as a table, before anything is made to fit."""
         import duckdb  # noqa: PLC0415 - a library that other verbs need not load
 
@@ -201,9 +202,7 @@ class Selection:
         )
 
 
-def rows_table(
-    state: Columns, rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType]
-) -> pa.Table:
+def rows_table(state: Columns, rows: Seen, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Rows as a table of Arrow's, numbered in its first column.
 
     Raises:
@@ -211,7 +210,11 @@ def rows_table(
     """
     import pyarrow as pa  # noqa: PLC0415 - as above
 
+    names = [ROW, *(each.name for each in state.columns)]
     arrays = [pa.array(range(len(rows)), pa.int64())]
+    packed = rows.arrays(types) if isinstance(rows, StoredRows) else None
+    if packed is not None:
+        return pa.Table.from_arrays([*arrays, *packed], names=names)
     for column in state.columns:
         values = [row[column.name] for row in rows]
         try:
@@ -225,7 +228,7 @@ def rows_table(
                 found=str(error).splitlines()[0],
                 expected=type_words(column.type),
             ) from error
-    return pa.Table.from_arrays(arrays, names=[ROW, *(each.name for each in state.columns)])
+    return pa.Table.from_arrays(arrays, names=names)
 
 
 def fits(found: pa.DataType, expected: pa.DataType) -> bool:
