@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from broadcast_programs import Event, events_and_rules, expected, read_in
+from grid import WHOLE
 from keyed_runs import START, write_batch
 from killing import Killer
 from running_job import JOBS, BatchLogs, running, until, working_in
@@ -18,7 +19,7 @@ from small_day import found_in_files
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
 SEED = 20261122
-KILLS = 3
+KILLS = 3 if WHOLE else 1
 Files = list[tuple[list[Event], list[Event]]]
 
 

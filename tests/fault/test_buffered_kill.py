@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from grid import WHOLE
 from keyed_runs import START, write_batch
 from killing import Killer
 from running_job import JOBS, running, until, working_in
@@ -17,7 +18,7 @@ from running_job import JOBS, running, until, working_in
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
 SEED = 20261123
-KILLS = 4
+KILLS = 4 if WHOLE else 2
 
 
 def rows_in(folder: Path) -> list[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from grid import WHOLE
 from running_job import JOBS, BatchLogs, running
 from small_day import SmallDay, found_in_ledger
 
@@ -34,9 +34,7 @@ pytestmark = pytest.mark.fault
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 GOLDEN = "4.2/aggregate-changelog"
 LIMIT_MS = 60_000
-WHOLE = pytest.mark.skipif(
-    os.environ.get("HOLDFAST_GRID") != "all", reason="starts Spark several times; HOLDFAST_GRID=all runs it"
-)
+LONG = pytest.mark.skipif(not WHOLE, reason="starts Spark several times; HOLDFAST_GRID=all runs it")
 
 
 def newest_state_file(checkpoint: Path) -> Path:
@@ -213,7 +211,7 @@ def test_settings_that_cannot_be_right_are_refused() -> None:
             Recovery(**wrong)
 
 
-@WHOLE
+@LONG
 @pytest.mark.spark
 def test_lost_batches_run_again_with_the_same_input_and_nothing_is_written_twice(tmp_path: Path) -> None:
     day = SmallDay.make(5)

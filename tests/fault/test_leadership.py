@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grid import WHOLE
 from running_job import JOBS, PATIENCE_S, freeze, running, until
 from small_day import SmallDay, found_in_ledger
 from zookeeper_server import Server
@@ -32,9 +33,7 @@ pytestmark = pytest.mark.fault
 # Long enough for a busy machine to renew it in time; only takeovers wait for it to pass.
 LEASE_S = 3
 PROGRAM = (sys.executable, str(Path(__file__).with_name("one_of_several.py")))
-WHOLE = pytest.mark.skipif(
-    os.environ.get("HOLDFAST_GRID") != "all", reason="starts Spark several times; HOLDFAST_GRID=all runs it"
-)
+LONG = pytest.mark.skipif(not WHOLE, reason="starts Spark several times; HOLDFAST_GRID=all runs it")
 
 
 class Supervising:
@@ -278,7 +277,7 @@ def test_a_standby_that_is_told_to_go_leaves_the_job_alone(case: Case) -> None:
     case.check_exact()
 
 
-@WHOLE
+@LONG
 @pytest.mark.spark
 def test_a_real_driver_is_followed_by_another_and_nothing_is_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

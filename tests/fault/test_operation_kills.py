@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grid import WHOLE
 from running_job import until
 from scripted_job import MEMORY, Scripted, serving
 from served import SHOP, Served
@@ -32,10 +33,9 @@ from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fault
 
-ALL = os.environ.get("HOLDFAST_GRID") == "all"
-SAVEPOINT_KILLS = range(7) if ALL else range(1)
-STOP_KILLS = range(6) if ALL else range(1)
-RESCALE_KILLS = range(7) if ALL else range(1)
+SAVEPOINT_KILLS = range(7) if WHOLE else range(1)
+STOP_KILLS = range(6) if WHOLE else range(1)
+RESCALE_KILLS = range(7) if WHOLE else range(1)
 
 
 def ask(url: str, path: str, body: Any) -> str:

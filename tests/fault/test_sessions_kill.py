@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import timely_programs
+from grid import WHOLE
 from keyed_runs import EPOCH, START, write_batch
 from killing import Killer
 from running_job import JOBS, running, until, working_in
@@ -19,7 +20,7 @@ from small_day import found_in_files
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
 SEED = 20261124
-KILLS = 3
+KILLS = 3 if WHOLE else 1
 
 
 def test_a_kill_loses_and_repeats_no_session(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import schemathesis
+from grid import WHOLE
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -19,7 +19,7 @@ from served import Served
 
 from holdfast.server.app import app
 
-EXAMPLES = 200 if os.environ.get("HOLDFAST_GRID") == "all" else 4
+EXAMPLES = 200 if WHOLE else 4
 HEADERS: Final = {"host": "127.0.0.1:8081"}
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from grid import WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_state import Shop, asked_of, by_who, hold, kept, put, timed
@@ -21,7 +21,7 @@ from holdfast.worker.kept import folding
 
 START = 1_000_000
 # All of them take minutes.
-MANY = 10 if os.environ.get("HOLDFAST_GRID") == "all" else 1
+MANY = 10 if WHOLE else 1
 WHO = ["ann", "bob", None]
 EVENT = st.fixed_dictionaries(
     {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grid_queries
 import pyarrow as pa
 import pytest
+from grid import WHOLE
 from grid_queries import KINDS, SCHEMA
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 ship_by_value(grid_queries)
 
 KEYS = ["join"]
-if os.environ.get("HOLDFAST_GRID") == "all":
+if WHOLE:
     KEYS = list(KINDS)
 
 

@@ -5,7 +5,6 @@ The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise some kinds 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import grid_queries
 import pytest
+from grid import WHOLE
 from grid_queries import KINDS, LAST, Event, Row
 
 import holdfast as hf
@@ -45,7 +45,6 @@ PROVIDERS: dict[str, dict[str, str]] = {
         f"{STORE}.rocksdb.mergeOperatorVersion": "1",
     },
 }
-WHOLE = os.environ.get("HOLDFAST_GRID") == "all"
 ERASED = [(kind, each) for each in PROVIDERS for kind in KINDS if each != "memory" or KINDS[kind].heap]
 if not WHOLE:
     ERASED = [("join", "memory"), ("state", "rocksdb2"), ("keyed", "changelog1")]

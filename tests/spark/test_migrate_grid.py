@@ -5,7 +5,6 @@ The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise most kinds 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import at_rest_queries
 import grid_queries
 import pytest
+from grid import WHOLE
 from grid_queries import KINDS
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 
@@ -48,7 +48,7 @@ FEW = [
     ("keyed", "rocksdb1", "rocksdb2", (2, 3)),
 ]
 GRID = FEW
-if os.environ.get("HOLDFAST_GRID") == "all":
+if WHOLE:
     GRID = [(*move, change) for move in MOVES for change in CHANGES]
 
 
@@ -96,7 +96,7 @@ def test_a_query_goes_on_elsewhere(
 # What they keep depends on nothing but their input, so it can be held against that of a query that stayed.
 STEADY = ["types", "everything", "dedupe", "dedupe_within", "join2", "join3", "groups"]
 STAYING = [("join3", "rocksdb2", "rocksdb2")]
-if os.environ.get("HOLDFAST_GRID") == "all":
+if WHOLE:
     STAYING = [
         (kind, here, there)
         for kind in STEADY

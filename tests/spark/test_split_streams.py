@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from grid import WHOLE
 from rescaled import rescale
 
 import holdfast as hf
@@ -33,7 +34,7 @@ DISORDER = 60
 LOW, HIGH = -5, 15
 CLOSING = 86_400
 # Every seed makes other rows for both sides; all of them take some minutes.
-SEEDS = (11, 21, 31, 41) if os.environ.get("HOLDFAST_GRID") == "all" else (11,)
+SEEDS = (11, 21, 31, 41) if WHOLE else (11,)
 
 Key = tuple["str | None", int]
 

@@ -6,7 +6,6 @@ The whole grid takes minutes; `HOLDFAST_GRID=all` runs it. Otherwise some kinds 
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import at_rest_queries
 import pytest
 from at_rest_queries import KINDS
+from grid import WHOLE
 
 import holdfast as hf
 from holdfast.at_rest.naming import Form, NamedState
@@ -64,7 +64,7 @@ SOME = [
     ("groups", "changelog1"),
     ("state", "changelog1"),
 ]
-if os.environ.get("HOLDFAST_GRID") != "all":
+if not WHOLE:
     GRID = SOME
 
 
