@@ -28,6 +28,8 @@ from holdfast.formats.query import QueryMetadata
 _WARM: Final = 8
 _APART: Final = 6
 _SNAPSHOTS: Final = 2
+# Takes in a run: batches differ much among themselves, and few of them tell nothing.
+_TAKES: Final = 4
 _WAIT_S: Final = 600
 _MEGABYTE: Final = 1_000_000
 _VERIFY_MB_S: Final = 500
@@ -68,7 +70,7 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
 
     Args:
         sizes: How large the state is.
-        runs: Takes, proofs and restarts.
+        runs: Proofs and restarts, and a fourth of the takes.
         say: Told what is being measured.
 
     Raises:
@@ -78,8 +80,8 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
         folder = Path(name)
         say(f"measuring savepoint: a state of {sizes.keys:,} keys …")
         # A batch in two seconds at the least, and a good many of them.
-        write(folder / "events", sizes.keys, sizes.rows, _WARM + (runs + 2) * (_APART + 20))
-        taken, ran, windows = _takes(folder, runs, say)
+        write(folder / "events", sizes.keys, sizes.rows, _WARM + (_TAKES * runs + 2) * (2 * _APART + 20))
+        taken, ran, windows, idle = _takes(folder, _TAKES * runs, say)
         sizes_of = [savepoints.show(each).size_bytes for each in taken]
         say("measuring savepoint: the bytes of the next …")
         share = _share_of_next(folder)
@@ -93,7 +95,7 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
             {"show": [sys.executable, "-m", "holdfast", "checkpoint", "show", str(folder / "large")]}, runs
         )
     takes = Series("take", tuple(end - begin for begin, end in windows))
-    slower, control = _slower(ran, windows)
+    slower, control = _slower(ran, windows, idle)
     rate = [sizes_of[-1] / _MEGABYTE / seconds for seconds in proofs]
     series = (
         takes,
@@ -106,8 +108,9 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
     ratios = {
         "seconds of a take": takes.median,
         "batch while taking / its neighbours, median": statistics.median(slower),
+        "the same where nothing was taken, median": statistics.median(control),
         "batch while taking / its neighbours, slowest": max(slower),
-        "any other batch / its neighbours, slowest": max(control),
+        "the same where nothing was taken, slowest": max(control),
         "bytes of the next savepoint / of the first": share,
         f"{_VERIFY_MB_S} MB/s / verify": _VERIFY_MB_S / statistics.median(rate),
         "restore and restart / restart": statistics.median(restored) / statistics.median(plain),
@@ -125,20 +128,29 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
     return Bench("savepoint", what, series, ratios, bounds)
 
 
-def _takes(folder: Path, runs: int, say: Say) -> tuple[list[str], list[Ran], list[tuple[float, float]]]:
-    """Take savepoints of the running query, each into a catalog of its own."""
-    taken, windows = [], []
+def _takes(
+    folder: Path, count: int, say: Say
+) -> tuple[list[str], list[Ran], list[tuple[float, float]], list[tuple[float, float]]]:
+    """Take savepoints of the running query, each into a catalog of its own.
+
+    Behind each take comes as much time in which nothing is taken, begun at the same moment of a batch. A long
+    batch falls into any time more easily than a short one: what that makes of the comparison is seen there.
+    """
+    taken, windows, idle = [], [], []
     with _query(folder) as heard:
         newest = heard.until(_WARM)
         while len(_snapshots(folder)) < _SNAPSHOTS:
             newest = heard.until(newest + 1)
-        for number in range(runs):
-            say(f"measuring savepoint: take {number + 1} of {runs} …")
+        for number in range(count):
+            say(f"measuring savepoint: take {number + 1} of {count} …")
             began = time.time()
             taken.append(savepoints.take(folder / "checkpoint", folder / f"catalog-{number}").uri)
             windows.append((began, time.time()))
             newest = heard.until(newest + _APART)
-    return taken, heard.ran, windows
+            began = time.time()
+            idle.append((began, began + windows[-1][1] - windows[-1][0]))
+            newest = heard.until(newest + _APART)
+    return taken, heard.ran, windows, idle
 
 
 class _Heard:
@@ -235,19 +247,22 @@ def _first_batch(folder: Path, checkpoint: Path, began: float) -> float:
     return took
 
 
-def _slower(ran: Sequence[Ran], windows: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Batches against the median of those around them: while something was taken, and the others."""
+def _slower(
+    ran: Sequence[Ran], windows: Sequence[tuple[float, float]], idle: Sequence[tuple[float, float]]
+) -> tuple[list[float], list[float]]:
+    """Batches against the median of those around them: while something was taken, and in idle times."""
     counted = ran[_WARM:]
     busy = [any(each.overlaps(window) for window in windows) for each in counted]
+    quiet = [any(each.overlaps(window) for window in idle) for each in counted]
     slower: list[float] = []
     control: list[float] = []
     for index, each in enumerate(counted):
         around = [
             counted[other].seconds
             for other in range(max(0, index - 4), min(len(counted), index + 5))
-            if other != index and not busy[other]
+            if other != index and not busy[other] and not quiet[other]
         ]
-        if around:
+        if around and (busy[index] or quiet[index]):
             (slower if busy[index] else control).append(each.seconds / statistics.median(around))
     return slower, control
 
