@@ -67,9 +67,7 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
     what = (
         f"batches of {sizes.rows:,} rows into a count by {_KEYS:,} keys; watched means hf.watch with all on"
     )
-    return Bench(
-        "overhead", what, tuple(series.values()), ratios, {f"{WATCHED} / {ALONE}": BOUND, _SHARE: BOUND - 1}
-    )
+    return Bench("overhead", what, tuple(series.values()), ratios, {f"{WATCHED} / {ALONE}": BOUND})
 
 
 def _other_threads() -> float:
