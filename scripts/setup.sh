@@ -17,5 +17,5 @@ if [ ! -x "$venv/bin/python" ]; then
   }
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<0.14'
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --require-hashes -r requirements.lock
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip sync --quiet --require-hashes requirements.lock
 VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps --editable .
