@@ -18,7 +18,7 @@ from holdfast.at_rest import own
 from holdfast.at_rest.naming import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader
 from holdfast.at_rest.tables import EXPIRES, column_names, gathered, row_batch, schema_of
-from holdfast.checkpoints.rows import Pairs
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Invalid

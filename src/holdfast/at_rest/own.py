@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.at_rest.keyed.reading import KeyedState
     from holdfast.at_rest.naming import NamedState
     from holdfast.at_rest.reading import Entry
+    from holdfast.checkpoints.families import Pairs
     from holdfast.checkpoints.key_rows import KeyRow
-    from holdfast.checkpoints.rows import Pairs
     from holdfast.checkpoints.states import OperatorStates, StateCodec
 
 TIMERS: Final = "timers"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.at_rest import own
 from holdfast.at_rest.keys import parse_key, typed_key
 from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick, table_names
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.lookup import find
-from holdfast.checkpoints.rows import Pairs, state_chunks
+from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt, Unsupported

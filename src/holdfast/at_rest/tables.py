@@ -12,7 +12,7 @@ from holdfast.at_rest.columns import Columns, arrow_type
 from holdfast.at_rest.naming import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.contents import bare_values
-from holdfast.checkpoints.rows import Pairs
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt

@@ -18,7 +18,7 @@ from holdfast.formats.compression import READABLE, beginning, decompressed
 from holdfast.formats.offset_log import parse_offsets
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.formats.query import parse_query
-from holdfast.formats.records import HEAD_BYTES, Lineage, changelog_records, delta_records, parse_head
+from holdfast.formats.records import HEAD_BYTES, Lineage, parse_head, records_of
 from holdfast.formats.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
 from holdfast.formats.source_log import parse_source
 from holdfast.formats.state_schema import parse_schema
@@ -219,15 +219,15 @@ class ContentCheck:
             return
         if self._codec not in READABLE:
             return
-        if path in self._known:
+        known = path in self._known
+        if known:
             stream = beginning(data, self._codec, path, HEAD_BYTES)
         else:
             stream = decompressed(data, self._codec, path)
         if place.kind is Kind.CHANGELOG and _tells(place):
             self.found.lineages[path] = parse_head(stream, path).lineage
-        if path not in self._known and (self._unpack or not checked):
-            records = changelog_records if place.kind is Kind.CHANGELOG else delta_records
-            deque(records(stream, path), maxlen=0)
+        if not known and (self._unpack or not checked):
+            deque(records_of(place.kind, stream, path), maxlen=0)
 
     def _problem(self, path: str, what: str, hint: str) -> None:
         self.found.problems.setdefault(path, Problem(path, what, hint))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.rows import Pairs, state_chunks
+from holdfast.checkpoints.families import Pairs
+from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.rows import Pairs, state_chunks, stored_values
+from holdfast.checkpoints.families import Pairs
+from holdfast.checkpoints.rows import state_chunks, stored_values
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt
 from holdfast.formats.murmur3 import partition_of

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.lookup import Sought, changed_by, family_number, rows_in
-from holdfast.checkpoints.rows import Pairs
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.checkpoints.stores import StoreFolder, UniqueId
 from holdfast.layout import Kind, StoreFile, StoreId

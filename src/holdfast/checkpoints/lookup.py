@@ -12,19 +12,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.families import Families, Pairs
 from holdfast.checkpoints.placing import partition_of_key, placing_fields
 from holdfast.checkpoints.replay import Overlay
 from holdfast.checkpoints.rocks import Snapshot, opened
-from holdfast.checkpoints.rows import Pairs
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
 from holdfast.errors import Corrupt
 from holdfast.formats.compression import decompressed
-from holdfast.formats.records import Record, changelog_records, delta_records
-from holdfast.formats.row_forms import FAMILY_BYTES, KeyKind
-from holdfast.formats.snapshot import parse_snapshot
+from holdfast.formats.records import Record, records_of
+from holdfast.formats.row_forms import KeyKind
+from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.formats.spark_types import Atom
 from holdfast.formats.unsafe_row import RowCodec
-from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
 _LONG: Final = Atom("long")
@@ -179,8 +179,7 @@ def changed_by(
         stream = decompressed(storage.read(path), operator.codec, path)
         if wanted.needle not in stream:
             return None
-        read = changelog_records if change.kind is Kind.CHANGELOG else delta_records
-        records = list(_about(read(stream, path), number, wanted, operator))
+        records = list(_about(records_of(change.kind, stream, path), number, wanted, operator))
         if not records:
             return None
         overlay = Overlay(operator.values)
@@ -206,9 +205,9 @@ def family_number(
         None where nothing had been written to it by then.
     """
     if base is None or base.kind is not Kind.ZIP:
-        return _family(operator, {}, name)
+        return _family(operator, None, name)
     metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
-    return _family(operator, metadata.fields.get("columnFamilyMapping") or {}, name)
+    return _family(operator, metadata, name)
 
 
 def _damaged(storage: Storage, store: StoreId, error: Exception) -> Corrupt:
@@ -227,8 +226,8 @@ def _in_rocksdb(
         snapshot = (
             stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
         )
-        numbers = {} if snapshot is None else snapshot.metadata.fields.get("columnFamilyMapping") or {}
-        number = _family(operator, numbers, wanted.codec.name)
+        metadata = None if snapshot is None else snapshot.metadata
+        number = _family(operator, metadata, wanted.codec.name)
         if number is None:
             return {}
         overlay = Overlay(operator.values)
@@ -237,22 +236,17 @@ def _in_rocksdb(
             stream = decompressed(storage.read(path), operator.codec, path)
             # Most files have nothing of the key, and need not be taken apart.
             if wanted.needle in stream:
-                overlay.add(_about(changelog_records(stream, path), number, wanted, operator))
+                overlay.add(_about(records_of(file.kind, stream, path), number, wanted, operator))
         found = overlay.over(_base_rows(snapshot, number, wanted))
         return {key[len(number) :]: value for key, value in found}
 
 
-def _family(operator: OperatorStates, numbers: Any, name: StateName) -> bytes | None:
+def _family(operator: OperatorStates, snapshot: SnapshotMetadata | None, name: StateName) -> bytes | None:
     """What the keys of a family begin with; None where nothing was ever written to it.
 
     Spark writes a snapshot with the batch that makes a family, and notes its number there.
     """
-    if not isinstance(numbers, dict):
-        raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
-    if not numbers and not operator.has_families(name.store):
-        return b"" if name.family == DEFAULT_STORE else None
-    number = numbers.get(name.family)
-    return None if number is None else int(number).to_bytes(FAMILY_BYTES, "little")
+    return Families.of(operator, name.store, snapshot).prefixes.get(name.family)
 
 
 def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iterator[tuple[bytes, bytes]]:
@@ -288,7 +282,7 @@ def _in_memory(
         if wanted.needle not in stream:
             continue
         here: dict[bytes, bytes | None] = {}
-        for record in _about(delta_records(stream, file.render()), b"", wanted, operator):
+        for record in _about(records_of(file.kind, stream, file.render()), b"", wanted, operator):
             key = record.key if record.value is not None else operator.values.deleted(record.key)
             here[key] = record.value
         last = {**here, **last}

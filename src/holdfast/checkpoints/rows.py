@@ -8,28 +8,27 @@ RocksDB's is not.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from holdfast.checkpoints.families import Families, Pairs
 from holdfast.checkpoints.replay import Overlay
 from holdfast.checkpoints.rocks import opened
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.compression import decompressed
-from holdfast.formats.records import Change, Record, changelog_records, delta_records, parse_head
-from holdfast.formats.row_forms import FAMILY_BYTES, ValueForm
-from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
-from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.formats.records import Change, Record, parse_head, records_of
+from holdfast.formats.row_forms import ValueForm
+from holdfast.formats.snapshot import parse_snapshot
+from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
 # Rows handed on at a time: enough that what is done for each handing on does not count.
 CHUNK = 4096
-
-Pairs = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +176,13 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
         path = file.render()
         if file.kind is Kind.CHANGELOG:
             marked = marked or parse_head(stream, path).version % 2 == 0
-            overlay.add(changelog_records(stream, path))
-        else:
-            overlay.add(delta_records(stream, path))
+        overlay.add(records_of(file.kind, stream, path))
     return Layers(base, overlay, marked)
 
 
 def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a base of the memory provider's."""
-    records = delta_records(_stream(storage, operator, base), base.render())
+    records = records_of(base.kind, _stream(storage, operator, base), base.render())
     return ((each.key, each.value) for each in records if each.value is not None)
 
 
@@ -223,14 +220,11 @@ def stored_values(
                     found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
                 return found
             snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-            families = family_numbers(operator, store, snapshot.metadata, marked=False)
-            numbers = {DEFAULT_STORE: b""}
-            if families is not None:
-                numbers = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in families.items()}
-            names = {numbers[each] + key: (each, key) for each, key in keys if each in numbers}
+            prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
+            names = {prefixes[each] + key: (each, key) for each, key in keys if each in prefixes}
             overlay = Overlay(operator.values)
             for file in changes:
-                records = changelog_records(_stream(storage, operator, file), file.render())
+                records = records_of(file.kind, _stream(storage, operator, file), file.render())
                 overlay.add(each for each in records if _key_of(each, operator.values) in names)
             rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
             return {names[key]: value for key, value in overlay.over(rows)}
@@ -263,15 +257,14 @@ def store_chunks(
                 rows = base_rows(storage, operator, found.base)
                 chunks = iter(lambda: list(islice(rows, CHUNK)), [])
             named = None if snapshot is None else snapshot.metadata
-            families = family_numbers(operator, store, named, marked=found.marked)
-            numbers = None if families is None else _by_bytes(families)
-            yield from _sorted_out(found.changes.over_chunks(chunks, CHUNK), numbers, operator, store)
+            families = Families.of(operator, store.name, named, marked=found.marked)
+            yield from _sorted_out(found.changes.over_chunks(chunks, CHUNK), families, operator, store)
     except (struct.error, ValueError, IndexError) as error:
         raise _damaged(storage, store, str(error)) from error
 
 
-def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> dict[str, int] | None:
-    """The numbers of a store's column families by name, from its base; None where it has none.
+def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
+    """The column families of a store, from its base.
 
     Cost: its base's index is read, and no row.
     """
@@ -279,7 +272,7 @@ def base_families(storage: Storage, operator: OperatorStates, store: StoreId) ->
     metadata = None
     if base is not None and base.kind is Kind.ZIP:
         metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
-    return family_numbers(operator, store, metadata, marked=False)
+    return Families.of(operator, store.name, metadata)
 
 
 def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreFile, ...]]:
@@ -293,55 +286,27 @@ def _stream(storage: Storage, operator: OperatorStates, file: StoreFile) -> byte
     return decompressed(storage.read(path), operator.codec, path)
 
 
-def family_numbers(
-    operator: OperatorStates, store: StoreId, snapshot: SnapshotMetadata | None, *, marked: bool
-) -> dict[str, int] | None:
-    """The numbers of a store's column families by name; None where it has none.
-
-    Raises:
-        ValueError: The snapshot says something else.
-    """
-    numbers = {} if snapshot is None else snapshot.fields.get("columnFamilyMapping") or {}
-    if not isinstance(numbers, dict):
-        raise ValueError(f"`columnFamilyMapping` is {numbers!r}")
-    if not numbers and not marked and not operator.has_families(store.name):
-        return None
-    return {str(name): int(number) for name, number in numbers.items()}
-
-
-def _by_bytes(families: Mapping[str, int]) -> dict[bytes, str]:
-    """The families by the bytes that their keys begin with."""
-    return {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in families.items()}
-
-
 def _sorted_out(
     chunks: Iterable[Pairs],
-    families: Mapping[bytes, str] | None,
+    families: Families,
     operator: OperatorStates,
     store: StoreId,
 ) -> Iterator[tuple[StateCodec, Pairs]]:
     """Rows by state."""
-    if families is None:
-        codec = operator.codec_of(store.name, DEFAULT_STORE)
-        yield from ((codec, chunk) for chunk in chunks)
-        return
     for chunk in chunks:
-        found: dict[bytes, Pairs] = {}
-        for key, value in chunk:
-            found.setdefault(key[:FAMILY_BYTES], []).append((key[FAMILY_BYTES:], value))
-        for number, pairs in found.items():
-            yield operator.codec_of(store.name, _family(families, number, store)), pairs
+        for prefix, pairs in families.sorted_out(chunk):
+            yield operator.codec_of(store.name, _family(families, prefix, store)), pairs
 
 
-def _family(families: Mapping[bytes, str], number: bytes, store: StoreId) -> str:
-    name = families.get(number)
+def _family(families: Families, prefix: bytes, store: StoreId) -> str:
+    name = families.names.get(prefix)
     if name is None:
         # Spark writes a snapshot with the batch that makes a family, so one must be there.
         raise Unsupported(
             "a column family has no name, since there is no snapshot that names it",
             where=store.folder,
-            found=f"family {int.from_bytes(number, 'little')}",
-            expected=", ".join(sorted(families.values())) or "a snapshot",
+            found=f"family {int.from_bytes(prefix, 'little')}",
+            expected=", ".join(sorted(families.prefixes)) or "a snapshot",
         )
     return name
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.formats.java import decode_utf, encode_utf
 from holdfast.formats.text import compact, damaged, json_value
+from holdfast.layout import Kind
 
 CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
 # A head is at most so long: two texts, each of up to 65,535 bytes with its length before it.
@@ -120,6 +121,16 @@ def delta_records(stream: bytes, where: str) -> Iterator[Record]:
         Corrupt: A record is damaged, the end is missing, or something stands behind it.
     """
     return _plain(stream, 0, where)
+
+
+def records_of(kind: Kind, stream: bytes, where: str) -> Iterator[Record]:
+    """The records of a file of its kind: of a changelog, or of a delta or a snapshot.
+
+    Raises:
+        Corrupt: A record is damaged, the end is missing, or something stands behind it.
+    """
+    read = changelog_records if kind is Kind.CHANGELOG else delta_records
+    return read(stream, where)
 
 
 def render_records(records: Sequence[Record], version: int = 1) -> bytes:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.checkpoints.rows import base_rows, family_numbers, layers
+from holdfast.checkpoints.families import Families
+from holdfast.checkpoints.rows import base_rows, layers
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.compression import compressed
 from holdfast.formats.records import Change, Record, render_records
-from holdfast.formats.row_forms import FAMILY_BYTES
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
-from holdfast.savepoints.scratch import Families, Scratch, new_family_numbers
+from holdfast.savepoints.scratch import KeyCounts, Scratch
 from holdfast.savepoints.store_files import put
 from holdfast.storage.port import Storage
 
@@ -55,18 +55,21 @@ class OpenStore:
             self._scratch = Scratch.of(storage, found.base, folder, self._form.delimiter)
             named = self._scratch.metadata
             self._replay(found.changes.changed(self._scratch.get))
-        numbers = family_numbers(operator, store, named, marked=found.marked)
-        if numbers is not None:
-            if not numbers and self._scratch is not None and any(True for _ in self._scratch.all_keys()):
+        families = Families.of(operator, store.name, named, marked=found.marked)
+        if families.numbers is not None:
+            if (
+                not families.numbers
+                and self._scratch is not None
+                and any(True for _ in self._scratch.all_keys())
+            ):
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
                     "column families have no names, since there is no snapshot that names them",
                     where=store.folder,
                 )
             known = {codec.name.family for codec in operator.known() if codec.name.store == store.name}
-            numbers = new_family_numbers(known, numbers)
-        self._numbers: Mapping[str, int] | None = numbers
-        self._families = Families(numbers)
+            families = families.with_names(known)
+        self._families = families
         self._touched: list[bytes] = []
 
     def __enter__(self) -> OpenStore:
@@ -81,7 +84,7 @@ class OpenStore:
     @property
     def families(self) -> tuple[str, ...]:
         """The names of its column families; only `default` where it has none."""
-        return (DEFAULT_STORE,) if self._numbers is None else tuple(self._numbers)
+        return tuple(self._families.prefixes)
 
     def get(self, key: bytes, family: str = DEFAULT_STORE) -> bytes | None:
         """The value of a key as it is stored; `ValueForm.rows` takes it apart."""
@@ -137,9 +140,9 @@ class OpenStore:
             return file
         if thoroughly and self._touched:
             self._scratch.rewrite(sorted(self._touched))
-        self._count(self._scratch)
+        counts = self._counted(self._scratch)
         self._scratch.settle()
-        put(storage, file, self._scratch.bring(storage, file.store, self._families), now_ms)
+        put(storage, file, self._scratch.bring(storage, file.store, counts), now_ms)
         return file
 
     def _put(self, stored: Sequence[bytes], values: Sequence[bytes]) -> None:
@@ -162,22 +165,24 @@ class OpenStore:
         self._scratch.put(puts)
         self._scratch.delete(deletes)
 
-    def _count(self, scratch: Scratch) -> None:
-        names = {} if self._numbers is None else {number: name for name, number in self._numbers.items()}
-        counts: dict[bytes, int] = {}
-        width = FAMILY_BYTES if names else 0
+    def _counted(self, scratch: Scratch) -> KeyCounts:
+        found: dict[str, int] = {}
         for key in scratch.all_keys():
-            head = key[:width]
-            counts[head] = counts.get(head, 0) + 1
-        for head, count in counts.items():
-            self._families.count(names.get(int.from_bytes(head, "little"), DEFAULT_STORE), count)
+            family, _ = self._families.split(key)
+            name = DEFAULT_STORE if family is None else family
+            found[name] = found.get(name, 0) + 1
+        counts = KeyCounts(self._families)
+        for name, keys in found.items():
+            counts.add(name, keys)
+        return counts
 
     def _key(self, key: bytes, family: str) -> bytes:
-        if self._numbers is not None and family not in self._numbers:
+        prefix = self._families.prefixes.get(family)
+        if prefix is None:
             raise Invalid(
                 "the store has no such column family",
                 where=self.store.folder,
                 found=family,
-                expected=", ".join(sorted(self._numbers)),
+                expected=", ".join(sorted(self._families.prefixes)),
             )
-        return self._families.prefix(family) + key
+        return prefix + key

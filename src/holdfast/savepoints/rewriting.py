@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.families import Families, Pairs
 from holdfast.checkpoints.logs import operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read
-from holdfast.checkpoints.rows import Pairs, base_families, store_chunks
+from holdfast.checkpoints.rows import base_families, store_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Operator, Tell
 from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
@@ -24,7 +25,6 @@ from holdfast.formats.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
 from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.own_batch import OwnBatch, begin
 from holdfast.savepoints.placing import Placement
-from holdfast.savepoints.scratch import new_family_numbers
 from holdfast.savepoints.store_files import StoreForm, StoreWriter
 from holdfast.savepoints.turns import Clock
 from holdfast.storage.port import Storage, full
@@ -182,31 +182,31 @@ class _Rewriting:
         path = OperatorMetadataFile(self._operator.operator_id, self._batch.batch_id).render()
         self._checkpoint.write(path, data)
 
-    def _writer(self, name: str, partition: int, numbers: dict[str, int] | None) -> StoreWriter:
+    def _writer(self, name: str, partition: int, families: Families) -> StoreWriter:
         store = StoreId(self._operator.operator_id, partition, name)
         return StoreWriter(
             self._checkpoint,
             self._form.file(store, self._batch.version),
             self._form,
             self._folder / store.folder.replace("/", "-"),
-            families=numbers,
+            families=families,
             now_ms=self._now_ms,
             buffer_bytes=min(max(_BUFFERS // self._partitions, _BUFFER), _MOST),
         )
 
-    def _given(self, store: StoreId) -> dict[str, int] | None:
+    def _given(self, store: StoreId) -> Families:
         return base_families(self._checkpoint, self._states, store)
 
-    def _families(self, name: str) -> dict[str, int] | None:
+    def _families(self, name: str) -> Families:
         """Numbers for the column families, as the first partition that has some numbers them."""
         known = {codec.name.family for codec in self._states.known() if codec.name.store == name}
         for partition in range(self._operator.partitions):
             given = self._given(StoreId(self._operator.operator_id, partition, name))
-            if given is None:
-                return None
-            if given:
-                return new_family_numbers(known, given)
-        return new_family_numbers(known)
+            if given.numbers is None:
+                return given
+            if given.numbers:
+                return given.with_names(known)
+        return Families({}).with_names(known)
 
     def _placed(self, place: Placement, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
         """Rows by the partition that they go to."""

@@ -11,15 +11,15 @@ import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
+from holdfast.checkpoints.families import Families
 from holdfast.checkpoints.rocks import database_options, laid_out
-from holdfast.formats.row_forms import FAMILY_BYTES
 from holdfast.formats.snapshot import METADATA, SharedFile, SnapshotMetadata, snapshot_metadata
-from holdfast.layout import DEFAULT_STORE, StoreFile, StoreId
+from holdfast.layout import StoreFile, StoreId
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
@@ -30,54 +30,34 @@ _INTERNAL: Final = "$"
 _TABLE_VERSION: Final = 5
 
 
-def new_family_numbers(names: Iterable[str], given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Numbers for column families, as Spark would give them out: the default one has the first.
+class KeyCounts:
+    """How many keys a store has, as the metadata of its snapshot says it.
 
     Args:
-        names: The families.
-        given: The numbers that some of them have already, and keep.
-    """
-    numbers = dict(given or {})
-    for name in [DEFAULT_STORE, *sorted(names)]:
-        if name not in numbers:
-            numbers[name] = max(numbers.values(), default=0) + 1
-    return numbers
-
-
-class Families:
-    """The column families of a store: their numbers, which keys begin with, and how many keys each has.
-
-    Args:
-        numbers: The number of each by name; None for a store without families.
+        families: Its column families.
     """
 
-    def __init__(self, numbers: Mapping[str, int] | None) -> None:
-        self.numbers = None if numbers is None else dict(numbers)
-        self.keys = 0
-        self.internal_keys = 0
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        self._keys = 0
+        self._internal = 0
 
-    def prefix(self, family: str) -> bytes:
-        """What the keys of a family begin with."""
-        if self.numbers is None:
-            return b""
-        return self.numbers[family].to_bytes(FAMILY_BYTES, "little")
-
-    def count(self, family: str, keys: int) -> None:
+    def add(self, family: str, keys: int) -> None:
         """Take note of keys that were written."""
-        if self.numbers is not None and family.startswith(_INTERNAL):
-            self.internal_keys += keys
+        if self._families.numbers is not None and family.startswith(_INTERNAL):
+            self._internal += keys
         else:
-            self.keys += keys
+            self._keys += keys
 
     def fields(self) -> dict[str, Any]:
-        """What the metadata of a snapshot says of them."""
-        numbers = self.numbers or {}
+        """What the metadata of a snapshot says of them and of the families."""
+        numbers = self._families.numbers or {}
         return {
-            "numKeys": self.keys,
-            "numInternalKeys": self.internal_keys,
+            "numKeys": self._keys,
+            "numInternalKeys": self._internal,
             "columnFamilyMapping": numbers,
             "columnFamilyTypeMap": {name: name.startswith(_INTERNAL) for name in numbers},
-            "maxColumnFamilyId": max(numbers.values(), default=0),
+            "maxColumnFamilyId": self._families.most,
         }
 
 
@@ -206,7 +186,7 @@ class Scratch:
             self._closed = True
             self.database.close()
 
-    def bring(self, storage: Storage, store: StoreId, families: Families) -> bytes:
+    def bring(self, storage: Storage, store: StoreId, counts: KeyCounts) -> bytes:
         """Bring the data files into the checkpoint; the zip that names them is what is returned.
 
         Each new file gets a name that no other has. They are linked where checkpoint and directory share a
@@ -222,7 +202,7 @@ class Scratch:
             if storage.size(target) is None:
                 self._copy(storage, name, target)
             shared.append(found)
-        metadata = snapshot_metadata(shared, families.fields())
+        metadata = snapshot_metadata(shared, counts.fields())
         return self._zip(metadata)
 
     def _copy(self, storage: Storage, name: str, target: str) -> None:

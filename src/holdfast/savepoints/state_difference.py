@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.contents import bare_rows
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.key_groups import KeyGroups, is_keyed
-from holdfast.checkpoints.rows import CHUNK, Pairs, state_chunks
+from holdfast.checkpoints.rows import CHUNK, state_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.formats.plain import plain

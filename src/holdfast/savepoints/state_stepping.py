@@ -15,8 +15,9 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from holdfast.checkpoints.contents import bare_bytes, bare_rows
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.key_groups import is_keyed
-from holdfast.checkpoints.rows import Pairs, state_chunks
+from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName
 from holdfast.checkpoints.values import Tell
 from holdfast.storage.port import Storage
@@ -50,6 +51,17 @@ class Stepped:
     second_rows: int = 0
     first_bytes: int = 0
     second_bytes: int = 0
+
+    def count(self, rows: Pairs, others: Pairs) -> None:
+        """Take note of how many rows there are on both sides, and of what those of the first weigh."""
+        self.first_rows += len(rows)
+        self.first_bytes += bare_bytes(self.codec, rows)
+        self.second_rows += len(others)
+
+    def weigh(self) -> None:
+        """Work out the bytes of the second side: what both have weighs as much there."""
+        only_first, only_second = (bare_bytes(self.codec, list(each)) for each in (self.first, self.second))
+        self.second_bytes = self.first_bytes - only_first + only_second
 
     def take(self, rows: Pairs, others: Pairs) -> bool:
         """Take in rows of both sides, and cross out what both have; False where a side has one twice."""
@@ -106,13 +118,15 @@ def step(
     """
     found: dict[StateName, Stepped] = {}
     for chunk, against in zip_longest(_chunks(*first, tell), _chunks(*second, tell)):
-        for state, rows, others in _by_state(found, chunk, against):
-            if not state.take(rows, others):
+        for codec, rows, others in _by_state(chunk, against):
+            state = found.setdefault(codec.name, Stepped(codec))
+            state.count(rows, others)
+            if not state.take(*_unlike(rows, others)):
                 return None
         if sum(len(each.first) + len(each.second) for each in found.values()) > _HELD:
             return None
     for state in found.values():
-        _weigh(state)
+        state.weigh()
     return found
 
 
@@ -139,39 +153,23 @@ def _chunks(storage: Storage, operator: OperatorStates, tell: Tell | None) -> It
     return state_chunks(storage, operator.batch_id, operator_id=operator.operator_id, tell=tell)
 
 
-def _by_state(
-    found: dict[StateName, Stepped], chunk: Chunk | None, against: Chunk | None
-) -> Iterator[tuple[Stepped, Pairs, Pairs]]:
-    """The rows of both sides by state, counted; without those that are in the same place."""
-    sides = []
-    for each, mine in ((chunk, True), (against, False)):
-        if each is None:
-            continue
-        codec, _, pairs = each
-        state = found.setdefault(codec.name, Stepped(codec))
-        if mine:
-            state.first_rows += len(pairs)
-            state.first_bytes += bare_bytes(codec, pairs)
-        else:
-            state.second_rows += len(pairs)
-        sides.append((state, pairs if mine else [], [] if mine else pairs))
-    if len(sides) < 2 or sides[0][0] is not sides[1][0]:
-        yield from sides
+def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[StateCodec, Pairs, Pairs]]:
+    """The rows of both sides by state."""
+    if chunk is not None and against is not None and chunk[0].name == against[0].name:
+        yield chunk[0], chunk[2], against[2]
         return
-    state, rows, others = sides[0][0], sides[0][1], sides[1][2]
-    if len(rows) == len(others):
-        unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
-        rows, others = [row for row, _ in unlike], [other for _, other in unlike]
-    yield state, rows, others
+    if chunk is not None:
+        yield chunk[0], chunk[2], []
+    if against is not None:
+        yield against[0], [], against[2]
 
 
-def _weigh(state: Stepped) -> None:
-    """The bytes of the second side: what both have weighs as much there."""
-    state.second_bytes = state.first_bytes - _bytes(state, state.first) + _bytes(state, state.second)
-
-
-def _bytes(state: Stepped, rows: set[Row]) -> int:
-    return bare_bytes(state.codec, list(rows))
+def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
+    """The rows of both sides without those that are in the same place."""
+    if len(rows) != len(others):
+        return rows, others
+    unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
+    return [row for row, _ in unlike], [other for _, other in unlike]
 
 
 def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:

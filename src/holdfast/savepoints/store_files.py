@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from holdfast import layout
+from holdfast.checkpoints.families import NO_FAMILIES, Families
 from holdfast.errors import Unsupported
 from holdfast.formats.checksums import spark_checksum
 from holdfast.formats.compression import compressed
 from holdfast.formats.records import Change, Record, render_records
 from holdfast.formats.row_forms import ValueForm
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
-from holdfast.savepoints.scratch import BUFFER_BYTES, Families, Scratch
+from holdfast.savepoints.scratch import BUFFER_BYTES, KeyCounts, Scratch
 from holdfast.storage.port import Storage
 
 
@@ -54,7 +55,7 @@ class StoreWriter:
         file: The file to make, as `StoreForm.file` gives it.
         form: How the checkpoint keeps its state.
         folder: A directory to work in that is not there yet, on the disk of the checkpoint if that is local.
-        families: The numbers of its column families; None where it has none.
+        families: Its column families.
         now_ms: The time, in epoch milliseconds, for Spark's checksums.
         buffer_bytes: How much of a store of RocksDB's is held in memory before it goes to the disk.
     """
@@ -66,22 +67,23 @@ class StoreWriter:
         form: StoreForm,
         folder: Path,
         *,
-        families: Mapping[str, int] | None = None,
+        families: Families = NO_FAMILIES,
         now_ms: int,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        if families is not None and not form.values.rocksdb:
+        if families.numbers is not None and not form.values.rocksdb:
             raise Unsupported(
                 "the memory provider has no column families",
                 where=file.store.folder,
-                found=", ".join(sorted(families)),
+                found=", ".join(sorted(families.numbers)),
                 expected="a store of RocksDB's",
             )
         self._storage = storage
         self._file = file
         self._form = form
         self._now_ms = now_ms
-        self._families = Families(families)
+        self._prefixes = families.prefixes
+        self._counts = KeyCounts(families)
         self._records: list[Record] = []
         self._scratch = Scratch.new(folder, buffer_bytes=buffer_bytes) if form.values.rocksdb else None
 
@@ -123,16 +125,16 @@ class StoreWriter:
             data = compressed(render_records(self._records), self._form.codec)
         else:
             self._scratch.settle()
-            data = self._scratch.bring(self._storage, self._file.store, self._families)
+            data = self._scratch.bring(self._storage, self._file.store, self._counts)
         put(self._storage, self._file, data, self._now_ms)
         return self._file
 
     def _stored(self, keys: Sequence[bytes], family: str) -> Sequence[bytes]:
-        prefix = self._families.prefix(family)
+        prefix = self._prefixes[family]
         return [prefix + key for key in keys] if prefix else keys
 
     def _put(self, keys: Sequence[bytes], values: Sequence[bytes], family: str) -> None:
-        self._families.count(family, len(keys))
+        self._counts.add(family, len(keys))
         if self._scratch is not None:
             self._scratch.put(zip(keys, values, strict=True))
             return

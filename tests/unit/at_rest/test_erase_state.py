@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -17,9 +19,16 @@ from golden import golden_on_disk
 from holdfast.at_rest.mending.erasing import erase, plan_erase
 from holdfast.at_rest.mending.matching import subject
 from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.states import OperatorStates, operator_states
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.formats.checksums import spark_checksum
+from holdfast.formats.snapshot import METADATA
+from holdfast.formats.spark_types import parse_struct
 from holdfast.formats.sst import sst_entries
+from holdfast.formats.unsafe_row import RowCodec
+from holdfast.layout import Kind, SparkChecksum, StoreFile, StoreId
 from holdfast.savepoints.catalog import ids, load, manifest_path, object_path
+from holdfast.savepoints.open_store import OpenStore
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.restoring import Operation
 from holdfast.storage.local import LocalStorage
@@ -90,6 +99,79 @@ def test_nothing_of_a_key_is_left_in_any_byte(name: str, tmp_path: Path) -> None
     assert "c3" not in found.render().decode().replace(found.key_sha256, "").split('"')
     again = erased(catalog, hands, tmp_path, "c3")
     assert again.rows == 0
+
+
+def forgotten(
+    checkpoint: LocalStorage, operator: OperatorStates, store: StoreId, gone: str, key: bytes, work: Path
+) -> None:
+    """As Spark leaves a store whose processor has a state no more: rows deleted, a number without a name.
+
+    Args:
+        checkpoint: The checkpoint.
+        operator: The operator.
+        store: The store.
+        gone: The state, a list.
+        key: A key that it alone has had.
+        work: A directory for it.
+    """
+    last = operator.chain(checkpoint, store)[-1]
+    file = StoreFile(store, last.version, Kind.ZIP, last.unique_id)
+    sums = SparkChecksum(file.render()).render()
+    work.mkdir()
+    families = (gone, f"$rowCounter_{gone}")
+    with OpenStore(checkpoint, operator, store, work / "with") as opened:
+        opened.put([key], [b"\0" * 16], gone)
+        opened.write(checkpoint, file, 0)
+    with OpenStore(checkpoint, operator, store, work / "without") as opened:
+        for family in families:
+            opened.delete([each for each, _ in opened.items(family)], family)
+        checkpoint.delete(file.render())
+        checkpoint.delete(sums)
+        opened.write(checkpoint, file, 0)
+    made = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(checkpoint.read(file.render()))) as old,
+        zipfile.ZipFile(made, "w") as new,
+    ):
+        for name in old.namelist():
+            data = old.read(name)
+            if name == METADATA:
+                head, text = data.decode().split("\n", 1)
+                fields = json.loads(text)
+                for family in families:
+                    del fields["columnFamilyMapping"][family]
+                    del fields["columnFamilyTypeMap"][family]
+                data = f"{head}\n{json.dumps(fields)}".encode()
+            new.writestr(name, data)
+    checkpoint.write(sums, spark_checksum(made.getvalue(), 0).render(), replace=True)
+    checkpoint.write(file.render(), made.getvalue(), replace=True)
+
+
+@pytest.mark.parametrize("key", ["c3", "zz"])
+def test_nothing_is_left_of_what_a_state_had_that_is_no_more(key: str, tmp_path: Path) -> None:
+    hands = Hands()
+    checkpoint = LocalStorage(golden_on_disk("4.2/state-format2", tmp_path / "ck"))
+    (operator,) = operator_states(checkpoint)
+    (counts,) = (each for each in operator.known() if each.name.family == "count")
+    assert counts.schema is not None
+    row = RowCodec(parse_struct(counts.schema.key_schema, "")).encode({"customer": "zz"})
+    for partition in range(operator.partitions):
+        store = StoreId(0, partition, "default")
+        only = counts.stored_key(row)
+        forgotten(checkpoint, operator, store, "amounts", only, tmp_path / f"work-{partition}")
+    catalog = LocalStorage(tmp_path / "catalog")
+    hands.take(checkpoint, catalog, deep=True)
+    (taken,) = ids(catalog)
+    before = all_rows(view_of(catalog, taken))
+    assert not any("amounts" in each for each in before)
+    trace = f"{key}\0\0\0\0\0\0"
+    assert leaks(tmp_path / "catalog", trace)
+    found = erased(catalog, hands, tmp_path, key)
+    assert found.proved
+    assert found.rows == sum(without(before, "nobody").values()) - sum(without(before, key).values())
+    assert leaks(tmp_path / "catalog", trace) == []
+    assert all_rows(view_of(catalog, taken)) == without(before, key)
+    assert prove(catalog, taken, deep=True).problems == ()
 
 
 def test_savepoints_go_on_sharing_what_they_shared(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.at_rest.mending.columns import KEY, PLACE, VALUE, Column, put_into
-from holdfast.at_rest.mending.seen import Seen, StoredRows, Values
+from holdfast.at_rest.mending.columns import KEY, VALUE, Column, put_into
+from holdfast.at_rest.mending.seen import Seen, StoredRows, Values, shown
 from holdfast.at_rest.mending.states import EXPIRY, INDEX, EditableState, Kind
 from holdfast.checkpoints.contents import bare_rows
-from holdfast.checkpoints.rows import Pairs
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.states import StateCodec
 from holdfast.errors import Corrupt, Invalid
 from holdfast.formats.spark_types import Struct, parse_struct
@@ -209,8 +209,8 @@ class PartitionEdit:
             for at, row in enumerate(keys):
                 key = self._key.decode(row)
                 elements: list[Values] = [self._value.decode(each) for each in values[at]]
-                shown = [self._shown(key, each, place) for place, each in enumerate(elements)]
-                decided = dict(self._decided(shown))
+                seen = [shown(self._state.columns, key, each, place) for place, each in enumerate(elements)]
+                decided = dict(self._decided(seen))
                 if decided or row in coming:
                     left = [
                         self._with(each, decided[place]) if place in decided else each
@@ -269,8 +269,8 @@ class PartitionEdit:
             decoded = [
                 (self._key.decode(k), self._value.decode(v[0])) for k, v in zip(keys, values, strict=True)
             ]
-            shown = [self._shown(key, value, key[INDEX]) for key, value in decoded]
-            for place, new in self._decided(shown):
+            seen = [shown(self._state.columns, key, value, key[INDEX]) for key, value in decoded]
+            for place, new in self._decided(seen):
                 key, value = decoded[place]
                 changed = self._with(value, new)
                 if changed is None:
@@ -338,14 +338,9 @@ class PartitionEdit:
                 self._tally.rows += sum(map(len, values))
             yield keys, values
 
-    def _shown(self, key: Values, value: Values, place: int | None = None) -> Values:
-        return {
-            each.name: place if each.side == PLACE else each.of(key, value) for each in self._state.columns
-        }
-
-    def _decided(self, shown: Seen) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
-        for place, new in self._decider.decide(self._partition, self._seen, shown):
-            before = shown[place]
+    def _decided(self, rows: Seen) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
+        for place, new in self._decider.decide(self._partition, self._seen, rows):
+            before = rows[place]
             after = None
             if new is not None:
                 after = {**before, **dict(zip((c.name for c in self._decider.columns), new, strict=True))}
@@ -353,7 +348,7 @@ class PartitionEdit:
                     continue
             self._tally.note(before, after)
             yield place, new
-        self._seen += len(shown)
+        self._seen += len(rows)
 
     def _with(self, value: Values, new: tuple[Any, ...] | None) -> Values | None:
         if new is None:
@@ -391,11 +386,11 @@ class PartitionEdit:
         return codec.name.store, codec.name.family, key
 
     def _taken(self, row: Values) -> Invalid:
-        shown = {each.name: row.get(each.name) for each in self._state.key_columns()}
+        key = {each.name: row.get(each.name) for each in self._state.key_columns()}
         return Invalid(
             "a row cannot be inserted: its key is there already",
             where=self._state.label,
-            found=str(shown)[:200],
+            found=str(key)[:200],
             hint="change it with --set and --key",
         )
 

@@ -15,20 +15,15 @@ from holdfast.at_rest.mending.matching import Matcher
 from holdfast.at_rest.mending.searching import StoreHits
 from holdfast.at_rest.mending.seen import Seen, Values
 from holdfast.at_rest.mending.states import EditableState
+from holdfast.checkpoints.families import NO_FAMILIES, Families, Pairs
 from holdfast.checkpoints.rocks import opened
-from holdfast.checkpoints.rows import CHUNK, Pairs, base_rows, family_numbers, store_chunks
+from holdfast.checkpoints.rows import CHUNK, base_rows, store_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Internal
 from holdfast.formats.checksums import spark_checksum
 from holdfast.formats.compression import compressed, decompressed
 from holdfast.formats.manifest import SavedFile
-from holdfast.formats.records import (
-    changelog_records,
-    delta_records,
-    parse_head,
-    without_keys,
-)
-from holdfast.formats.row_forms import FAMILY_BYTES
+from holdfast.formats.records import parse_head, records_of, without_keys
 from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.savepoints.derived import store_object
@@ -116,10 +111,10 @@ class Cleansing:
             kind = Kind.ZIP if operator.values.rocksdb else Kind.SNAPSHOT
             file = StoreFile(hits.store, last.version, kind, last.unique_id)
             rows = _changed(view, operator, hits.store, changes)
-            numbers = None
+            families = NO_FAMILIES
             if kind is Kind.ZIP:
-                numbers = family_numbers(operator, hits.store, _metadata(view, hits.chain[0]), marked=False)
-            made = self._written(operator, file, rows, numbers, changes)
+                families = Families.of(operator, hits.store.name, _metadata(view, hits.chain[0]))
+            made = self._written(operator, file, rows, families, changes)
             removed = frozenset().union(*(_paths(view, each) for each in hits.chain))
             self._done[known] = self._kept(made, removed, file)
         return self._done[known]
@@ -129,10 +124,9 @@ class Cleansing:
     ) -> Replaced:
         removed = _paths(view, file)
         if file.kind is Kind.ZIP:
-            metadata = _metadata(view, file)
-            numbers = family_numbers(operator, file.store, metadata, marked=False)
-            rows = _without(_base(view, operator, file, numbers), keys)
-            made = self._written(operator, file, rows, numbers, ())
+            families = Families.of(operator, file.store.name, _metadata(view, file))
+            rows = _without(_base(view, operator, file, families), keys)
+            made = self._written(operator, file, rows, families, ())
             return self._kept(made, removed, file)
         made = self._place()
         path = file.render()
@@ -148,7 +142,7 @@ class Cleansing:
         operator: OperatorStates,
         file: StoreFile,
         rows: Iterable[tuple[str, Pairs]],
-        numbers: Mapping[str, int] | None,
+        families: Families,
         changes: Sequence[RowChange],
     ) -> Storage:
         """A whole store in a directory of its own; it is read back, and has to be what was written."""
@@ -156,7 +150,7 @@ class Cleansing:
         form = StoreForm(operator.values, operator.codec, file.unique_id is not None)
         work = self.folder / uuid.uuid4().hex
         total = _Sum()
-        with StoreWriter(made, file, form, work, families=numbers, now_ms=self.now_ms) as writer:
+        with StoreWriter(made, file, form, work, families=families, now_ms=self.now_ms) as writer:
             for family, pairs in rows:
                 writer.add_stored(pairs, family)
                 total.add(family, pairs)
@@ -165,7 +159,7 @@ class Cleansing:
                     continue
                 family = change.codec.name.family
                 key = change.codec.stored_key(change.key)
-                stored = b"" if numbers is None else numbers[family].to_bytes(FAMILY_BYTES, "little")
+                stored = families.prefixes[family]
                 if change.is_list:
                     writer.add_lists([key], [change.rows], family)
                     value = operator.values.stored_list(stored + key, change.rows)
@@ -175,7 +169,7 @@ class Cleansing:
                 total.add(family, [(key, value)])
             writer.finish()
         back = _Sum()
-        for family, pairs in _base(made, operator, file, numbers):
+        for family, pairs in _base(made, operator, file, families):
             back.add(family, pairs)
         if back != total:
             raise Internal(
@@ -316,23 +310,16 @@ def _without(
 
 
 def _base(
-    view: Storage, operator: OperatorStates, file: StoreFile, numbers: Mapping[str, int] | None
+    view: Storage, operator: OperatorStates, file: StoreFile, families: Families
 ) -> Iterator[tuple[str, Pairs]]:
     """The rows of a base by family, some thousand at a time."""
-    names = {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in (numbers or {}).items()}
     if file.kind is Kind.SNAPSHOT:
         yield DEFAULT_STORE, list(base_rows(view, operator, file))
         return
     with opened(view, file, operator.values.delimiter) as snapshot:
         for chunk in snapshot.chunks(CHUNK):
-            if not names:
-                yield DEFAULT_STORE, chunk
-                continue
-            found: dict[str, Pairs] = {}
-            for key, value in chunk:
-                family = names.get(key[:FAMILY_BYTES], DEFAULT_STORE)
-                found.setdefault(family, []).append((key[FAMILY_BYTES:], value))
-            yield from found.items()
+            for prefix, pairs in families.sorted_out(chunk):
+                yield families.names[prefix], pairs
 
 
 def _kept_records(
@@ -344,15 +331,14 @@ def _kept_records(
 ) -> bytes:
     """The records of changes, or of a snapshot in memory, but for those of some keys."""
     path = file.render()
-    deleted = operator.values.deleted
-    if file.kind is not Kind.CHANGELOG:
-        return without_keys(stream, delta_records(stream, path), {key for _, key in keys}, deleted)
-    head = parse_head(stream, path)
-    chain = operator.chain(view, file.store)
-    numbers = family_numbers(operator, file.store, _metadata(view, chain[0]), marked=False)
-    prefixes = {name: number.to_bytes(FAMILY_BYTES, "little") for name, number in (numbers or {}).items()}
-    gone = {prefixes.get(family, b"") + key for family, key in keys}
-    return without_keys(stream, changelog_records(stream, path), gone, deleted, head)
+    records = records_of(file.kind, stream, path)
+    head, families = None, NO_FAMILIES
+    if file.kind is Kind.CHANGELOG:
+        head = parse_head(stream, path)
+        named = _metadata(view, operator.chain(view, file.store)[0])
+        families = Families.of(operator, file.store.name, named)
+    gone = {families.prefixes[family] + key for family, key in keys}
+    return without_keys(stream, records, gone, operator.values.deleted, head)
 
 
 def _metadata(view: Storage, file: StoreFile) -> SnapshotMetadata | None:

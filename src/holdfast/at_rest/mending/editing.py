@@ -28,8 +28,9 @@ from holdfast.at_rest.mending.shown import shown
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
 from holdfast.at_rest.mending.states import Columns, EditableState, editable
 from holdfast.at_rest.naming import named_operators, pick
+from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.rows import Pairs, store_chunks
+from holdfast.checkpoints.rows import store_chunks
 from holdfast.checkpoints.states import StateCodec, operator_states
 from holdfast.errors import Invalid
 from holdfast.formats.manifest import Manifest

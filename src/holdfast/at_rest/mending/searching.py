@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 
 from holdfast import layout
 from holdfast.at_rest.mending.matching import Matcher, Subject, matcher
+from holdfast.checkpoints.families import Families
 from holdfast.checkpoints.rocks import opened
-from holdfast.checkpoints.rows import family_numbers
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.formats.compression import decompressed
 from holdfast.formats.manifest import Manifest
-from holdfast.formats.records import changelog_records, delta_records
-from holdfast.formats.row_forms import FAMILY_BYTES
+from holdfast.formats.records import records_of
 from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.formats.sst import sst_entries
-from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage
 
 # A key as it is stored, and its value; a delete has none, or an empty one.
@@ -175,39 +174,41 @@ class Search:
         if not mine:
             return FileHits()
         path = file.render()
+        data = view.read(path)
         if file.kind is not Kind.ZIP:
-            names = None
-            if file.kind is Kind.CHANGELOG:
-                names = _families(operator, file, _base_metadata(view, operator, file.store))
-            stream = decompressed(view.read(path), operator.codec, path)
-            if not _may_have(stream, mine, names, operator):
+            named = _base_metadata(view, operator, file.store) if file.kind is Kind.CHANGELOG else None
+            families = Families.of(operator, file.store.name, named)
+            stream = decompressed(data, operator.codec, path)
+            if not _may_have(stream, mine, families, operator):
                 return FileHits()
-            return _hits(_changes(operator, file, stream), mine, names)
-        metadata = parse_snapshot(view.read(path), path)
-        names = _families(operator, file, metadata)
+            return _hits(_changes(operator, file, stream), mine, families)
+        metadata = parse_snapshot(data, path)
+        families = Families.of(operator, file.store.name, metadata)
         hits = FileHits()
-        keys = _exact(mine, names)
+        keys = _exact(mine, families)
         for shared in metadata.shared:
             if shared.folder == layout.SSTS:
                 of = layout.SharedFile(file.store, shared.folder, shared.name).render()
                 known = (hashes[of], str(operator.operator_id), *self._forms(operator, file.store))
                 if known not in self._known:
-                    self._known[known] = _hits(sst_entries(view.read(of), of, keys), mine, names)
+                    self._known[known] = _hits(sst_entries(view.read(of), of, keys), mine, families)
                 hits.take(self._known[known])
         if hits.keys:
-            prefixes = {family: prefix for prefix, family in (names or {}).items()}
             with opened(view, file, operator.values.delimiter) as snapshot:
                 for family, key in hits.keys:
-                    hits.keys[family, key] = snapshot.get(prefixes.get(family, b"") + key) is not None
+                    stored = families.prefixes[family] + key
+                    hits.keys[family, key] = snapshot.get(stored) is not None
         if not hits.any:
-            hits.bare = _in_small_files(view.read(path), mine.values(), keys)
+            hits.bare = _in_small_files(data, mine.values(), keys)
         return hits
 
 
-def _exact(matchers: Mapping[str, Matcher], names: Mapping[bytes, str] | None) -> list[bytes] | None:
+def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] | None:
     """The only keys that can be of the subject, as they are stored; None where others can."""
+    if families.forgotten:
+        return None
     found = []
-    for prefix, family in [(b"", DEFAULT_STORE)] if names is None else names.items():
+    for family, prefix in families.prefixes.items():
         one = matchers.get(family)
         if one is not None:
             if one.exact is None:
@@ -219,11 +220,11 @@ def _exact(matchers: Mapping[str, Matcher], names: Mapping[bytes, str] | None) -
 def _may_have(
     stream: bytes,
     matchers: Mapping[str, Matcher],
-    names: Mapping[bytes, str] | None,
+    families: Families,
     operator: OperatorStates,
 ) -> bool:
     """Whether the bytes of records may hold it; quick, and wrong at times, but never about those that do."""
-    keys = _exact(matchers, names)
+    keys = _exact(matchers, families)
     if keys is None:
         return any(one.may_have(stream, b"") for one in matchers.values())
     if operator.values.checksums:  # a delete has one before its key
@@ -234,7 +235,7 @@ def _may_have(
 def _hits(
     found: Iterable[Entry],
     matchers: Mapping[str, Matcher],
-    names: Mapping[bytes, str] | None,
+    families: Families,
 ) -> FileHits:
     """What is in entries; of nearly all of them a look at their bytes tells that it is not."""
     hits = FileHits()
@@ -247,13 +248,17 @@ def _hits(
                 continue
         elif not any(each in stored or (value is not None and each in value) for each in needles):
             continue
-        family, key = _split(names, stored)
+        family, key = families.split(stored)
+        if family is None:
+            # Of a family that is no more: nobody knows how its rows are made, so the bytes have to tell.
+            hits.by_value += any(one.may_have(key, value or b"") for one in matchers.values())
+            continue
         one = matchers.get(family)
         if one is None:
             continue
         if one.key_of(key):
             hits.keys[family, key] = value is not None
-        elif value and one.by_value and one.may_have(key, value) and one.row_of(key, value):
+        elif value and one.may_have(key, value) and one.row_of(key, value):
             hits.by_value += 1
     return hits
 
@@ -277,10 +282,8 @@ def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterato
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
     """The same of a file of changes, or of a store in memory, unpacked."""
-    path = file.render()
     deleted = operator.values.deleted
-    read = changelog_records if file.kind is Kind.CHANGELOG else delta_records
-    for _, key, value in read(stream, path):
+    for _, key, value in records_of(file.kind, stream, file.render()):
         yield deleted(key) if value is None else key, value
 
 
@@ -290,21 +293,6 @@ def _base_metadata(view: Storage, operator: OperatorStates, store: StoreId) -> S
     if base.kind is not Kind.ZIP:
         return None
     return parse_snapshot(view.read(base.render()), base.render(), whole=False)
-
-
-def _families(
-    operator: OperatorStates, file: StoreFile, metadata: SnapshotMetadata | None
-) -> dict[bytes, str] | None:
-    numbers = family_numbers(operator, file.store, metadata, marked=False)
-    if numbers is None:
-        return None
-    return {number.to_bytes(FAMILY_BYTES, "little"): name for name, number in numbers.items()}
-
-
-def _split(names: Mapping[bytes, str] | None, key: bytes) -> tuple[str, bytes]:
-    if names is None:
-        return DEFAULT_STORE, key
-    return names.get(key[:FAMILY_BYTES], DEFAULT_STORE), key[FAMILY_BYTES:]
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:

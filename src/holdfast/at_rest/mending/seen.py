@@ -45,6 +45,11 @@ class Seen(Protocol):
         """All of them."""
 
 
+def shown(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
+    """A row by the names of its state's columns, of the fields of its key and value."""
+    return {each.name: place if each.side == PLACE else each.of(key, value) for each in columns}
+
+
 class StoredRows:
     """Rows with one value each, as they are stored.
 
@@ -78,7 +83,7 @@ class StoredRows:
 
     def __getitem__(self, at: int) -> Values:
         key, value = self.decoded(at)
-        return {each.name: None if each.side == PLACE else each.of(key, value) for each in self._columns}
+        return shown(self._columns, key, value)
 
     def __iter__(self) -> Iterator[Values]:
         return (self[at] for at in range(len(self)))
