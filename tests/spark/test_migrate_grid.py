@@ -94,7 +94,7 @@ def test_a_query_goes_on_elsewhere(
 
 
 # What they keep depends on nothing but their input, so it can be held against that of a query that stayed.
-STEADY = ["types", "everything", "dedupe", "dedupe_within", "join2", "join3", "groups"]
+STEADY = ["types", "everything", "dedupe", "dedupe_within", "join2", "join3", "groups_by_event"]
 STAYING = [("join3", "rocksdb2", "rocksdb2")]
 if WHOLE:
     STAYING = [

@@ -133,26 +133,36 @@ def joined(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def in_groups(spark: SparkSession, folder: Path) -> DataFrame:
-    import pandas as pd  # type: ignore[import-untyped]
+    """A function over groups in processing time: it runs on without end, and each run notes other times."""
     from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def until(state: Any) -> None:
+        state.setTimeoutDuration(YEARS_MS)
+
+    return _counted(events(spark, folder), until, GroupStateTimeout.ProcessingTimeTimeout)
+
+
+def in_groups_by_event(spark: SparkSession, folder: Path) -> DataFrame:
+    """The same in event time: one run is like another."""
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def until(state: Any) -> None:
+        state.setTimeoutTimestamp(FAR_MS)
+
+    return _counted(events(spark, folder, "10 minutes"), until, GroupStateTimeout.EventTimeTimeout)
+
+
+def _counted(stream: DataFrame, until: Callable[[Any], None], timeout: str) -> DataFrame:
+    import pandas as pd  # type: ignore[import-untyped]
 
     def count(key: Any, frames: Any, state: Any) -> Any:
         n = sum(len(each) for each in frames) + (state.get[0] if state.exists else 0)
         state.update((n, f"seen {n}"))
-        state.setTimeoutDuration(YEARS_MS)
+        until(state)
         yield pd.DataFrame({"who": [key[0]], "n": [n]})
 
-    return (
-        events(spark, folder)
-        .groupBy("who")
-        .applyInPandasWithState(
-            count,
-            "who string, n long",
-            "n long, word string",
-            "update",
-            GroupStateTimeout.ProcessingTimeTimeout,
-        )
-    )
+    keyed = stream.groupBy("who")
+    return keyed.applyInPandasWithState(count, "who string, n long", "n long, word string", "update", timeout)
 
 
 def with_state(spark: SparkSession, folder: Path) -> DataFrame:
@@ -243,6 +253,7 @@ KINDS: dict[str, Kind] = {
     "join2": Kind(joined, "append", settings={JOIN_FORMAT: "2"}),
     "join3": Kind(joined, "append", heap=False, settings={JOIN_FORMAT: "3"}),
     "groups": Kind(in_groups),
+    "groups_by_event": Kind(in_groups_by_event),
     "state": Kind(with_state, heap=False),
     "keyed": Kind(keyed, "append", heap=False),
     "keyed_by_two": Kind(keyed_by_two, "append", heap=False),
