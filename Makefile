@@ -3,14 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test lint services services-s3 services-hdfs bench docs lock clean
+.PHONY: demo test lint classes services services-s3 services-hdfs bench docs lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
-test: $(READY)  ## every test that needs no heavy server
+test: $(READY) $(CLASSES)  ## every test that needs no heavy server
 	@$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY)  ## style, types and layers
@@ -18,6 +19,8 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
 services:  ## install the light servers that some tests start (needs root, Debian)
 	@scripts/services.sh
@@ -45,3 +48,7 @@ clean:
 $(READY): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
+
+# Spark's classes as a JVM maps them: the many JVMs of the tests start in two thirds of the time.
+$(CLASSES): $(READY) tests/support/class_archive.py
+	@PYTHONPATH=tests/support $(BIN)/python tests/support/class_archive.py $@

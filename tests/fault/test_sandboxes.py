@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import PROGRAM, Holdfast
+from command import PROGRAM, Holdfast, environment
 from running_job import until
 
 from holdfast import checkpoints, savepoints
@@ -91,9 +91,8 @@ def test_new_code_is_compared_and_a_recovery_rehearsed_without_a_trace(
 
 def _kill_in_the_middle(folder: Path, home: Path, *arguments: str) -> None:
     """Kill a comparison while its first side runs, and wait until what it had started is gone too."""
-    environment = {**os.environ, "HOLDFAST_HOME": str(home), "SPARK_CONF_DIR": str(folder / "spark-conf")}
     with subprocess.Popen(
-        [PROGRAM, *arguments], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+        [PROGRAM, *arguments], cwd=folder, env=environment(home), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from class_archive import quick_jvm
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
@@ -26,7 +27,7 @@ def main(folder: str) -> None:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": quick_jvm(),
             "spark.sql.streaming.minBatchesToRetain": "2",
             f"{STATE}.maintenanceInterval": "50ms",
             f"{STATE}.minDeltasForSnapshot": "2",

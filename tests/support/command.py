@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from class_archive import quick_jvm
 
 PROGRAM = str(Path(sys.executable).parent / "holdfast")
 
 Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-# A JVM that compiles little and starts quickly, for jobs as short as these.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = quick_jvm()
 
-# What a person would write down for them.
-DEFAULTS = f"""\
-spark.ui.enabled false
-spark.ui.showConsoleProgress false
-spark.driver.memory 512m
-spark.driver.extraJavaOptions {QUICK_JVM}
-"""
+# What a person would write down for them. Not in a folder of settings, which would be one of classes too:
+# a JVM uses no archive for others than it was made with.
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What the command finds around it: a state home, and settings of Spark for jobs as short as these."""
+    given = shlex.join(word for each in DEFAULTS.items() for word in ("--conf", "=".join(each)))
+    return {**os.environ, "HOLDFAST_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
 
 
 def command_in(folder: Path, home: Path) -> Holdfast:
-    """The command, to be called in a directory with a state home and Spark defaults of its own."""
-    conf = folder / "spark-conf"
-    conf.mkdir()
-    (conf / "spark-defaults.conf").write_text(DEFAULTS)
+    """The command, to be called in a directory with a state home and Spark settings of its own."""
 
     def call(
         *arguments: str, environ: Mapping[str, str] | None = None, timeout: float = 120
@@ -37,12 +43,7 @@ def command_in(folder: Path, home: Path) -> Holdfast:
         return subprocess.run(
             [PROGRAM, *arguments],
             cwd=folder,
-            env={
-                **os.environ,
-                "HOLDFAST_HOME": str(home),
-                "SPARK_CONF_DIR": str(conf),
-                **(environ or {}),
-            },
+            env={**environment(home), **(environ or {})},
             capture_output=True,
             text=True,
             timeout=timeout,

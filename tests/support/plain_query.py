@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from class_archive import quick_jvm
 from pyspark.sql import SparkSession
 
 STORE = "spark.sql.streaming.stateStore"
@@ -24,7 +25,7 @@ def main(folder: str) -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_jvm(),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.sql.streaming.minBatchesToRetain": "3",
