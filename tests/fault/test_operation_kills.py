@@ -95,6 +95,7 @@ def test_a_server_killed_in_a_savepoint(tmp_path: Path, seed: int) -> None:
         with serving(served.home.path):
             found = ended(served.home.path, operation)
             check_savepoints(found, catalog, 0)
+            until(lambda: files(served.home.path / "operating") == 1, "nothing of the dead server is left")
     assert verify(LocalStorage(checkpoint)).ok
 
 

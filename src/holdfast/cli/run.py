@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.config.recovery import Fallback
+    from holdfast.config.settings import Settings
     from holdfast.jobs.telling import Event
     from holdfast.server.settings import ServerSettings
 
@@ -81,7 +83,7 @@ def run(
     savepoints = _savepoints(savepoint)
     fallback = _fallback(fall_back_to)
     if dry_run:
-        _explain(target, pairs("--set", set_), savepoints, json)
+        _explain(target, pairs("--set", set_), savepoints, options.settings(home, ha=ha, lease=lease), json)
         return
     served = None
     if rest:
@@ -212,14 +214,23 @@ def _whole_address(address: str) -> str:
     return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
 
 
-def _explain(target: str, overrides: dict[str, str], savepoints: dict[str, str], json: bool) -> None:
+def _explain(
+    target: str, overrides: dict[str, str], savepoints: dict[str, str], settings: Settings, json: bool
+) -> None:
+    from holdfast.config.units import format_duration  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - not needed for --help
 
     job = explain_job(target, overrides)
     if json:
-        output.emit_json({"dry_run": True, "savepoints": savepoints, **job.as_dict()})
+        leading = None if settings.leading is None else asdict(settings.leading)
+        output.emit_json({"dry_run": True, "savepoints": savepoints, "leading": leading, **job.as_dict()})
         return
     output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
+    if settings.leading is not None:
+        lease = format_duration(settings.leading.lease_ms)
+        output.line(
+            f"the supervisor that leads is elected at {settings.leading.address}, for {lease} at a time"
+        )
     for query, savepoint in savepoints.items():
         output.line(f"{query or 'its query'} would go on from {savepoint}; there must be no checkpoint yet")
     output.line()

@@ -8,7 +8,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.config.check import flag, fraction, refused, whole
-from holdfast.config.units import Duration, Size, parse_duration, parse_size
+from holdfast.config.knob import Knob, Outcome, shown
+from holdfast.config.units import Duration, Size, format_duration, format_size, parse_duration, parse_size
 
 # Turns a rule off, also from the command line, where there is no None.
 OFF: Final = "off"
@@ -89,6 +90,24 @@ class Alerts:
         if self.job_failed:
             found["job_failed"] = 0.0
         return found
+
+    def knobs(self) -> tuple[Knob, ...]:
+        """Explain every field."""
+        return tuple(self._knob(name) for name in self.__dataclass_fields__)
+
+    def _knob(self, name: str) -> Knob:
+        value = getattr(self, name)
+        text = shown(value)
+        if value is not None and name in _DURATIONS:
+            text = format_duration(value)
+        elif value is not None and name == "state_size":
+            text = format_size(value)
+        if name in ("webhook", "alertmanager"):
+            becomes, why = value or "is not told", "Gets what the supervisor has to tell."
+        else:
+            becomes = "no alert" if value is None or value is False else "an alert"
+            why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
+        return Knob(f"alerts.{name}", text, Outcome.SUPERVISOR, becomes, why)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; `Alerts(**values)` makes the same again."""

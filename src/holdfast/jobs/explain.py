@@ -33,9 +33,15 @@ class JobExplained:
 
 
 def explain_job(target: str, overrides: Mapping[str, str] | None = None) -> JobExplained:
-    """Load a job file and explain its checkpoint, backend and restart settings; starts nothing."""
+    """Load a job file and explain its settings; starts nothing."""
     job = load_job(target).with_overrides(overrides or {})
-    knobs = (*job.checkpoint.knobs(), *job.backend.knobs(), *job.restart.knobs(), *job.recovery.knobs())
+    knobs = (
+        *job.checkpoint.knobs(),
+        *job.backend.knobs(),
+        *job.restart.knobs(),
+        *job.recovery.knobs(),
+        *job.alerts.knobs(),
+    )
     uri = job.checkpoint.uri(Path.cwd())
     return JobExplained(job.name, uri, _goes_on(local_path(uri)), knobs)
 

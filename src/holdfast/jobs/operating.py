@@ -88,7 +88,7 @@ class Operating:
                 thread.join(max(0.0, deadline - time.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
             self._lock.release()
-            _life_file(self._home, self.owner).unlink(missing_ok=True)
+            self._lock.clear()
 
     def do_one(self) -> bool:
         """Do the oldest operation that nobody has begun; False if there is none."""
@@ -112,6 +112,8 @@ class Operating:
         for asked in self._operations.waiting(RESCALE):
             if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
                 self._refuse_rescale(asked)
+        for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
+            FileLock(left_behind).clear()
 
     def _refuse_rescale(self, asked: Operation) -> None:
         mine = self._operations.begin(asked.operation_id, self.owner, self._clock())
@@ -161,10 +163,6 @@ class Operating:
             self._work.closing.wait(MEND_S)
 
 
-def _life_file(home: StateHome, owner: str) -> Any:
-    return home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock"
-
-
 def _life(home: StateHome, owner: str) -> FileLock:
     """What an owner holds as long as he lives."""
-    return FileLock(_life_file(home, owner))
+    return FileLock(home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock")

@@ -57,7 +57,7 @@ class FileLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
         for _ in range(_TRIES):
-            self._descriptor = self._locked(fcntl.LOCK_EX)
+            self._descriptor = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_CREAT)
             if self._descriptor is not None:
                 return True
             time.sleep(_AGAIN_S)
@@ -74,20 +74,35 @@ class FileLock:
 
         Any number may look at the same time without seeing each other.
         """
-        if not self._path.exists():
+        try:
+            descriptor = self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
             return False
-        descriptor = self._locked(fcntl.LOCK_SH)
         if descriptor is None:
             return True
         os.close(descriptor)
         return False
 
-    def _locked(self, how: int) -> int | None:
-        """The file, open and locked; None if somebody else has it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def clear(self) -> bool:
+        """Remove the file, unless somebody has the lock; False if somebody has."""
         try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            descriptor = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True
+        if descriptor is None:
+            return False
+        self._path.unlink(missing_ok=True)
+        os.close(descriptor)
+        return True
+
+    def _locked(self, how: int, flags: int = 0) -> int | None:
+        """The file, open and locked; None if somebody else has it, or has removed it in between."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        try:
+            fcntl.flock(descriptor, how)
+            if os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                return descriptor
         except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
+            pass
+        os.close(descriptor)
+        return None

@@ -1,0 +1,58 @@
+"""A lock on a file: one has it at a time, and its file can go once nobody has."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from holdfast.storage.file_lock import FileLock
+
+
+def test_one_has_it_at_a_time(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "a" / "lock"), FileLock(tmp_path / "a" / "lock")
+    assert not first.taken()
+    assert not (tmp_path / "a").exists()
+    assert first.take()
+    assert second.taken()
+    assert not second.take()
+    first.release()
+    assert not second.taken()
+    assert second.take()
+
+
+def test_a_file_goes_only_when_nobody_has_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = FileLock(path)
+    assert FileLock(path).clear()
+    assert held.take()
+    assert not FileLock(path).clear()
+    assert path.exists()
+    held.release()
+    assert path.exists()
+    assert FileLock(path).clear()
+    assert not path.exists()
+
+
+def test_who_has_it_has_the_file_that_others_look_at(tmp_path: Path) -> None:
+    """Somebody clears away all the time, while others take it and let it go."""
+    path = tmp_path / "lock"
+    over = threading.Event()
+
+    def clear() -> None:
+        while not over.is_set():
+            FileLock(path).clear()
+
+    clearing = threading.Thread(target=clear)
+    clearing.start()
+    try:
+        taken = 0
+        while taken < 40:
+            mine = FileLock(path)
+            if mine.take():
+                taken += 1
+                assert FileLock(path).taken()
+                assert not FileLock(path).take()
+                mine.release()
+    finally:
+        over.set()
+        clearing.join()
