@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from grid import WHOLE
 from running_job import JOBS, BatchLogs, running
 from small_day import SmallDay, found_in_files
 
@@ -21,7 +22,7 @@ SEED = 11
 COLUMNS = ("begin", "account", "orders", "amount")
 
 
-@pytest.mark.parametrize("job", ["windows", "plain"])
+@pytest.mark.parametrize("job", ["windows", "plain"] if WHOLE else ["windows"])
 def test_the_batch_is_finished_and_the_job_goes_on(job: str, tmp_path: Path) -> None:
     day = SmallDay.make(SEED)
     day.write(tmp_path / "whole")
