@@ -3,22 +3,24 @@
 One query runs all the time, over the same state; it is watched in some blocks of batches and left alone in
 others, by turns. `control` is left alone too, and says how much of a difference is noise.
 
-Where the noise is larger than what is looked for, the processor time of the driver's Python still tells: a
-watch works there, and nowhere else but for what Spark's own listener does in any case.
+A batch takes now a seventh less and now a seventh more for reasons of its own, so each block is held against
+the one that came next to it. Where the noise is larger still than what is looked for, the processor time
+tells: that of the driver's Python, in which a watch works, and that of Python and the JVM together.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.measure import Bench, Series, measured_apart
@@ -32,6 +34,9 @@ SIDES = (ALONE, WATCHED, CONTROL)
 BOUND = 1.01
 _KEYS = 50_000
 _SHARE = "Python's processor time for watching / a batch"
+_ALL = "processor time of driver and JVM"
+# A block of each side, so often in a run.
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Sizes:
     """How large it is: rows in a batch, and batches in a block."""
 
     rows: int = 100_000
-    batches: int = 10
+    batches: int = 5
 
 
 def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: None) -> Bench:
@@ -49,18 +54,23 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
 
     Args:
         sizes: How large it is.
-        runs: Counted blocks of each side.
+        runs: How often four counted blocks of each side are run.
         say: Told what is being measured.
 
     Raises:
         Failed: The query did not come to its end.
     """
-    say(f"measuring overhead: {runs} blocks of {sizes.batches} batches, of {len(SIDES)} sides …")
+    blocks = runs * _ROUNDS
+    say(f"measuring overhead: {blocks} blocks of {sizes.batches} batches, of {len(SIDES)} sides …")
     taken: dict[str, list[float]] = measured_apart(
         "holdfast.bench.overhead", {**asdict(sizes), "runs": runs}, "overhead"
     )
-    series = {name: Series(name, tuple(taken[name])) for name in (*SIDES, *map(_processor, SIDES))}
-    ratios = {f"{side} / {ALONE}": series[side].median / series[ALONE].median for side in (WATCHED, CONTROL)}
+    series = {name: Series(name, tuple(taken[name])) for name in _SERIES}
+    ratios = {}
+    for kind in (str, _all):
+        for side in (WATCHED, CONTROL):
+            name = f"{kind(side)} / {ALONE}"
+            ratios[name] = _beside(taken[kind(side)], taken[kind(ALONE)], sizes.batches)
     # Means: what a watch does only now and then counts too.
     more = fmean(taken[_processor(WATCHED)]) - fmean(taken[_processor(ALONE)])
     ratios[_SHARE] = more / fmean(taken[ALONE])
@@ -70,6 +80,12 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
     return Bench("overhead", what, tuple(series.values()), ratios, {f"{WATCHED} / {ALONE}": BOUND})
 
 
+def _beside(seconds: Sequence[float], others: Sequence[float], batches: int) -> float:
+    """How many times as long as the block next to it a block took, in the median."""
+    starts = range(0, len(seconds), batches)
+    return median(fmean(seconds[at : at + batches]) / fmean(others[at : at + batches]) for at in starts)
+
+
 def _other_threads() -> float:
     """The processor time of all threads but this one, which makes the files and waits."""
     return time.process_time() - time.thread_time()
@@ -77,6 +93,13 @@ def _other_threads() -> float:
 
 def _processor(side: str) -> str:
     return f"{side}, Python's processor time"
+
+
+def _all(side: str) -> str:
+    return f"{side}, {_ALL}"
+
+
+_SERIES = (*SIDES, *map(_all, SIDES), *map(_processor, SIDES))
 
 
 def _measure(task: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -97,44 +120,53 @@ class _Measured:
     """The query, and the files that it reads."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        from holdfast.engine.watch import java_pid  # noqa: PLC0415 - needs Spark
+
         self._spark = spark
         self._folder = folder
         self._rows = rows
         self._files = folder / "files"
         self._files.mkdir()
         self._written = 0
+        self._java = java_pid(spark)
 
     def blocks(self, runs: int, batches: int) -> dict[str, list[float]]:
         """The seconds of each counted batch, by side."""
         query = self._start()
-        taken: dict[str, list[float]] = {name: [] for name in (*SIDES, *map(_processor, SIDES))}
+        taken: dict[str, list[float]] = {name: [] for name in _SERIES}
         try:
-            for number in range(runs + 1):
+            for number in range(runs * _ROUNDS + 1):
                 # In another order each time, so that no side always follows the same one.
                 turn = number % len(SIDES)
                 for side in (*SIDES[turn:], *SIDES[:turn]):
-                    seconds, processor = self._block(query, side, batches)
-                    if number:
-                        taken[side] += seconds
-                        taken[_processor(side)] += processor
+                    found = self._block(query, side, batches)
+                    for name, seconds in zip((side, _all(side), _processor(side)), found, strict=True):
+                        taken[name] += seconds if number else []
         finally:
             query.stop()
         return taken
 
-    def _block(self, query: StreamingQuery, side: str, batches: int) -> tuple[list[float], list[float]]:
+    def _block(self, query: StreamingQuery, side: str, batches: int) -> tuple[list[float], ...]:
+        """Of each batch the time, the processor time of all, and that of Python's other threads."""
         from holdfast.jobs.watching import watch  # noqa: PLC0415 - needs Spark
 
         watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
-        seconds, processor = [], []
+        seconds, everything, python = [], [], []
         with watched or nullcontext():
             for _ in range(batches + 1):
-                began = _other_threads()
                 self._write()
+                began, all_began = _other_threads(), self._processor_time()
                 seconds.append(self._batch(query))
                 if watched is not None and watched.url is not None:
                     urllib.request.urlopen(watched.url).close()  # noqa: S310 - our own port
-                processor.append(_other_threads() - began)
-        return seconds[1:], processor[1:]
+                python.append(_other_threads() - began)
+                everything.append(self._processor_time() - all_began)
+        return seconds[1:], everything[1:], python[1:]
+
+    def _processor_time(self) -> float:
+        """That of this process and of the JVM."""
+        ticks = Path(f"/proc/{self._java}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return time.process_time() + sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     @staticmethod
     def _batch(query: StreamingQuery) -> float:

@@ -91,7 +91,7 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Counted batches of a run: 50 by default, 10 of operators and overhead, 4 of skew.",
+            help="Counted batches of a run: 50 by default, 10 of operators, 4 of skew, 5 of overhead.",
         ),
     ] = None,
     json: options.Json = False,
