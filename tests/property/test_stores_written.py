@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from golden import golden_files
 from holdfast.checkpoints.rows import state_rows
 from holdfast.checkpoints.states import operator_states
-from holdfast.formats.crc32c import crc32c, crc32c_each
 from holdfast.formats.murmur3 import partition_of, row_hash
 from holdfast.formats.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm
 from holdfast.formats.row_hashes import row_hashes
@@ -172,11 +171,6 @@ def test_many_hashes_are_each_the_hash_of_one(
     count = data.draw(st.integers(1, len(fields)))
     encoded = [codec(fields).encode(row) for row in rows]
     assert row_hashes(encoded, fields, count, "") == [row_hash(row, fields, count, "") for row in encoded]
-
-
-@given(st.lists(st.binary(max_size=40), max_size=5), st.sampled_from([1, 20]))
-def test_many_checksums_are_each_the_checksum_of_one(parts: list[bytes], times: int) -> None:
-    assert crc32c_each(parts * times) == [crc32c(part) for part in parts] * times
 
 
 @given(tables(), st.sampled_from(list(KeyKind)), st.data())

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from google_crc32c import value as crc32c
+
 from holdfast.errors import Unsupported
-from holdfast.formats.crc32c import crc32c_each
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.text import damaged, json_object, whole_number
 from holdfast.formats.unsafe_row import RowCodec
@@ -204,7 +205,7 @@ class ValueForm:
 
 
 def _crcs(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-    return crc32c_each([key + value for key, value in zip(keys, values, strict=True)])
+    return [crc32c(key + value) for key, value in zip(keys, values, strict=True)]
 
 
 def _as_it_is(value: bytes) -> bytes:

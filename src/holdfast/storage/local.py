@@ -91,7 +91,7 @@ class LocalStorage:
         target = Path(self._at(path))
         beside = self._beside(target)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make(target.parent)
             with beside.open("xb") as file:
                 file.write(data)
                 self._flush_file(file)
@@ -113,7 +113,7 @@ class LocalStorage:
         given = giver._at(source)
         place = Path(self._at(target))
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make(place.parent)
             os.link(given, place)
             self._flush_folder(place.parent)
         except OSError as error:
@@ -174,6 +174,12 @@ class Located(Protocol):
 def file_of(storage: Storage, path: str) -> Path | None:
     """Where a storage has a file on this machine; None if its bytes have to be read from it."""
     return storage.file_of(path) if isinstance(storage, Located) else None
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, unless it is there: asking is much quicker than trying in vain."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _size(path: str) -> int | None:
