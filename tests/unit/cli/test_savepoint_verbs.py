@@ -180,7 +180,7 @@ def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp
         text=True,
         check=True,
     )
-    # Checksums and sums over rows take numpy; nothing takes Spark, or Arrow.
+    # Sums over rows take numpy; nothing takes Spark, or Arrow.
     numpy = "[]" if verb in ("list", "restore") else "['numpy']"
     assert done.stderr.splitlines()[-1] == f"AUDIT [] {numpy}"
 
