@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from class_archive import making, using
 
 HOME = Path(__file__).resolve().parents[2] / ".services" / "flink"
 PATIENCE_S = 120
@@ -63,21 +64,22 @@ class FlinkClient:
             timeout=PATIENCE_S,
             check=False,
         )
-        fresh = self._archive.with_suffix(".new")
-        if fresh.exists():
-            fresh.replace(self._archive)
+        if self._fresh.exists():
+            self._fresh.replace(self._archive)
         return Said(done.returncode, done.stdout)
 
     @property
     def _archive(self) -> Path:
         return self.folder / "flink.jsa"
 
+    @property
+    def _fresh(self) -> Path:
+        return self._archive.with_suffix(".new")
+
     def _classes(self) -> list[str]:
         """The first call keeps the classes that it has loaded, for the others to start quicker."""
-        quiet = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-        if self._archive.exists():
-            return [f"-XX:SharedArchiveFile={self._archive}", *quiet]
-        return [f"-XX:ArchiveClassesAtExit={self._archive.with_suffix('.new')}", *quiet]
+        options = using(self._archive) if self._archive.exists() else making(self._fresh)
+        return options.split()
 
 
 @pytest.fixture(scope="session")

@@ -23,12 +23,24 @@ ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+def using(archive: Path) -> str:
+    """Options of a JVM that maps an archive; of one that it cannot use it says nothing."""
+    return f"-XX:SharedArchiveFile={archive} {_QUIET}"
+
+
+def making(archive: Path) -> str:
+    """Options of a JVM that keeps the classes which it has loaded."""
+    return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
+
+
+_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
 def quick_jvm() -> str:
     """Options of a JVM that is to start quickly."""
     if not ARCHIVE.is_file() or " " in str(ARCHIVE):
         return SHORT_LIVED
-    # Nothing is said of an archive that cannot be used: most tests read what is printed.
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"{SHORT_LIVED} {using(ARCHIVE)}"
 
 
 def make(archive: Path) -> None:
@@ -42,7 +54,7 @@ def make(archive: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         at_rest_queries.write_input(folder / "in", 2)
-        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={fresh} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        options = f"{SHORT_LIVED} {making(fresh)}"
         spark = hf.session(
             "classes",
             master="local[2]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -76,6 +77,11 @@ class Families:
         for key, value in rows:
             found.setdefault(key[:width], []).append((key[width:], value))
         yield from found.items()
+
+    def counted(self, keys: Iterable[bytes]) -> Mapping[bytes, int]:
+        """How many keys there are by what they begin with."""
+        width = self._width
+        return Counter(key[:width] for key in keys)
 
     def with_names(self, names: Iterable[str]) -> Families:
         """The same with numbers for more families, given out as Spark does: the default has the first."""

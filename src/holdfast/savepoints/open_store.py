@@ -166,14 +166,9 @@ class OpenStore:
         self._scratch.delete(deletes)
 
     def _counted(self, scratch: Scratch) -> KeyCounts:
-        found: dict[str, int] = {}
-        for key in scratch.all_keys():
-            family, _ = self._families.split(key)
-            name = DEFAULT_STORE if family is None else family
-            found[name] = found.get(name, 0) + 1
         counts = KeyCounts(self._families)
-        for name, keys in found.items():
-            counts.add(name, keys)
+        for prefix, keys in self._families.counted(scratch.all_keys()).items():
+            counts.add(self._families.names.get(prefix, DEFAULT_STORE), keys)
         return counts
 
     def _key(self, key: bytes, family: str) -> bytes:

@@ -57,7 +57,7 @@ class FileLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
         for _ in range(_TRIES):
-            self._descriptor = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_CREAT)
+            self._descriptor = self._locked(fcntl.LOCK_EX, os.O_CREAT)
             if self._descriptor is not None:
                 return True
             time.sleep(_AGAIN_S)
@@ -75,7 +75,7 @@ class FileLock:
         Any number may look at the same time without seeing each other.
         """
         try:
-            descriptor = self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB)
+            descriptor = self._locked(fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
         if descriptor is None:
@@ -86,7 +86,7 @@ class FileLock:
     def clear(self) -> bool:
         """Remove the file, unless somebody has the lock; False if somebody has."""
         try:
-            descriptor = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = self._locked(fcntl.LOCK_EX)
         except FileNotFoundError:
             return True
         if descriptor is None:
@@ -99,7 +99,7 @@ class FileLock:
         """The file, open and locked; None if somebody else has it, or has removed it in between."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), self._path.stat()):
                 return descriptor
         except OSError:

@@ -15,9 +15,9 @@ from holdfast.at_rest.mending.matching import Matcher
 from holdfast.at_rest.mending.searching import StoreHits
 from holdfast.at_rest.mending.seen import Seen, Values
 from holdfast.at_rest.mending.states import EditableState
-from holdfast.checkpoints.families import NO_FAMILIES, Families, Pairs
+from holdfast.checkpoints.families import Families, Pairs
 from holdfast.checkpoints.rocks import opened
-from holdfast.checkpoints.rows import CHUNK, base_rows, store_chunks
+from holdfast.checkpoints.rows import CHUNK, base_families, base_rows, store_chunks
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Internal
 from holdfast.formats.checksums import spark_checksum
@@ -111,9 +111,7 @@ class Cleansing:
             kind = Kind.ZIP if operator.values.rocksdb else Kind.SNAPSHOT
             file = StoreFile(hits.store, last.version, kind, last.unique_id)
             rows = _changed(view, operator, hits.store, changes)
-            families = NO_FAMILIES
-            if kind is Kind.ZIP:
-                families = Families.of(operator, hits.store.name, _metadata(view, hits.chain[0]))
+            families = base_families(view, operator, hits.store)
             made = self._written(operator, file, rows, families, changes)
             removed = frozenset().union(*(_paths(view, each) for each in hits.chain))
             self._done[known] = self._kept(made, removed, file)
@@ -124,7 +122,7 @@ class Cleansing:
     ) -> Replaced:
         removed = _paths(view, file)
         if file.kind is Kind.ZIP:
-            families = Families.of(operator, file.store.name, _metadata(view, file))
+            families = base_families(view, operator, file.store)
             rows = _without(_base(view, operator, file, families), keys)
             made = self._written(operator, file, rows, families, ())
             return self._kept(made, removed, file)
@@ -332,12 +330,9 @@ def _kept_records(
     """The records of changes, or of a snapshot in memory, but for those of some keys."""
     path = file.render()
     records = records_of(file.kind, stream, path)
-    head, families = None, NO_FAMILIES
-    if file.kind is Kind.CHANGELOG:
-        head = parse_head(stream, path)
-        named = _metadata(view, operator.chain(view, file.store)[0])
-        families = Families.of(operator, file.store.name, named)
-    gone = {families.prefixes[family] + key for family, key in keys}
+    head = parse_head(stream, path) if file.kind is Kind.CHANGELOG else None
+    prefixes = base_families(view, operator, file.store).prefixes
+    gone = {prefixes[family] + key for family, key in keys}
     return without_keys(stream, records, gone, operator.values.deleted, head)
 
 

@@ -15,11 +15,12 @@ from holdfast import layout
 from holdfast.at_rest.mending.matching import Matcher, Subject, matcher
 from holdfast.checkpoints.families import Families
 from holdfast.checkpoints.rocks import opened
+from holdfast.checkpoints.rows import base_families
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.formats.compression import decompressed
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.records import records_of
-from holdfast.formats.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.snapshot import parse_snapshot
 from holdfast.formats.sst import sst_entries
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage
@@ -38,7 +39,8 @@ class FileHits:
     Attributes:
         keys: The keys that are of the subject by themselves, by family, each with whether the file leaves it
             there.
-        by_value: How many entries are of it by their value alone.
+        by_value: How many entries are of it by their value alone, or by their bytes where their state is
+            no more.
         bare: Whether it is in what RocksDB keeps besides its rows.
     """
 
@@ -176,8 +178,7 @@ class Search:
         path = file.render()
         data = view.read(path)
         if file.kind is not Kind.ZIP:
-            named = _base_metadata(view, operator, file.store) if file.kind is Kind.CHANGELOG else None
-            families = Families.of(operator, file.store.name, named)
+            families = base_families(view, operator, file.store)
             stream = decompressed(data, operator.codec, path)
             if not _may_have(stream, mine, families, operator):
                 return FileHits()
@@ -285,14 +286,6 @@ def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterat
     deleted = operator.values.deleted
     for _, key, value in records_of(file.kind, stream, file.render()):
         yield deleted(key) if value is None else key, value
-
-
-def _base_metadata(view: Storage, operator: OperatorStates, store: StoreId) -> SnapshotMetadata | None:
-    """The metadata of the snapshot that a store's changes are of: it has the numbers of its families."""
-    base = operator.chain(view, store)[0]
-    if base.kind is not Kind.ZIP:
-        return None
-    return parse_snapshot(view.read(base.render()), base.render(), whole=False)
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
