@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.definitions import METRIC_COLUMN
 from holdfast.engine.versions import OLDEST, TOO_NEW, installed, minor
+from holdfast.worker.declared.types import schema_text
+from holdfast.worker.dispatcher import Dispatcher
 from holdfast.worker.interface import Moment
 from holdfast.worker.kept.spark_store import PlainStore
-from holdfast.worker.operator import Operator, answer_row, packets_of
+from holdfast.worker.lane import COUNTS, answer_schema
+from holdfast.worker.operator import Operator
+from holdfast.worker.passes import Answer, Packet
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 KEY_GROUP = "key_group"
+# What the public operator answers: rows as Arrow writes them, since Spark would take them apart one by one.
+_IN_BYTES = "payload binary, counts array<bigint>"
 
 
 def grafts() -> bool:
@@ -42,20 +47,20 @@ def stateful(packed: DataFrame, operator: Operator, *, event_time: bool, graft: 
         graft: Whether to take the dispatcher's place, or to use the public operator.
     """
     time_mode = "EventTime" if event_time else "None"
-    if not graft:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
-
-        # Without event time the public operator does not tell a processor the batch's time.
-        timed = packed.withColumn("now_ms", F.unix_millis(F.current_timestamp()))
-        public = _public(operator)
-        return timed.groupBy(KEY_GROUP).transformWithState(public, answer_type(), "Update", time_mode)
     from pyspark.sql import DataFrame, functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    if not graft:
+        # Without event time the public operator does not tell a processor the batch's time.
+        timed = packed.withColumn("now_ms", functions.unix_millis(functions.current_timestamp()))
+        public = _public(operator)
+        return timed.groupBy(KEY_GROUP).transformWithState(public, _IN_BYTES, "Update", time_mode)
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - as above
 
-    answer = answer_type()
+    answer = StructType.fromDDL(schema_text(answer_schema(operator.lane.output)))
     make: Any = vars(functions)["pandas_udf"]
     function = make(
-        operator.call,
+        Dispatcher(operator).call,
         returnType=answer,
         functionType=PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
     )
@@ -66,13 +71,6 @@ def stateful(packed: DataFrame, operator: Operator, *, event_time: bool, graft: 
         column._jc, session._jsparkSession.parseDataType(answer.json()), "Update", time_mode, None, ""
     )
     return DataFrame(made, session)
-
-
-def answer_type() -> StructType:
-    """The columns of a packed answer."""
-    from pyspark.sql.types import ArrayType, LongType, StructType  # noqa: PLC0415 - needs Spark
-
-    return StructType().add("payload", "binary").add("counts", ArrayType(LongType()))
 
 
 def has_operator(frame: DataFrame, metric: str) -> bool:
@@ -101,7 +99,8 @@ def _public(operator: Operator) -> Any:
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
             rows = list(rows)
-            return self._answers(key, packets_of(rows), timerValues, rows[0].now_ms)
+            packets = [Packet(row.key_group, row.stream, row.part, row.seq, row.payload) for row in rows]
+            return self._answers(key, packets, timerValues, rows[0].now_ms)
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - Spark's
             return self._answers(key, [], timerValues, timerValues.getCurrentProcessingTimeInMs())
@@ -113,6 +112,15 @@ def _public(operator: Operator) -> Any:
             watermark = times.getCurrentWatermarkInMs() if operator.event_time else None
             moment = Moment(now_ms, watermark, None)
             for answer in operator.one_group(self.store, int(key[0]), packets, moment):
-                yield answer_row(answer)
+                yield _in_bytes(answer)
 
     return GroupAtATime()
+
+
+def _in_bytes(answer: Answer) -> Any:
+    """An answer as the row that the public operator takes."""
+    from pyspark.sql import Row  # noqa: PLC0415 - Spark's worker
+
+    payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""
+    counts = [answer.counts.get(name, 0) for name in COUNTS] if answer.counts else None
+    return Row(payload=payload, counts=counts)

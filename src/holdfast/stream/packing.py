@@ -102,13 +102,14 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
     """The answers as rows, with the counts of each batch beside them as an observed metric."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
-    from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
+    from holdfast.worker.declared.types import schema_text  # noqa: PLC0415 - as above
     from holdfast.worker.lane import COUNTS, Unpacker  # noqa: PLC0415 - as above
 
     counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(COUNTS)]
-    columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in lane.output)
-    watched = answers.observe(metric, *counts, marked).select("payload")
-    return watched.mapInArrow(Unpacker(lane.output).__call__, columns)
+    watched = answers.observe(metric, *counts, marked)
+    if "rows" in watched.columns:
+        return watched.select(F.inline("rows"))
+    return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))
 
 
 def type_of(frame: DataFrame, name: str) -> str:

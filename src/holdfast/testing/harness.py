@@ -299,9 +299,8 @@ class Harness:
         running = self._parts.passes(self._lane, self._partition(store))
         rows: list[dict[str, Any]] = []
         for answer in running.run(packets, waking, moment):
-            if answer.payload:
-                batch = pa.ipc.read_record_batch(pa.py_buffer(answer.payload), self._lane.output)
-                rows += batch.to_pylist()
+            if answer.rows is not None:
+                rows += answer.rows.to_pylist()
         self._store = store
         self._batch_id += 1
         return [row for row in map(self._sorted_out, rows) if row is not None]

@@ -160,8 +160,15 @@ class Waker:
         yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
 
+def answer_schema(output: pa.Schema) -> pa.Schema:
+    """The columns in which an operator answers: rows of its output in lists, and counts beside them."""
+    # Spark would believe a column that says it has no nulls, and nobody has looked.
+    rows = pa.struct([each.with_nullable(True) for each in output])
+    return pa.schema([("rows", pa.list_(rows)), ("counts", pa.list_(pa.int64()))])
+
+
 class Unpacker:
-    """Unpacks the operator's answers into rows."""
+    """Unpacks answers into rows, where they had to be put into bytes."""
 
     def __init__(self, output: pa.Schema) -> None:
         self._output = output

@@ -1,16 +1,16 @@
-"""What runs inside a transformWithState task: collect a partition's packets, run them, answer.
+"""What an operator runs in a task: collect a partition's packets, run them, answer.
 
-Spark calls once for each key group, then once for timers, then once at the end. The packets are only
-collected until there are enough of them or no more come, so that a whole partition is one piece of work.
+The packets are only collected until there are enough of them or no more come, so that a whole partition is
+one piece of work.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.kept.cleaning import Cleaner
@@ -18,14 +18,11 @@ from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.loading import Evolution
 from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.store import Store
-from holdfast.worker.lane import COUNTS, WAKE, Lane
+from holdfast.worker.lane import WAKE, Lane
 from holdfast.worker.memory import give_back, prepare
-from holdfast.worker.packer import batch_number
 from holdfast.worker.passes import Answer, Packet, Pass
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
-
     from holdfast.worker.running.broadcast import Keeper
 
 
@@ -56,64 +53,27 @@ class Parts:
 
 
 class Operator:
-    """The function that Spark calls in place of its own dispatcher; unpickled anew for each task."""
+    """What a keyed operator runs in the tasks of Spark."""
 
     def __init__(self, lane: Lane, parts: Parts, *, event_time: bool) -> None:
-        self._lane = lane
-        self._parts = parts
+        self.lane = lane
         self.event_time = event_time
-        self._task: _Task | None = None
+        self._parts = parts
 
-    def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, rows: Any) -> Iterator[Any]:
-        """Answer one of Spark's calls."""
-        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
-            ExpiredTimerIterator,
-            StatefulProcessorHandleState,
-        )
-        from pyspark.sql.streaming.stateful_processor_util import (  # noqa: PLC0415 - as above
-            TransformWithStateInPandasFuncMode,
-        )
-
-        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
-
-        states, modes = StatefulProcessorHandleState, TransformWithStateInPandasFuncMode
-        if mode == modes.PRE_INIT:
-            client.set_handle_state(states.PRE_INIT)
-            PipelinedStore(client).declare()
-            return iter(())
-        if self._task is None:
-            store = PipelinedStore(client)
-            store.declare()
-            client.set_handle_state(states.INITIALIZED)
-            self._task = _Task(self._lane, self._parts, store, self._moment(client))
-        if mode == modes.PROCESS_DATA:
-            return self._task.collect(packets_of(rows))
-        if mode == modes.PROCESS_TIMER:
-            client.set_handle_state(states.DATA_PROCESSED)
-            waking: list[int] = []
-            watermark = self._task.moment.watermark_ms
-            if self.event_time and watermark is not None:
-                waking = [int(found[0]) for found, _ in ExpiredTimerIterator(client, watermark)]
-            return self._task.finish(waking)
-        client.set_handle_state(states.TIMER_PROCESSED)
-        client.remove_implicit_key()
-        client.set_handle_state(states.CLOSED)
-        return iter(())
+    def task(self, store: Store, moment: Moment) -> Task:
+        """The work of one task, over the store of its partition."""
+        return Task(self.lane, self._parts, store, moment)
 
     def one_group(
         self, store: Store, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[Answer]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
-        partition = open_partition(self._lane, self._parts, store, None)
+        partition = open_partition(self.lane, self._parts, store, None)
         arrived = [packet for packet in packets if packet.stream != WAKE]
-        return self._parts.passes(self._lane, partition).run(arrived, [group], moment)
-
-    def _moment(self, client: StatefulProcessorApiClient) -> Moment:
-        watermark = client._get_watermark_timestamp() if self.event_time else None
-        return Moment(client._get_batch_timestamp(), watermark, batch_number())
+        return self._parts.passes(self.lane, partition).run(arrived, [group], moment)
 
 
-class _Task:
+class Task:
     """One task of Spark's: the packets so far, and the partition's state."""
 
     def __init__(self, lane: Lane, parts: Parts, store: Store, moment: Moment) -> None:
@@ -127,34 +87,30 @@ class _Task:
         self._partition = open_partition(lane, parts, store, _copies(lane))
         self._pass = parts.passes(lane, self._partition)
 
-    def collect(self, packets: Sequence[Packet]) -> Iterator[Any]:
-        """Keep packets of a group; work the groups before it off if they have become many."""
-        answers: Iterator[Any] = iter(())
-        if self._size >= self._limit and packets and packets[0].group != self._packets[-1].group:
-            # Not in the middle of a group: what is broadcast to it comes before its events.
-            answers = self._answers(())
+    def collect(self, packets: Iterable[Packet]) -> Iterator[Answer]:
+        """Keep packets, which come group by group; work those before off where they have become many."""
         for packet in packets:
+            if self._size >= self._limit and packet.group != self._packets[-1].group:
+                # Not in the middle of a group: what is broadcast to it comes before its events.
+                yield from self._answers(())
             if packet.stream == WAKE:
                 self._waking.add(packet.group)
             else:
                 self._packets.append(packet)
-                self._size += len(packet.payload or b"")
-        return answers
+                self._size += 0 if packet.payload is None else len(packet.payload)
 
-    def finish(self, waking: Sequence[int]) -> Iterator[Any]:
+    def finish(self, waking: Sequence[int]) -> Iterator[Answer]:
         """Work off what is left, with the groups whose timers are due."""
         yield from self._answers(waking)
         self._partition.close()
         give_back(self._lane.memory_bytes)
 
-    def _answers(self, waking: Sequence[int]) -> Iterator[Any]:
-        """Take what there is now, to be worked off when the answers are asked for."""
+    def _answers(self, waking: Sequence[int]) -> Iterator[Answer]:
         packets, self._packets, self._size = self._packets, [], 0
         # A group that was worked off with its packets has fired its timers then.
         woken, self._waking = self._waking | set(waking), set()
-        if not packets and not woken:
-            return iter(())
-        return (answer_row(each) for each in self._pass.run(packets, woken, self.moment))
+        if packets or woken:
+            yield from self._pass.run(packets, woken, self.moment)
 
 
 def open_partition(lane: Lane, parts: Parts, store: Store, copies: Copies | None) -> Partition:
@@ -167,19 +123,6 @@ def open_partition(lane: Lane, parts: Parts, store: Store, copies: Copies | None
         clean=parts.clean,
         copies=copies,
     )
-
-
-def packets_of(rows: Any) -> list[Packet]:
-    """The rows of one key group as Spark hands them over."""
-    return [Packet(row.key_group, row.stream, row.part, row.seq, row.payload) for row in rows]
-
-
-def answer_row(answer: Answer) -> Any:
-    """An answer as the row that Spark takes."""
-    from pyspark.sql import Row  # noqa: PLC0415 - Spark's worker
-
-    counts = [answer.counts.get(name, 0) for name in COUNTS] if answer.counts else None
-    return Row(payload=answer.payload, counts=counts)
 
 
 def fresh_token() -> bytes:

@@ -39,14 +39,14 @@ class Packet:
     stream: int
     part: int
     seq: int
-    payload: bytes | None
+    payload: bytes | pa.Buffer | None
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a pass gives back: a payload of rows and the counts of `COUNTS`."""
+    """What a pass gives back: rows of the output, or the counts of `COUNTS`."""
 
-    payload: bytes
+    rows: pa.RecordBatch | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ class Pass:
             for part, woken in self._parts(in_time, due):
                 outcome = self._process(part, woken, moment)
                 counts["failed"] += len(outcome.failed)
-                yield from (Answer(payload) for payload in self._payloads(outcome))
+                yield from map(Answer, self._rows(outcome))
                 if self._lane.side_outputs and outcome.failed:
                     yield Answer(self._failed(outcome.failed))
         if self._lane.side_outputs and refused:
@@ -94,7 +94,7 @@ class Pass:
         done = partition.tally
         counts |= {name: getattr(done, name) for name in COUNTS if hasattr(done, name)}
         partition.tally = type(done)()
-        yield Answer(b"", counts)
+        yield Answer(counts=counts)
 
     def _share(self, packets: Sequence[Packet], moment: Moment) -> list[Failed]:
         """Take in the rows of the broadcast stream, and show all to the handlers.
@@ -195,28 +195,27 @@ class Pass:
             return events, none
         return events.filter(pa.array(~late)), events.filter(pa.array(late))
 
-    def _payloads(self, outcome: Outcome) -> Iterator[bytes]:
+    def _rows(self, outcome: Outcome) -> Iterator[pa.RecordBatch]:
         rows = outcome.output
         for name in SIDE_COLUMNS[: self._side_columns]:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
         limit = max(1, (self._lane.memory_bytes // 32) // max(1, rows.nbytes // max(1, rows.num_rows)))
-        for batch in rows.combine_chunks().to_batches(max_chunksize=limit):
-            yield batch.serialize().to_pybytes()
+        yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
-    def _failed(self, failed: Sequence[Failed]) -> bytes:
+    def _failed(self, failed: Sequence[Failed]) -> pa.RecordBatch:
         return self._side([("failed", each.stream, as_text(each.event), each.error) for each in failed])
 
-    def _late(self, stream: Stream, events: pa.Table) -> bytes:
+    def _late(self, stream: Stream, events: pa.Table) -> pa.RecordBatch:
         rows = events.drop_columns(HASH).to_pylist()
         return self._side([("late", stream.name, as_text(row), None) for row in rows])
 
-    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> bytes:
+    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> pa.RecordBatch:
         schema = self._lane.output
         columns = list(zip(*rows, strict=True))
         own = len(schema) - self._side_columns
         arrays = [pa.nulls(len(rows), each.type) for each in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()  # type: ignore[no-any-return]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _cut(load: NDArray[np.float64], limit: float) -> list[int]:

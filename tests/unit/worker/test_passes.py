@@ -19,7 +19,7 @@ from holdfast.worker.kept.form import form_of
 from holdfast.worker.kept.partition import Layout, Partition
 from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.kept.upgrade import Upgrade
-from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream, Unpacker
+from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Answer, Packet, Pass, late_events
 
@@ -108,10 +108,7 @@ def answered(
     running: Pass, found: Sequence[Packet], moment: Moment
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     answers: list[Answer] = list(running.run(found, [], moment))
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([each.payload for each in answers], pa.binary())], ["payload"]
-    )
-    rows = [each for out in Unpacker(running._lane.output)([batch]) for each in out.to_pylist()]
+    rows = [row for each in answers if each.rows is not None for row in each.rows.to_pylist()]
     assert all(not each.counts for each in answers[:-1])
     return rows, answers[-1].counts
 

@@ -1,0 +1,119 @@
+"""The function that takes the place of Spark's dispatcher in a transformWithState task.
+
+Spark calls it once for timers and once at the end; the rows come in tables, see `worker.exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.worker.exchange import expect
+from holdfast.worker.interface import Moment
+from holdfast.worker.lane import COUNTS, PACKET, answer_schema
+from holdfast.worker.packer import batch_number
+from holdfast.worker.passes import Answer, Packet
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+
+    from holdfast.worker.operator import Operator
+
+
+class Dispatcher:
+    """Answers Spark's calls for one operator; unpickled anew for each task."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._arriving: Iterator[pa.RecordBatch] = iter(())
+        self._answers: Iterator[Answer] = iter(())
+
+    def __getstate__(self) -> Operator:
+        return self._operator
+
+    def __setstate__(self, operator: Operator) -> None:
+        Dispatcher.__init__(self, operator)
+        expect(self)
+
+    def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
+        """Learn where the packets of the task come from."""
+        self._arriving = arriving
+
+    def answers(self) -> Iterator[pa.RecordBatch]:
+        """The rows and counts that have come of Spark's last call."""
+        schema = answer_schema(self._operator.lane.output)
+        answers, self._answers = self._answers, iter(())
+        for each in answers:
+            yield answer_batch(each, schema)
+
+    def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
+        """Answer one of Spark's calls."""
+        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
+            StatefulProcessorHandleState as State,
+        )
+        from pyspark.sql.streaming.stateful_processor_util import (  # noqa: PLC0415 - as above
+            TransformWithStateInPandasFuncMode as Mode,
+        )
+
+        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+
+        if mode == Mode.PRE_INIT:
+            client.set_handle_state(State.PRE_INIT)
+            PipelinedStore(client).declare()
+        elif mode == Mode.PROCESS_TIMER:
+            self._answers = self._run(client)
+        else:
+            client.set_handle_state(State.TIMER_PROCESSED)
+            client.remove_implicit_key()
+            client.set_handle_state(State.CLOSED)
+        return iter(())
+
+    def _run(self, client: StatefulProcessorApiClient) -> Iterator[Answer]:
+        """All of a task: its packets, then the groups whose timers are due."""
+        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
+            ExpiredTimerIterator,
+        )
+        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - as above
+            StatefulProcessorHandleState as State,
+        )
+
+        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+
+        store = PipelinedStore(client)
+        store.declare()
+        client.set_handle_state(State.INITIALIZED)
+        moment = self._moment(client)
+        task = self._operator.task(store, moment)
+        for batch in self._arriving:
+            yield from task.collect(packets_in(batch))
+        client.set_handle_state(State.DATA_PROCESSED)
+        waking: list[int] = []
+        if moment.watermark_ms is not None:
+            waking = [int(found[0]) for found, _ in ExpiredTimerIterator(client, moment.watermark_ms)]
+        yield from task.finish(waking)
+
+    def _moment(self, client: StatefulProcessorApiClient) -> Moment:
+        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
+        return Moment(client._get_batch_timestamp(), watermark, batch_number())
+
+
+def packets_in(batch: pa.RecordBatch) -> Iterator[Packet]:
+    """The packets that a batch of Spark's rows holds; their payloads stay where they are."""
+    *numbers, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
+    for at, payload in enumerate(payloads):
+        group, stream, part, seq = (column[at].as_py() for column in numbers)
+        yield Packet(group, stream, part, seq, payload.as_buffer())
+
+
+def answer_batch(answer: Answer, schema: pa.Schema) -> pa.RecordBatch:
+    """An answer as a row for Spark: the rows of it in one list, and its counts in another."""
+    of_rows = schema.field("rows").type
+    if answer.rows is None:
+        rows = pa.nulls(1, of_rows)
+    else:
+        struct = pa.StructArray.from_arrays(answer.rows.columns, fields=list(of_rows.value_type))
+        rows = pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
+    counts = [answer.counts.get(name, 0) for name in COUNTS] if answer.counts else None
+    return pa.RecordBatch.from_arrays([rows, pa.array([counts], schema.field("counts").type)], schema=schema)
