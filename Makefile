@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test lint classes services services-s3 services-hdfs bench docs lock clean
+.PHONY: demo test lint classes services services-s3 services-hdfs services-kafka bench docs lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -30,6 +30,9 @@ services-s3:  ## build the S3 gateway for the tests of object storage (needs Go,
 
 services-hdfs:  ## fetch HDFS for the tests of it (needs Java and Maven)
 	@scripts/services-hdfs.sh
+
+services-kafka:  ## fetch a Kafka broker for the tests of it (needs Java and Maven)
+	@scripts/services-kafka.sh
 
 bench: $(READY)  ## the measurements of docs/measurements.md
 	@$(BIN)/holdfast bench

@@ -26,7 +26,9 @@ if [ ! -e "$target/.ready" ]; then
   </dependencies>
 </project>
 POM
-  mvn -q -B -f "$project/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$target" \
+  # A repository of its own: in that of the user Spark would find names of packages without their jars.
+  mvn -q -B -Dmaven.repo.local="$project/repository" -f "$project/pom.xml" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$target" \
     || { echo "error: HDFS cannot be fetched" >&2; exit 5; }
   touch "$target/.ready"
 fi

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import QUICK_JVM, Holdfast, command_in
+from command import Holdfast, command_in
 from hypothesis import settings
+from small_session import small_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 pytest_plugins = [
     "flink_client",
     "hdfs_cluster",
+    "kafka_broker",
     "ledger_processes",
     "postgres_server",
     "s3_gateway",
@@ -52,13 +54,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         home=place / "home",
         conf={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
+            **small_session("1g"),
             "spark.sql.warehouse.dir": str(place / "warehouse"),
-            "spark.driver.memory": "1g",
             FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
-            "spark.driver.extraJavaOptions": QUICK_JVM,
         },
     )
     started.sparkContext.setLogLevel("ERROR")

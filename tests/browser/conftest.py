@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import PROGRAM, QUICK_JVM
+from command import PROGRAM
+from small_session import small_session
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -23,13 +24,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 JOB = Path(__file__).parent / "jobs" / "visits.py"
 PATIENCE_MS = 60_000
 _PATIENCE_S = 120.0
-_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK_JVM,
-}
+_CONF = small_session()
 
 
 @pytest.fixture(scope="session")

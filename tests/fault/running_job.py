@@ -15,18 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from command import PROGRAM, QUICK_JVM
+from command import PROGRAM
+from small_session import small_session
 
 JOBS = Path(__file__).parent / "jobs"
 
-# Small and quick to start: a test's batches are too short for an optimising compiler.
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK_JVM,
-}
+CONF = small_session()
 
 # Long enough for a machine that does other things too; nothing waits for it to pass.
 PATIENCE_S = 120.0

@@ -27,7 +27,7 @@ class Cluster:
         self._folder = folder
         self._roots = count()
         self._processes: list[subprocess.Popen[bytes]] = []
-        rpc, http, data, data_http, data_ipc = _free_ports(5)
+        rpc, http, data, data_http, data_ipc = free_ports(5)
         self.address = f"127.0.0.1:{http}"
         _settings(folder / "core-site.xml", {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}"})
         _settings(
@@ -104,7 +104,8 @@ def _settings(path: Path, values: dict[str, str]) -> None:
     path.write_text(f"<configuration>{pairs}</configuration>")
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """So many ports that nobody listens on now."""
     probes = [socket.socket() for _ in range(number)]
     for each in probes:
         each.bind(("127.0.0.1", 0))

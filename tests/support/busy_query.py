@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from class_archive import quick_jvm
 from pyspark.sql import DataFrame, SparkSession
+from small_session import small_session
 
 import holdfast as hf
 
@@ -23,11 +23,7 @@ def main(folder: str) -> None:
         master="local[2]",
         home=Path(folder) / "home",
         conf={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": quick_jvm(),
+            **small_session(),
             "spark.sql.streaming.minBatchesToRetain": "2",
             f"{STATE}.maintenanceInterval": "50ms",
             f"{STATE}.minDeltasForSnapshot": "2",

@@ -47,6 +47,7 @@ def make(archive: Path) -> None:
     """Run small queries of the usual kinds, and keep the classes that they needed."""
     import at_rest_queries
     from pyspark import SparkContext
+    from small_session import small_session
 
     import holdfast as hf
 
@@ -59,12 +60,7 @@ def make(archive: Path) -> None:
             "classes",
             master="local[2]",
             home=folder / "home",
-            conf={
-                "spark.ui.enabled": "false",
-                "spark.ui.showConsoleProgress": "false",
-                "spark.sql.shuffle.partitions": "2",
-                "spark.driver.extraJavaOptions": options,
-            },
+            conf=small_session("1g", jvm=options),
         )
         spark.sparkContext.setLogLevel("ERROR")
         for name in ("aggregate", "keyed"):

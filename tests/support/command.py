@@ -16,15 +16,13 @@ PROGRAM = str(Path(sys.executable).parent / "holdfast")
 Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-QUICK_JVM = quick_jvm()
-
 # What a person would write down for them. Not in a folder of settings, which would be one of classes too:
 # a JVM uses no archive for others than it was made with.
 DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.driver.extraJavaOptions": quick_jvm(),
 }
 
 

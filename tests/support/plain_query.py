@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from class_archive import quick_jvm
 from pyspark.sql import SparkSession
+from small_session import small_session
 
 STORE = "spark.sql.streaming.stateStore"
 ROCKSDB = {
@@ -22,11 +22,7 @@ ROCKSDB = {
 def main(folder: str) -> None:
     builder = SparkSession.builder.master("local[2]").appName("plain")
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": quick_jvm(),
-        "spark.sql.shuffle.partitions": "2",
+        **small_session(),
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.sql.streaming.minBatchesToRetain": "3",
         f"{STORE}.maintenanceInterval": "1s",

@@ -19,6 +19,7 @@ from holdfast.worker.lane import COUNTS, PACKET, answer_schema
 from holdfast.worker.passes import Answer
 
 KIND = serializers.TransformWithStateInPySparkRowSerializer
+START = serializers.SpecialLengths.START_ARROW_STREAM
 OUTPUT = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("who", pa.string())])
 
 
@@ -45,7 +46,7 @@ def graft(monkeypatch: pytest.MonkeyPatch) -> _Graft:
 
 
 def _serializer() -> Any:
-    made = KIND(arrow_max_records_per_batch=100)
+    made = KIND(arrow_max_records_per_batch=100)  # type: ignore[no-untyped-call]  # it carries no types
     made.key_offsets = [0]
     return made
 
@@ -62,7 +63,7 @@ def _sent(*batches: list[int]) -> io.BytesIO:
 def _answered(stream: io.BytesIO) -> list[int]:
     """What Spark would read: its word for the beginning, and batches of one column of structs."""
     stream.seek(0)
-    assert read_int(stream) == serializers.SpecialLengths.START_ARROW_STREAM
+    assert read_int(stream) == START  # type: ignore[no-untyped-call]  # as above
     return [row["_0"]["n"] for batch in pa.ipc.open_stream(stream) for row in batch.to_pylist()]
 
 

@@ -1,0 +1,21 @@
+"""What a Spark session of a test is set to: small, and quick to start."""
+
+from __future__ import annotations
+
+from class_archive import quick_jvm
+
+
+def small_session(memory: str = "512m", *, jvm: str | None = None) -> dict[str, str]:
+    """The settings; a test's batches are too short for more partitions or an optimising compiler.
+
+    Args:
+        memory: The driver's.
+        jvm: Options of the JVM, if not those that let it start quickly.
+    """
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": quick_jvm() if jvm is None else jvm,
+    }
