@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # The batch that was the newest when a run was looked at last, by the run's id.
 _SEEN: dict[str, int] = {}
+# What Spark calls around the work of a batch.
+_AT_WORK = "SQLExecution$.withNewExecutionId"
 _STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
 
@@ -53,7 +55,7 @@ def _is_idle(query: StreamingQuery, execution: Any) -> bool:
 
 
 def _is_planned(execution: Any) -> bool:
-    """Whether the batch that runs is past its planning; waits for the end of it."""
+    """Whether the batch that runs is past its planning, and past the look that follows."""
     planned = execution.lastExecution()
     if planned is None or planned.currentBatchId() != execution.getLatestExecutionContext().batchId():
         return False
@@ -61,7 +63,9 @@ def _is_planned(execution: Any) -> bool:
         planned.executedPlan()
     except Py4JError:  # it could not be planned, which the query itself reports
         return False
-    return True
+    # The plan is there a moment before the query's own thread has looked, and goes on to the sink.
+    stack = execution.queryExecutionThread().getStackTrace()
+    return any(_AT_WORK in stack[at].toString() for at in reversed(range(len(stack))))
 
 
 def _set_state(execution: Any, name: str) -> None:
