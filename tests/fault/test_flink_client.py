@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from flink_client import FlinkClient, Said
+from loopback import free_ports
 from running_job import JOBS, RunningJob, running, until
 from scripted_job import Scripted, serving
 from served import SHOP
@@ -31,9 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def job(flink_client: type[FlinkClient], folder: Path) -> Iterator[tuple[RunningJob, FlinkClient]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     with running(JOB, folder, port=port) as started:
         started.await_event("batch")
         yield started, flink_client(folder, port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from loopback import free_ports
 
 JARS = Path(__file__).parents[2] / ".services" / "hdfs"
 PATIENCE_S = 120
@@ -102,14 +102,3 @@ def _settings(path: Path, values: dict[str, str]) -> None:
         f"<property><name>{name}</name><value>{value}</value></property>" for name, value in values.items()
     )
     path.write_text(f"<configuration>{pairs}</configuration>")
-
-
-def free_ports(number: int) -> list[int]:
-    """So many ports that nobody listens on now."""
-    probes = [socket.socket() for _ in range(number)]
-    for each in probes:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in probes]
-    for each in probes:
-        each.close()
-    return ports

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hdfs_cluster import free_ports
+from loopback import free_ports, listens
 
 HOME = Path(__file__).parents[2] / ".services" / "kafka"
 PATIENCE_S = 120
@@ -46,7 +44,9 @@ class Broker:
         formatting = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings)]
         assert self._java(*formatting).wait(PATIENCE_S) == 0, self._log()
         self._process = self._java("kafka.Kafka", str(self._settings))
-        self._ready()
+        if not listens(self._process, port, PATIENCE_S):
+            self.stop()
+            pytest.fail(f"Kafka does not start:\n{self._log()}")
 
     def topic(self) -> str:
         """The name of a topic that nobody else uses; it is made when something is written to it."""
@@ -61,17 +61,6 @@ class Broker:
         command = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", f"{HOME}/broker/*", *words]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, start_new_session=True)
-
-    def _ready(self) -> None:
-        host, _, port = self.address.partition(":")
-        until = time.monotonic() + PATIENCE_S
-        while self._process.poll() is None and time.monotonic() < until:
-            with socket.socket() as probe:
-                if probe.connect_ex((host, int(port))) == 0:
-                    return
-            time.sleep(0.1)
-        self.stop()
-        pytest.fail(f"Kafka does not start:\n{self._log()}")
 
     def _log(self) -> str:
         return (self._folder / "log").read_text()[-3000:]

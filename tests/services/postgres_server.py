@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from loopback import free_ports
 
 PATIENCE_S = 60
 
@@ -65,9 +65,7 @@ class Server:
 
     def _start(self) -> None:
         for _ in range(5):  # somebody else may take the port between the look and the start
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
+            (self.port,) = free_ports(1)
             settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
             command = [str(self.programs / "postgres"), "-D", str(self.data), "-p", str(self.port)]
             for setting in settings:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import free_ports, listens
 
 PROGRAM = Path(__file__).parents[2] / ".services" / "bin" / "versitygw"
 PATIENCE_S = 30
@@ -24,16 +23,16 @@ class Gateway:
         self._buckets = count()
         for name in ("root", "iam"):
             (folder / name).mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        (port,) = free_ports(1)
+        address = f"127.0.0.1:{port}"
         self.endpoint = f"http://{address}"
         self._log = folder / "log"
         command = [str(PROGRAM), "--access", ACCESS, "--secret", SECRET, "--port", address]
         command += ["--iam-dir", str(folder / "iam"), "posix", str(folder / "root")]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        self._ready(address)
+        if not listens(self._process, port, PATIENCE_S):
+            pytest.fail(f"the S3 gateway does not start:\n{self._log.read_text()}")
 
     def environment(self) -> dict[str, str]:
         """Where s3fs looks for its connection."""
@@ -54,16 +53,6 @@ class Gateway:
         """End the gateway."""
         self._process.terminate()
         self._process.wait(PATIENCE_S)
-
-    def _ready(self, address: str) -> None:
-        host, _, port = address.partition(":")
-        until = time.monotonic() + PATIENCE_S
-        while self._process.poll() is None and time.monotonic() < until:
-            with socket.socket() as probe:
-                if probe.connect_ex((host, int(port))) == 0:
-                    return
-            time.sleep(0.05)
-        pytest.fail(f"the S3 gateway does not start:\n{self._log.read_text()}")
 
 
 def filesystem() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import environment
+from grid import WHOLE
 from kafka_broker import connector
 
 from holdfast.engine.jars import has_build
@@ -61,7 +61,7 @@ def test_kafka_gives_the_same_input_to_both(home: Path, tmp_path: Path, kafka_br
     check(asked(home, tmp_path, kafka=kafka, conf={"spark.jars": connector()}))
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_GRID"), reason="a part of the long form: HOLDFAST_GRID=all")
+@pytest.mark.skipif(not WHOLE, reason="a part of the long form: HOLDFAST_GRID=all")
 @pytest.mark.skipif(not has_build("delta"), reason="no Delta build works with this Spark")
 def test_delta_gives_the_same_input_to_both(home: Path, tmp_path: Path) -> None:
     check(asked(home, tmp_path, extras=["delta"]))

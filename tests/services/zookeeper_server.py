@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from loopback import free_ports
 
 PATIENCE_S = 60
 # Sessions live for 2 to 20 ticks.
@@ -27,7 +28,7 @@ class Server:
         self._jars = jars
         self._directory = directory
         self.log = directory / "log"
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.start()
 
     def address(self, path: str) -> str:
@@ -88,9 +89,3 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
         yield server
     finally:
         server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

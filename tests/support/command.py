@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from class_archive import quick_jvm
+from small_session import small_driver
 
 PROGRAM = str(Path(sys.executable).parent / "holdfast")
 
@@ -18,12 +18,7 @@ Holdfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # What a person would write down for them. Not in a folder of settings, which would be one of classes too:
 # a JVM uses no archive for others than it was made with.
-DEFAULTS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": quick_jvm(),
-}
+DEFAULTS = small_driver()
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from class_archive import quick_jvm
 
 
-def small_session(memory: str = "512m", *, jvm: str | None = None) -> dict[str, str]:
-    """The settings; a test's batches are too short for more partitions or an optimising compiler.
+def small_driver(memory: str = "512m", *, jvm: str | None = None) -> dict[str, str]:
+    """Settings that change nothing of a query.
 
     Args:
         memory: The driver's.
@@ -15,7 +15,11 @@ def small_session(memory: str = "512m", *, jvm: str | None = None) -> dict[str, 
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": quick_jvm() if jvm is None else jvm,
     }
+
+
+def small_session(memory: str = "512m", *, jvm: str | None = None) -> dict[str, str]:
+    """The same for a session whose batches are too short for more partitions."""
+    return {**small_driver(memory, jvm=jvm), "spark.sql.shuffle.partitions": "2"}

@@ -65,7 +65,7 @@ def _is_planned(execution: Any) -> bool:
         return False
     # The plan is there a moment before the query's own thread has looked, and goes on to the sink.
     stack = execution.queryExecutionThread().getStackTrace()
-    return any(_AT_WORK in stack[at].toString() for at in reversed(range(len(stack))))
+    return any(_AT_WORK in frame.toString() for frame in reversed(stack))
 
 
 def _set_state(execution: Any, name: str) -> None:

@@ -19,7 +19,7 @@ from holdfast.worker.declared.types import schema_text
 from holdfast.worker.dispatcher import Dispatcher
 from holdfast.worker.interface import Moment
 from holdfast.worker.kept.spark_store import PlainStore
-from holdfast.worker.lane import COUNTS, answer_schema
+from holdfast.worker.lane import answer_schema
 from holdfast.worker.operator import Operator
 from holdfast.worker.passes import Answer, Packet
 
@@ -122,5 +122,4 @@ def _in_bytes(answer: Answer) -> Any:
     from pyspark.sql import Row  # noqa: PLC0415 - Spark's worker
 
     payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""
-    counts = [answer.counts.get(name, 0) for name in COUNTS] if answer.counts else None
-    return Row(payload=payload, counts=counts)
+    return Row(payload=payload, counts=answer.listed)

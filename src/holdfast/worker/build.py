@@ -108,7 +108,8 @@ def assemble(
     lane = Lane(
         layout,
         (*streams, *_more(definition, streams[0], keys, options)),
-        pa.schema([*output, *sides]),
+        # Spark would believe a column that says it has no nulls, and nobody has looked.
+        pa.schema([each.with_nullable(True) for each in (*output, *sides)]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
         memory_bytes=options.memory_bytes,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.worker.exchange import expect
 from holdfast.worker.interface import Moment
-from holdfast.worker.lane import COUNTS, PACKET, answer_schema
+from holdfast.worker.lane import PACKET, answer_schema
 from holdfast.worker.packer import batch_number
 from holdfast.worker.passes import Answer, Packet
 
@@ -74,21 +74,19 @@ class Dispatcher:
         """All of a task: its packets, then the groups whose timers are due."""
         from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
             ExpiredTimerIterator,
-        )
-        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - as above
-            StatefulProcessorHandleState as State,
+            StatefulProcessorHandleState,
         )
 
         from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
 
         store = PipelinedStore(client)
         store.declare()
-        client.set_handle_state(State.INITIALIZED)
+        client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
         moment = self._moment(client)
         task = self._operator.task(store, moment)
         for batch in self._arriving:
             yield from task.collect(packets_in(batch))
-        client.set_handle_state(State.DATA_PROCESSED)
+        client.set_handle_state(StatefulProcessorHandleState.DATA_PROCESSED)
         waking: list[int] = []
         if moment.watermark_ms is not None:
             waking = [int(found[0]) for found, _ in ExpiredTimerIterator(client, moment.watermark_ms)]
@@ -102,8 +100,8 @@ class Dispatcher:
 def packets_in(batch: pa.RecordBatch) -> Iterator[Packet]:
     """The packets that a batch of Spark's rows holds; their payloads stay where they are."""
     *numbers, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
-    for at, payload in enumerate(payloads):
-        group, stream, part, seq = (column[at].as_py() for column in numbers)
+    columns = [column.to_pylist() for column in numbers]
+    for group, stream, part, seq, payload in zip(*columns, payloads, strict=True):
         yield Packet(group, stream, part, seq, payload.as_buffer())
 
 
@@ -115,5 +113,5 @@ def answer_batch(answer: Answer, schema: pa.Schema) -> pa.RecordBatch:
     else:
         struct = pa.StructArray.from_arrays(answer.rows.columns, fields=list(of_rows.value_type))
         rows = pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
-    counts = [answer.counts.get(name, 0) for name in COUNTS] if answer.counts else None
-    return pa.RecordBatch.from_arrays([rows, pa.array([counts], schema.field("counts").type)], schema=schema)
+    counts = pa.array([answer.listed], schema.field("counts").type)
+    return pa.RecordBatch.from_arrays([rows, counts], schema=schema)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Exchanging(Protocol):
@@ -34,13 +31,13 @@ class _Graft:
 
     def __init__(self) -> None:
         self._task: Exchanging | None = None
-        self._load: Callable[..., Any] | None = None
-        self._dump: Callable[..., Any] | None = None
+        self._is_in = False
 
     def expect(self, task: Exchanging) -> None:
         self._task = task
-        if self._load is None:
+        if not self._is_in:
             self._put_in()
+            self._is_in = True
 
     def _put_in(self) -> None:
         from pyspark.sql.pandas import serializers  # noqa: PLC0415 - Spark's worker
@@ -48,8 +45,7 @@ class _Graft:
         # Up to 4.2 the serializer finds the groups; since then the loop does, over plain tables.
         of_groups = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
         spoken_for: Any = of_groups or serializers.ArrowStreamSerializer
-        self._load, self._dump = spoken_for.load_stream, spoken_for.dump_stream
-        load, dump = self._load, self._dump
+        load, dump = spoken_for.load_stream, spoken_for.dump_stream
 
         def load_stream(serializer: Any, stream: IO[bytes]) -> Iterator[Any]:
             task, self._task = self._task, None

@@ -162,9 +162,7 @@ class Waker:
 
 def answer_schema(output: pa.Schema) -> pa.Schema:
     """The columns in which an operator answers: rows of its output in lists, and counts beside them."""
-    # Spark would believe a column that says it has no nulls, and nobody has looked.
-    rows = pa.struct([each.with_nullable(True) for each in output])
-    return pa.schema([("rows", pa.list_(rows)), ("counts", pa.list_(pa.int64()))])
+    return pa.schema([("rows", pa.list_(pa.struct(list(output)))), ("counts", pa.list_(pa.int64()))])
 
 
 class Unpacker:

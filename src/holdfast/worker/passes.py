@@ -49,6 +49,11 @@ class Answer:
     rows: pa.RecordBatch | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def listed(self) -> list[int] | None:
+        """The counts in the order of `COUNTS`, if it has any."""
+        return [self.counts.get(name, 0) for name in COUNTS] if self.counts else None
+
 
 class Pass:
     """Runs the collected packets of some key groups through a processor, over a partition's state."""

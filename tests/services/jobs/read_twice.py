@@ -14,11 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.engine.sources import sources_in
 from holdfast.jobs.outputs import compare_outputs
 from holdfast.jobs.states import compare_states
 from holdfast.storage.local import LocalStorage
-from holdfast.stream.trials import Trial, check_sources
+from holdfast.stream.trials import Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,8 +74,8 @@ def told(spark: SparkSession, source: Kafka | Delta, folder: Path, before: Any, 
     """Run the original, take a savepoint, run both codes from there; and restore it once more."""
 
     def trial(name: str, frame: DataFrame) -> Trial:
-        check_sources(sources_in(frame))
-        return Trial(frame, "update", str(folder / name), str(folder / f"{name}-out"))
+        sink = hf.sink(frame, mode="update").console()
+        return Trial.of(sink, str(folder / name), str(folder / f"{name}-out"))
 
     def at(name: str) -> LocalStorage:
         return LocalStorage(folder / name)
@@ -109,7 +108,7 @@ def told(spark: SparkSession, source: Kafka | Delta, folder: Path, before: Any, 
 def main() -> None:
     asked = json.loads(sys.argv[1])
     folder = Path(asked["folder"])
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **asked["conf"]}
+    conf = {"spark.sql.shuffle.partitions": "2", **asked["conf"]}
     spark = hf.session("twice", master="local[2]", conf=conf, extras=asked["extras"], home=folder / "home")
     source = Kafka(spark, **asked["kafka"]) if "kafka" in asked else Delta(spark, str(folder / "table"))
     found = told(spark, source, folder, asked["before"], asked["after"])
