@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 METADATA: Final = "metadata"
@@ -265,8 +266,11 @@ _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|change
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
 _KIND = {kind.value: kind for kind in Kind}
+# A path is looked at several times while a checkpoint is: to plan, to copy, to prove.
+_PARSED: Final = 1 << 14
 
 
+@lru_cache(_PARSED)
 def parse(path: str) -> Place:
     """The value of a path; `parse(path).render() == path` for every path."""
     folder, name = split(path)

@@ -42,6 +42,7 @@ class Hands:
         label: str | None = None,
         *,
         deep: bool = False,
+        workers: int = 1,
     ) -> Taken:
         plan = plan_take(checkpoint, catalog, batch_id)
         return take(
@@ -52,7 +53,7 @@ class Hands:
             chance=self.chance,
             label=label,
             deep=deep,
-            workers=1,
+            workers=workers,
         )
 
     def make(

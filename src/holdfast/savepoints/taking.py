@@ -11,6 +11,7 @@ from holdfast import __version__, layout
 from holdfast.checkpoints.cutting import How
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.checksums import Comparison, parse_hadoop_checksum
 from holdfast.formats.manifest import Manifest, SavedFile, manifest_of, parse_manifest
 from holdfast.savepoints.catalog import (
     STAGING,
@@ -101,8 +102,8 @@ def take(
     Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
     checkpoint is.
 
-    Cost: what is new is read twice, once for its hash and once for the proof; and the state's rows, where
-    they are few or asked for.
+    Cost: what is new is read once for its hash and, but for data files with a checksum beside them, once
+    for the proof; and the state's rows, where they are few or asked for.
 
     Args:
         checkpoint: The checkpoint.
@@ -179,6 +180,8 @@ class _Take:
     Attributes:
         stored: Size of what this take has put into the catalog, by hash.
         kept: What a savepoint of the catalog held before, by hash.
+        proved: Data files that were compared with their checksums while they were hashed.
+        at: Where the catalog has a file now.
     """
 
     checkpoint: Storage
@@ -188,6 +191,8 @@ class _Take:
     tell: Tell | None
     stored: dict[str, int] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
+    proved: set[str] = field(default_factory=set)
+    at: dict[str, str] = field(default_factory=dict)
 
     def saved(self, plan: TakePlan) -> list[SavedFile]:
         """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
@@ -225,6 +230,7 @@ class _Take:
 
     def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
         """First a hold on every file, so that none can be taken away, and then their hashes."""
+        self.proved.clear()
         numbered = enumerate(plan.files, start=look * len(plan.files))
         held = each(
             lambda item: self._hold(item[1], staged(self.turn.token, item[0]), links),
@@ -247,9 +253,11 @@ class _Take:
         before = planned.held
         if before is not None and self.catalog.size(object_path(before.sha256)) == size:
             self.kept.add(before.sha256)
+            self.at[file.path] = object_path(before.sha256)
             return before
         if links and file.how is How.WHOLE and never_changes(file.path):
             self.catalog.copy(file.origin, hold, origin=self.checkpoint)
+            self.at[file.path] = hold
             return planned, hold
         data = self.checkpoint.read(file.origin)
         if file.how is How.SOURCE_LOG:
@@ -268,13 +276,30 @@ class _Take:
     def _settle(self, planned: PlannedFile, hold: str) -> SavedFile:
         self.turn.beat()
         written_ns = modified_ns(self.catalog, hold)
-        sha256, size = hash_file(self.catalog, hold, planned.size_bytes)
+        sums = self._sums(planned.file.path)
+        sha256, size = hash_file(self.catalog, hold, planned.size_bytes, None if sums is None else sums.see)
+        if sums is not None and sums.fits:
+            self.proved.add(planned.file.path)
         self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
+        self.at[planned.file.path] = object_path(sha256)
         self.catalog.delete(hold)
         linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
         return SavedFile(
             planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
         )
+
+    def _sums(self, path: str) -> Comparison | None:
+        """What Hadoop wrote beside a data file, whose bytes are most of a state and need not be read twice.
+
+        Where it is not at hand or cannot be read, there is the proof, which says so.
+        """
+        if not isinstance(layout.parse(path), layout.SharedFile):
+            return None
+        beside = layout.HadoopChecksum(path).render()
+        try:
+            return Comparison(parse_hadoop_checksum(self.catalog.read(self.at[beside]), beside))
+        except (KeyError, NotFound, Corrupt):
+            return None
 
     def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
         path = object_path(sha256)
@@ -291,7 +316,7 @@ class _Take:
 
     def _damage(self, saved: list[SavedFile]) -> Corrupt | None:
         # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
-        known = frozenset(file.path for file in saved if file.sha256 in self.kept)
+        known = self.proved.union(file.path for file in saved if file.sha256 in self.kept)
         found = verify(self.view(saved), self.tell, known, unpack=False)
         if found.ok:
             return None

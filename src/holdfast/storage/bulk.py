@@ -40,22 +40,22 @@ class _Unflushed(LocalStorage):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._touched: set[Path] = {root}
+        self._touched: set[str] = {self._at("")}
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         super().copy(source, target, origin=origin)
-        self._touched.add(Path(self._at(target)))
+        self._touched.add(self._at(target))
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
         super().write(path, data, replace=replace)
-        self._touched.add(Path(self._at(path)))
+        self._touched.add(self._at(path))
 
     def delete(self, path: str) -> None:
         """See `Storage`."""
         super().delete(path)
-        self._touched.discard(Path(self._at(path)))
+        self._touched.discard(self._at(path))
 
     def flush(self) -> None:
         """Flush what was touched; a whole file system at once where that is quicker."""
@@ -69,11 +69,15 @@ class _Unflushed(LocalStorage):
     def _flush_file(self, file: BinaryIO) -> None:
         file.flush()
 
-    def _flush_folder(self, folder: Path) -> None:
+    def _make(self, folder: str) -> None:
+        if folder not in self._touched:
+            super()._make(folder)
+
+    def _flush_folder(self, folder: str) -> None:
         self._touched.add(folder)
 
     @staticmethod
-    def _flush_one(path: Path) -> None:
+    def _flush_one(path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Final
 
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
 
-_CHUNK: Final = 8 << 20
+# A request to a store takes a while, and memory for so much at once does, too.
+_REQUESTED: Final = 8 << 20
+_FROM_DISK: Final = 1 << 20
 
 
 def hash_of(data: bytes) -> str:
@@ -15,21 +19,30 @@ def hash_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def hash_file(storage: Storage, path: str, size_bytes: int) -> tuple[str, int]:
+def hash_file(
+    storage: Storage, path: str, size_bytes: int, see: Callable[[bytes], None] | None = None
+) -> tuple[str, int]:
     """The SHA-256 of a file and its size, read in portions.
+
+    Args:
+        storage: Where it is.
+        path: The file.
+        size_bytes: How large it should be.
+        see: Shown each portion, for whom else the bytes are of use.
 
     Raises:
         NotFound: There is no such file.
         Unavailable: It cannot be read.
     """
-    if size_bytes <= _CHUNK:
-        data = storage.read(path)
-        return hash_of(data), len(data)
+    portion = _REQUESTED if file_of(storage, path) is None else _FROM_DISK
+    whole = size_bytes <= portion
     digest = hashlib.sha256()
     size = 0
     while True:
-        data = storage.read(path, size, _CHUNK)
+        data = storage.read(path) if whole else storage.read(path, size, portion)
         digest.update(data)
         size += len(data)
-        if len(data) < _CHUNK:
+        if see is not None:
+            see(data)
+        if whole or len(data) < portion:
             return digest.hexdigest(), size

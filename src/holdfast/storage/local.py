@@ -6,6 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -49,7 +50,7 @@ class LocalStorage:
     __slots__ = ("_root",)
 
     def __init__(self, root: Path) -> None:
-        self._root = os.path.abspath(root)  # noqa: PTH100 - resolving links is for who gives the path
+        self._root = os.path.abspath(root)  # resolving links is for who gives the path
 
     @property
     def uri(self) -> str:
@@ -59,7 +60,7 @@ class LocalStorage:
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
         try:
-            with open(self._at(path), "rb") as file:  # noqa: PTH123 - a Path costs more than the call
+            with open(self._at(path), "rb") as file:
                 if start:
                     file.seek(start)
                 return file.read(-1 if length is None else length)
@@ -73,7 +74,7 @@ class LocalStorage:
     def names(self, path: str) -> Sequence[str]:
         """The names in a directory, as `list` gives them."""
         try:
-            return os.listdir(self._at(path))  # noqa: PTH208 - as above
+            return os.listdir(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -88,20 +89,21 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
-        target = Path(self._at(path))
-        beside = self._beside(target)
+        target = self._at(path)
+        folder, name = os.path.split(target)
+        beside = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
         try:
-            _make(target.parent)
-            with beside.open("xb") as file:
+            self._make(folder)
+            with open(beside, "xb") as file:
                 file.write(data)
                 self._flush_file(file)
             if replace:
-                beside.replace(target)
+                os.replace(beside, target)
             else:
                 _take_place(beside, target)
-            self._flush_folder(target.parent)
+            self._flush_folder(folder)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            _unlink(beside)
             raise self._error(error, path) from error
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
@@ -110,14 +112,14 @@ class LocalStorage:
             self.write(target, origin.read(source))
             return
         giver = self if origin is None else origin
-        given = giver._at(source)
-        place = Path(self._at(target))
+        place = self._at(target)
+        folder = os.path.dirname(place)
         try:
-            _make(place.parent)
-            os.link(given, place)
-            self._flush_folder(place.parent)
+            self._make(folder)
+            os.link(giver._at(source), place)
+            self._flush_folder(folder)
         except OSError as error:
-            if error.errno in _NO_LINK and not place.exists():
+            if error.errno in _NO_LINK and not os.path.exists(place):
                 self.write(target, giver.read(source))
             elif isinstance(error, FileNotFoundError):
                 raise giver._error(error, source) from error
@@ -127,7 +129,7 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         """See `Storage`."""
         try:
-            Path(self._at(path)).unlink(missing_ok=True)
+            _unlink(self._at(path))
         except OSError as error:
             raise self._error(error, path) from error
 
@@ -139,7 +141,12 @@ class LocalStorage:
         file.flush()
         os.fsync(file.fileno())
 
-    def _flush_folder(self, folder: Path) -> None:
+    def _make(self, folder: str) -> None:
+        """Make a folder, unless it is there: asking is much quicker than trying in vain."""
+        if not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
+
+    def _flush_folder(self, folder: str) -> None:
         """A file's name is safe only when its folder is."""
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -148,11 +155,7 @@ class LocalStorage:
             os.close(descriptor)
 
     def _at(self, path: str) -> str:
-        return os.path.join(self._root, path) if path else self._root  # noqa: PTH118 - as above
-
-    @staticmethod
-    def _beside(target: Path) -> Path:
-        return target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+        return os.path.join(self._root, path) if path else self._root
 
     def _error(self, error: OSError, path: str) -> HoldfastError:
         where = full(self.uri, path)
@@ -176,21 +179,15 @@ def file_of(storage: Storage, path: str) -> Path | None:
     return storage.file_of(path) if isinstance(storage, Located) else None
 
 
-def _make(folder: Path) -> None:
-    """Make a folder, unless it is there: asking is much quicker than trying in vain."""
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-
-
 def _size(path: str) -> int | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a Path costs more than the call
+        found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
 
 
-def _take_place(beside: Path, target: Path) -> None:
+def _take_place(beside: str, target: str) -> None:
     """Put a file where none is; where links are not possible, two writers at once are not told apart."""
     try:
         os.link(beside, target)
@@ -199,8 +196,13 @@ def _take_place(beside: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
-        beside.rename(target)
+        if os.path.exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+        os.rename(beside, target)
         return
-    beside.unlink()
+    os.unlink(beside)
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

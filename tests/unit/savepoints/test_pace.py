@@ -38,10 +38,20 @@ def test_a_thread_gets_its_share_of_all_processors() -> None:
     machine = Machine()
     pace = machine.pace(0.05, processors=2)
     for _ in range(4):
-        machine.work(0.01)
+        machine.work(0.03)
         pace.step()
-    # A tenth of one processor: 0.01 s of work, and 0.09 s of pause.
-    assert machine.pauses == pytest.approx([0.09] * 4)
+    # A tenth of one processor: 0.03 s of work, and 0.27 s of pause.
+    assert machine.pauses == pytest.approx([0.27] * 4)
+
+
+def test_short_pauses_are_made_in_one() -> None:
+    machine = Machine()
+    pace = machine.pace(0.1, processors=1)
+    for _ in range(12):
+        machine.work(0.006)
+        pace.step()
+    # 0.054 s are owed for each 0.006 s of work; four of them are worth a pause.
+    assert machine.pauses == pytest.approx([0.216] * 3)
 
 
 def test_time_that_was_waited_for_a_disk_counts_as_a_pause() -> None:

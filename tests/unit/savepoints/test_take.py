@@ -168,6 +168,55 @@ def test_a_linked_file_needs_no_second_hash(tmp_path: Path) -> None:
     assert all(each.held for each in state)
 
 
+def state_on_disk(tmp_path: Path) -> tuple[LocalStorage, Path]:
+    """A checkpoint with data files that have checksums beside them, and one of those files."""
+    name = next(name for name in NAMES if name.endswith("aggregate-rocksdb"))
+    checkpoint = LocalStorage(golden_on_disk(name, tmp_path / "ck"))
+    into = LocalStorage(tmp_path / "asked")
+    needed = {each.file.path for each in plan_take(checkpoint, into).files}
+    data_file = next(path for path in sorted(needed) if path.endswith(".sst"))
+    return checkpoint, tmp_path / "ck" / data_file
+
+
+def test_a_data_file_with_a_checksum_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, data_file = state_on_disk(tmp_path)
+    sums = data_file.with_name(f".{data_file.name}.crc")
+    assert sums.exists()
+    size, whole = data_file.stat().st_size, 0
+    read = LocalStorage.read
+
+    def counted(self: LocalStorage, path: str, start: int = 0, length: int | None = None) -> bytes:
+        nonlocal whole
+        data = read(self, path, start, length)
+        whole += len(data) == size
+        return data
+
+    monkeypatch.setattr(LocalStorage, "read", counted)
+    Hands().take(checkpoint, LocalStorage(tmp_path / "catalog"))
+    assert whole == 1
+    sums.unlink()
+    whole = 0
+    Hands().take(checkpoint, LocalStorage(tmp_path / "other"))
+    assert whole == 1  # nothing to compare it with: a look at its end is all the proof there is
+
+
+@pytest.mark.parametrize("which", ["data", "sums"])
+@pytest.mark.parametrize("workers", [1, 8])
+def test_a_data_file_that_does_not_fit_its_checksum_is_damage(
+    tmp_path: Path, which: str, workers: int
+) -> None:
+    checkpoint, data_file = state_on_disk(tmp_path)
+    hit = data_file if which == "data" else data_file.with_name(f".{data_file.name}.crc")
+    data = bytearray(hit.read_bytes())
+    data[len(data) // 2] ^= 0x01
+    hit.write_bytes(data)
+    into = LocalStorage(tmp_path / "catalog")
+    with pytest.raises(Corrupt, match="damaged") as error:
+        Hands().take(checkpoint, into, workers=workers)
+    assert data_file.name in (error.value.where or "")
+    assert list(listed(into)) == []
+
+
 def test_damage_done_to_a_linked_file_is_not_passed_on(tmp_path: Path) -> None:
     """Writing into a file that is linked is writing into the savepoint; the next take looks again."""
     for name in [name for name in NAMES if "4.2/aggregate" in name]:
