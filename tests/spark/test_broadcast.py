@@ -57,6 +57,42 @@ def test_random_rules_and_events_with_restarts_agree_with_the_model(
     assert sum(map(len, found.values())) > 20
 
 
+def test_a_change_among_many_rules_writes_that_change_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Each group has a copy of all rules; what a group keeps is put together anew once it has grown."""
+
+    def rule(name: str, least: int, version: int) -> dict[str, Any]:
+        return {"rule": name, "least": least, "version": version, "off": False, "ts": START}
+
+    events = [{"who": f"u{number}", "n": 5, "ts": START} for number in range(20)]
+    many = [rule(f"r{number:03}", 1000, 0) for number in range(1000)]
+    files: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
+        ([], many),
+        (events, []),
+        (events, [rule("r007", 3, 1)]),
+        (events, []),
+        (events, [rule("r008", 3, 1)]),
+        (events, []),
+    ]
+    for number, (some, rules) in enumerate(files):
+        write_batch(tmp_path / "events", number, some)
+        write_batch(tmp_path / "rules", number, rules)
+    rows = run(alerts(spark, tmp_path, key_groups=128), tmp_path / "checkpoint")
+    found: dict[int, Counter[Any]] = {}
+    for batch, row in rows:
+        found.setdefault(batch, Counter())[tuple(row.values())] += 1
+    assert found == expected(tmp_path / "checkpoint", files)
+    written = [changes(tmp_path / "checkpoint", batch + 1) for batch in range(len(files))]
+    for batch in (3, 4, 5):
+        assert written[batch] < written[0] / 50, written
+
+
+def changes(checkpoint: Path, version: int) -> int:
+    """Bytes of the changes of state that led to a version."""
+    found = list(checkpoint.glob(f"state/0/*/{version}*.changelog"))
+    assert found
+    return sum(each.stat().st_size for each in found if each.name[len(str(version))] in "._")
+
+
 def test_what_cannot_be_broadcast_is_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:
     for folder in ("rules", "events"):
         (tmp_path / folder).mkdir()
