@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.config import DEFAULTS
+from holdfast.config.defaults import DEFAULTS
 from holdfast.errors import BY_KIND
 from holdfast.observe.metrics import METRICS
 from holdfast.observe.rules import RULES

@@ -25,23 +25,13 @@ if TYPE_CHECKING:
     from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.at_rest.public import StatesAtRest, state
     from holdfast.at_rest.warm import Bootstrapped
-    from holdfast.config import (
-        Alerts,
-        Checkpoint,
-        Memory,
-        RocksDB,
-        available_now,
-        days,
-        every,
-        exponential,
-        failure_rate,
-        fixed_delay,
-        hours,
-        minutes,
-        no_restart,
-        recovery,
-        seconds,
-    )
+    from holdfast.config.alerts import Alerts
+    from holdfast.config.backend import Memory, RocksDB
+    from holdfast.config.checkpoint import Checkpoint
+    from holdfast.config.recovery import recovery
+    from holdfast.config.restart import exponential, failure_rate, fixed_delay, no_restart
+    from holdfast.config.trigger import available_now, every
+    from holdfast.config.units import days, hours, minutes, seconds
     from holdfast.engine.session import configure, session
     from holdfast.errors import (
         Conflict,
@@ -98,21 +88,27 @@ _HOMES = {
     "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.at_rest.warm": ("Bootstrapped",),
-    "holdfast.config": (
-        "Alerts",
-        "Checkpoint",
+    "holdfast.config.alerts": ("Alerts",),
+    "holdfast.config.backend": (
         "Memory",
         "RocksDB",
-        "available_now",
-        "days",
-        "every",
+    ),
+    "holdfast.config.checkpoint": ("Checkpoint",),
+    "holdfast.config.recovery": ("recovery",),
+    "holdfast.config.restart": (
         "exponential",
         "failure_rate",
         "fixed_delay",
+        "no_restart",
+    ),
+    "holdfast.config.trigger": (
+        "available_now",
+        "every",
+    ),
+    "holdfast.config.units": (
+        "days",
         "hours",
         "minutes",
-        "no_restart",
-        "recovery",
         "seconds",
     ),
     "holdfast.engine.session": ("configure", "session"),

@@ -15,7 +15,8 @@ from small_day import SmallDay, found_in_ledger
 
 from golden import golden_on_disk
 from holdfast.checkpoints.reading import read
-from holdfast.config import Recovery, fixed_delay, recovery
+from holdfast.config.recovery import Recovery, recovery
+from holdfast.config.restart import fixed_delay
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.driver import DriverSpec

@@ -21,7 +21,7 @@ from running_job import JOBS, PATIENCE_S, freeze, running, until
 from small_day import SmallDay, found_in_ledger
 from zookeeper_server import Server
 
-from holdfast.config import fixed_delay
+from holdfast.config.restart import fixed_delay
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.registry import Registry

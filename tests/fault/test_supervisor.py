@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import exponential, fixed_delay, no_restart
+from holdfast.config.restart import exponential, fixed_delay, no_restart
 from holdfast.errors import Conflict
 from holdfast.jobs.control import Control
 from holdfast.jobs.definition import strategy_fields

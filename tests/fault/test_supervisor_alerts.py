@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Alerts, fixed_delay
+from holdfast.config.alerts import Alerts
+from holdfast.config.restart import fixed_delay
 from holdfast.jobs import measured
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.driver import DriverSpec

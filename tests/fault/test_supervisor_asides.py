@@ -18,7 +18,7 @@ from running_job import until
 
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.config import fixed_delay
+from holdfast.config.restart import fixed_delay
 from holdfast.jobs.control import Control, JobDetails
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.driver import DriverSpec

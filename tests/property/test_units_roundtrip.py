@@ -6,8 +6,15 @@ from datetime import timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import format_duration, format_size, parse_duration, parse_flink_duration, parse_size
-from holdfast.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES
+from holdfast.config.units import (
+    MAX_DURATION_MS,
+    MAX_SIZE_BYTES,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_flink_duration,
+    parse_size,
+)
 from holdfast.errors import Invalid
 
 DURATIONS = st.integers(0, MAX_DURATION_MS) | st.builds(

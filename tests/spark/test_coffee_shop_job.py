@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.config import available_now
+from holdfast.config.trigger import available_now
 from holdfast.demo.coffee_shop.day import CoffeeDay
 from holdfast.demo.coffee_shop.model import Answer, answers, compare, late_counts, read_day, rows_of
 from holdfast.formats.sink_log import committed_files

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.config import DEFAULTS
-from holdfast.config.defaults import DAEMON_KEY
+from holdfast.config.defaults import DAEMON_KEY, DEFAULTS
 from holdfast.engine.jars import has_build
 from holdfast.engine.session import configure
 from holdfast.errors import Unsupported

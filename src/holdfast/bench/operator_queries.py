@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.stream import skew
 from holdfast.stream.dedupe import dedupe
 from holdfast.stream.enrich import enrich
 from holdfast.stream.joins import join_within
@@ -26,8 +27,11 @@ JOINS = {
     "full": "full_outer",
     "semi": "left_semi",
 }
+# A look at the keys of a stream on its way, which may cost less than an operator.
+WATCHED = "watched"
 NAMES = (
     "control",
+    WATCHED,
     "tumbling",
     "sliding",
     "session",
@@ -113,12 +117,16 @@ def pairs(streams: Streams) -> dict[str, tuple[DataFrame, DataFrame]]:
         ends = [F.col(f"{name}.start").alias("window_start"), F.col(f"{name}.end").alias("window_end")]
         return counted.select(*ends, "user", "orders", "spent")
 
-    def ours(**how: Any) -> DataFrame:
-        return windowed(orders, time="ts", by="user", watermark=_LATE, **how).agg(*sums)
+    def ours(events: DataFrame = orders, **how: Any) -> DataFrame:
+        return windowed(events, time="ts", by="user", watermark=_LATE, **how).agg(*sums)
 
     control = by_hand(F.window("ts", "10 minutes"), "window")
     found = {
         "control": (control, control),
+        WATCHED: (
+            ours(skew.watch(orders, by="user", name="users"), size="10 minutes"),
+            ours(size="10 minutes"),
+        ),
         "tumbling": (ours(size="10 minutes"), by_hand(F.window("ts", "10 minutes"), "window")),
         "sliding": (
             ours(size="10 minutes", slide="5 minutes"),

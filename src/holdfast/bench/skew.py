@@ -1,4 +1,4 @@
-"""Hot keys: what one costs, what splitting it gains, and what looking for it costs."""
+"""Hot keys: what one costs, and what splitting it gains."""
 
 from __future__ import annotations
 
@@ -58,10 +58,6 @@ COMPARISONS: Final = (
     Comparison("join: slowest task / of the split one", "join", "join_split", "slowest_ms", 3),
     Comparison("join: batch / of the split one", "join", "join_split", "ms"),
     Comparison("join without skew: split / not", "join_even_split", "join_even", "ms", 1.03, at_least=False),
-    Comparison("join: watched / not", "join_watched", "join", "ms", 1.01, at_least=False),
-    Comparison(
-        "join without skew: watched / not", "join_even_watched", "join_even", "ms", 1.01, at_least=False
-    ),
     Comparison("keyed: slowest task / of the split one", "keyed", "keyed_split", "slowest_ms", 3),
     Comparison("keyed: batch / of the split one", "keyed", "keyed_split", "ms"),
     Comparison(

@@ -51,12 +51,6 @@ def _split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
     return hot.join_within(offers, times=("ts", "since"), bound=BOUND, watermark=WATERMARK)
 
 
-def _watched(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
-    import holdfast as hf  # noqa: PLC0415 - needs Spark
-
-    return _joined(hf.skew.watch(events, by="user", name="events"), offers, tasks)
-
-
 def _totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
     from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
 
@@ -91,10 +85,8 @@ def _keyed_split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
 SIDES: Final[dict[str, Side]] = {
     "join": Side(True, "join", True, _joined),
     "join_split": Side(True, "join", True, _split),
-    "join_watched": Side(True, "join", True, _watched),
     "join_even": Side(False, "join", True, _joined),
     "join_even_split": Side(False, "join", True, _split),
-    "join_even_watched": Side(False, "join", True, _watched),
     "keyed": Side(True, "spend", True, _keyed),
     "keyed_split": Side(True, "spend", True, _keyed_split),
     "keyed_even": Side(False, "spend", True, _keyed),

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.config import Alerts, Recovery, RestartStrategy
+from holdfast.config.alerts import Alerts
+from holdfast.config.recovery import Recovery
+from holdfast.config.restart import RestartStrategy
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.config import Recovery as Settings
+from holdfast.config.recovery import Recovery as Settings
 from holdfast.errors import HoldfastError
 from holdfast.jobs.fallback import Damage, WayBack, done, finish, go_back, look, under_way
 from holdfast.jobs.prediction import size_of

@@ -9,17 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from holdfast.config import (
-    Alerts,
-    Checkpoint,
-    Memory,
-    Recovery,
-    RestartStrategy,
-    RocksDB,
-    Trigger,
-    exponential,
-    parse_trigger,
-)
+from holdfast.config.alerts import Alerts
+from holdfast.config.backend import Memory, RocksDB
+from holdfast.config.checkpoint import Checkpoint
+from holdfast.config.recovery import Recovery
+from holdfast.config.restart import RestartStrategy, exponential
+from holdfast.config.trigger import Trigger, parse_trigger
 from holdfast.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.config import Checkpoint
+    from holdfast.config.checkpoint import Checkpoint
     from holdfast.config.trigger import OneBatch, Trigger
     from holdfast.stream.sinks import Sink
 

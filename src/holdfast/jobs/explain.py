@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import Knob
+from holdfast.config.knob import Knob
 from holdfast.config.storage import local_path
 from holdfast.jobs.loader import load_job
 

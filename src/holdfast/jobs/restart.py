@@ -10,14 +10,8 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
-from holdfast.config import (
-    Exponential,
-    FailureRate,
-    FixedDelay,
-    NoRestart,
-    RestartStrategy,
-    format_duration,
-)
+from holdfast.config.restart import Exponential, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from holdfast.config.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)

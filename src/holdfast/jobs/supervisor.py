@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import exponential
+from holdfast.config.restart import exponential
 from holdfast.errors import Conflict, HoldfastError, Internal, Unavailable
 from holdfast.jobs import failure as failures
 from holdfast.jobs.attempt import Attempt, Definition

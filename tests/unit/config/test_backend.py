@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import DEFAULTS, Checkpoint, Default, Memory, Outcome, RocksDB, machine_defaults
+from holdfast.config.backend import Memory, RocksDB
+from holdfast.config.checkpoint import Checkpoint
+from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
+from holdfast.config.knob import Outcome
 from holdfast.errors import Invalid
 
 SS = "spark.sql.streaming.stateStore"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Checkpoint, Knob, Outcome
+from holdfast.config.checkpoint import Checkpoint
+from holdfast.config.knob import Knob, Outcome
 from holdfast.errors import Invalid
 
 S = "spark.sql.streaming"

@@ -4,18 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import (
-    Checkpoint,
-    FlinkSettings,
-    Memory,
-    Outcome,
-    RocksDB,
-    exponential,
-    failure_rate,
-    fixed_delay,
-    no_restart,
-)
+from holdfast.config.backend import Memory, RocksDB
+from holdfast.config.checkpoint import Checkpoint
+from holdfast.config.flink import FlinkSettings
 from holdfast.config.flink_keys import FLINK_FAMILIES, FLINK_KEYS
+from holdfast.config.knob import Outcome
+from holdfast.config.restart import exponential, failure_rate, fixed_delay, no_restart
 from holdfast.errors import Invalid
 
 E = "execution.checkpointing"

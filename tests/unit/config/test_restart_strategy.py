@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import (
+from holdfast.config.knob import Outcome
+from holdfast.config.restart import (
     Exponential,
     FailureRate,
     FixedDelay,
     NoRestart,
-    Outcome,
     RestartStrategy,
     exponential,
     failure_rate,

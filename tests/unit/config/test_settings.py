@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Settings, Source
 from holdfast.config.leading import Leading
+from holdfast.config.settings import Settings, Source
 from holdfast.errors import Invalid, NotFound
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config import (
+from holdfast.config.units import (
     days,
     format_duration,
     format_size,

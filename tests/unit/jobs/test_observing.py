@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Alerts
+from holdfast.config.alerts import Alerts
 from holdfast.errors import NotFound
 from holdfast.jobs import measured
 from holdfast.jobs.alert_delivery import AlertDelivery

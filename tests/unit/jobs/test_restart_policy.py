@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import (
+from holdfast.config.restart import (
     Exponential,
     FailureRate,
     FixedDelay,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Alerts
+from holdfast.config.alerts import Alerts
 from holdfast.errors import Corrupt, Invalid, Unsupported
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.alerting import CLEARED, FIRING, PENDING, Alert, AlertEvent, Key, evaluate

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from promtool_files import TEST_FILE, Course, metric_labels, test_file
 
-from holdfast.config import Alerts
+from holdfast.config.alerts import Alerts
 from holdfast.observe.alerting import FIRING, Alert, Key, evaluate
 from holdfast.observe.metrics import sample
 from holdfast.observe.rule_file import RULE_FILE, expression, rule_file
