@@ -12,7 +12,7 @@ need() {
 #
 # A group in $without is left out of what they need.
 fetch() {
-  local what=$1 directory=$2 artifact group name version left dependencies= exclusions= project
+  local what=$1 directory=$2 artifact group name version left dependencies= exclusions=
   shift 2
   for left in ${without:-}; do
     exclusions+="<exclusion><groupId>$left</groupId><artifactId>*</artifactId></exclusion>"
@@ -23,6 +23,7 @@ fetch() {
     dependencies+="<exclusions>$exclusions</exclusions></dependency>"
   done
   project=$(mktemp -d)
+  trap 'rm -rf "$project"' EXIT
   cat >"$project/pom.xml" <<POM
 <project>
   <modelVersion>4.0.0</modelVersion>
@@ -33,7 +34,6 @@ POM
   # A repository of its own: in that of the user Spark would find names of packages without their jars.
   if ! mvn -q -B -Dmaven.repo.local="$project/repository" -f "$project/pom.xml" \
     dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$directory"; then
-    rm -rf "$project"
     echo "error: $what cannot be fetched" >&2
     exit 5
   fi

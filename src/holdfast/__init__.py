@@ -89,28 +89,12 @@ _HOMES = {
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.at_rest.warm": ("Bootstrapped",),
     "holdfast.config.alerts": ("Alerts",),
-    "holdfast.config.backend": (
-        "Memory",
-        "RocksDB",
-    ),
+    "holdfast.config.backend": ("Memory", "RocksDB"),
     "holdfast.config.checkpoint": ("Checkpoint",),
     "holdfast.config.recovery": ("recovery",),
-    "holdfast.config.restart": (
-        "exponential",
-        "failure_rate",
-        "fixed_delay",
-        "no_restart",
-    ),
-    "holdfast.config.trigger": (
-        "available_now",
-        "every",
-    ),
-    "holdfast.config.units": (
-        "days",
-        "hours",
-        "minutes",
-        "seconds",
-    ),
+    "holdfast.config.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
+    "holdfast.config.trigger": ("available_now", "every"),
+    "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
     "holdfast.engine.session": ("configure", "session"),
     "holdfast.errors": (
         "Conflict",

@@ -37,6 +37,14 @@ def alerts(spark: SparkSession, folder: Path, key_groups: int = 8) -> DataFrame:
     return events.with_broadcast(by_name).process(Alerts(), output=OUTPUT, name="alerts")
 
 
+def by_batch(rows: list[tuple[int, dict[str, Any]]]) -> dict[int, Counter[Any]]:
+    """Rows as `expected` gives them."""
+    found: dict[int, Counter[Any]] = {}
+    for batch, row in rows:
+        found.setdefault(batch, Counter())[tuple(row.values())] += 1
+    return found
+
+
 @pytest.mark.parametrize(("seed", "grafts"), [(1, True), (2, False)])
 def test_random_rules_and_events_with_restarts_agree_with_the_model(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, grafts: bool
@@ -50,9 +58,7 @@ def test_random_rules_and_events_with_restarts_agree_with_the_model(
         write_batch(tmp_path / "rules", number, rules)
         if number % 4 == 3:
             rows += run(alerts(spark, tmp_path), tmp_path / "checkpoint")
-    found: dict[int, Counter[Any]] = {}
-    for batch, row in rows:
-        found.setdefault(batch, Counter())[tuple(row.values())] += 1
+    found = by_batch(rows)
     assert found == expected(tmp_path / "checkpoint", files)
     assert sum(map(len, found.values())) > 20
 
@@ -77,10 +83,7 @@ def test_a_change_among_many_rules_writes_that_change_alone(spark: SparkSession,
         write_batch(tmp_path / "events", number, some)
         write_batch(tmp_path / "rules", number, rules)
     rows = run(alerts(spark, tmp_path, key_groups=128), tmp_path / "checkpoint")
-    found: dict[int, Counter[Any]] = {}
-    for batch, row in rows:
-        found.setdefault(batch, Counter())[tuple(row.values())] += 1
-    assert found == expected(tmp_path / "checkpoint", files)
+    assert by_batch(rows) == expected(tmp_path / "checkpoint", files)
     written = [changes(tmp_path / "checkpoint", batch + 1) for batch in range(len(files))]
     for batch in (3, 4, 5):
         assert written[batch] < written[0] / 50, written

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from plans import plan
 
-from holdfast.bench.operator_queries import NAMES, Streams, pairs, write
+from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast.errors import Invalid
 from holdfast.stream.dedupe import dedupe
 from holdfast.stream.enrich import enrich
@@ -679,5 +679,7 @@ def test_every_query_of_the_bench_is_the_same_work_by_hand(spark: SparkSession, 
     write(tmp_path, rows=10, batches=1)
     both = pairs(Streams(spark, tmp_path))
     assert set(both) == set(NAMES)
+    ours, by_hand = both.pop(WATCHED)  # here is something added, by one side alone
+    assert [plan(spark, each).count("CollectMetrics") for each in (ours, by_hand)] == [1, 0]
     for name, (ours, by_hand) in both.items():
         assert plan(spark, ours) == plan(spark, by_hand), name

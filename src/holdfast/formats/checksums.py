@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from google_crc32c import value as crc32c
@@ -121,8 +121,8 @@ class Comparison:
     """
 
     sums: HadoopChecksum
-    _seen: int = 0
-    _fits: bool = True
+    _seen: int = field(default=0, init=False)
+    _fits: bool = field(default=True, init=False)
 
     def see(self, portion: bytes) -> None:
         """Compare what comes next."""

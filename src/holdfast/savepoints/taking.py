@@ -102,8 +102,8 @@ def take(
     Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
     checkpoint is.
 
-    Cost: what is new is read once for its hash and, but for data files with a checksum beside them, once
-    for the proof; and the state's rows, where they are few or asked for.
+    Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
+    the proof; and the state's rows, where they are few or asked for.
 
     Args:
         checkpoint: The checkpoint.
@@ -180,7 +180,7 @@ class _Take:
     Attributes:
         stored: Size of what this take has put into the catalog, by hash.
         kept: What a savepoint of the catalog held before, by hash.
-        proved: Data files that were compared with their checksums while they were hashed.
+        proved: Linked data files that were compared with their checksums while they were hashed.
         at: Where the catalog has a file now.
     """
 
@@ -278,12 +278,13 @@ class _Take:
         written_ns = modified_ns(self.catalog, hold)
         sums = self._sums(planned.file.path)
         sha256, size = hash_file(self.catalog, hold, planned.size_bytes, None if sums is None else sums.see)
-        if sums is not None and sums.fits:
-            self.proved.add(planned.file.path)
         self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
         self.at[planned.file.path] = object_path(sha256)
         self.catalog.delete(hold)
         linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
+        # Only of a link are the catalog's bytes those that were read here.
+        if linked and sums is not None and sums.fits:
+            self.proved.add(planned.file.path)
         return SavedFile(
             planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
         )

@@ -64,7 +64,7 @@ class _Unflushed(LocalStorage):
             return
         for path in self._touched:
             with suppress(FileNotFoundError):
-                self._flush_one(path)
+                super()._flush_folder(path)
 
     def _flush_file(self, file: BinaryIO) -> None:
         file.flush()
@@ -75,14 +75,6 @@ class _Unflushed(LocalStorage):
 
     def _flush_folder(self, folder: str) -> None:
         self._touched.add(folder)
-
-    @staticmethod
-    def _flush_one(path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _flush_file_system(path: str) -> None:

@@ -24,6 +24,11 @@ class Machine:
         self.now += seconds
         self.used += seconds
 
+    def steps(self, pace: Pace, count: int, seconds: float) -> None:
+        for _ in range(count):
+            self.work(seconds)
+            pace.step()
+
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now += seconds
@@ -36,20 +41,14 @@ class Machine:
 
 def test_a_thread_gets_its_share_of_all_processors() -> None:
     machine = Machine()
-    pace = machine.pace(0.05, processors=2)
-    for _ in range(4):
-        machine.work(0.03)
-        pace.step()
+    machine.steps(machine.pace(0.05, processors=2), 4, 0.03)
     # A tenth of one processor: 0.03 s of work, and 0.27 s of pause.
     assert machine.pauses == pytest.approx([0.27] * 4)
 
 
 def test_short_pauses_are_made_in_one() -> None:
     machine = Machine()
-    pace = machine.pace(0.1, processors=1)
-    for _ in range(12):
-        machine.work(0.006)
-        pace.step()
+    machine.steps(machine.pace(0.1, processors=1), 12, 0.006)
     # 0.054 s are owed for each 0.006 s of work; four of them are worth a pause.
     assert machine.pauses == pytest.approx([0.216] * 3)
 

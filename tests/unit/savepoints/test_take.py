@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -215,6 +216,19 @@ def test_a_data_file_that_does_not_fit_its_checksum_is_damage(
         Hands().take(checkpoint, into, workers=workers)
     assert data_file.name in (error.value.where or "")
     assert list(listed(into)) == []
+
+
+def test_bytes_that_the_catalog_had_are_proved_though_those_of_the_checkpoint_fit(tmp_path: Path) -> None:
+    checkpoint, data_file = state_on_disk(tmp_path)
+    data = bytearray(data_file.read_bytes())
+    sha256 = hashlib.sha256(data).hexdigest()
+    data[len(data) // 2] ^= 0x01
+    left = tmp_path / "catalog/objects" / sha256[:2] / sha256  # by a take that was killed, and damaged since
+    left.parent.mkdir(parents=True)
+    left.write_bytes(data)
+    with pytest.raises(Corrupt, match="damaged") as error:
+        Hands().take(checkpoint, LocalStorage(tmp_path / "catalog"))
+    assert data_file.name in (error.value.where or "")
 
 
 def test_damage_done_to_a_linked_file_is_not_passed_on(tmp_path: Path) -> None:
