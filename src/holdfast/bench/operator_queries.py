@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.bench.skew_processors import OUTPUT, Spend
 from holdfast.stream import skew
 from holdfast.stream.dedupe import dedupe
 from holdfast.stream.enrich import enrich
 from holdfast.stream.joins import join_within
+from holdfast.stream.keyed import keyed
 from holdfast.stream.windows import windowed
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ JOINS = {
     "full": "full_outer",
     "semi": "left_semi",
 }
-# A look at the keys of a stream on its way, which may cost less than an operator.
-WATCHED = "watched"
+# A look at the keys of a stream on its way: before a windowed sum, which needs no split of hot keys since
+# Spark sums before the shuffle, and before what has to move every row.
+WATCHED = ("watched", "watched_keyed", "watched_join")
 NAMES = (
     "control",
-    WATCHED,
+    *WATCHED,
     "tumbling",
     "sliding",
     "session",
@@ -123,9 +126,11 @@ def pairs(streams: Streams) -> dict[str, tuple[DataFrame, DataFrame]]:
     control = by_hand(F.window("ts", "10 minutes"), "window")
     found = {
         "control": (control, control),
-        WATCHED: (
-            ours(skew.watch(orders, by="user", name="users"), size="10 minutes"),
-            ours(size="10 minutes"),
+        "watched": (ours(_watched(orders, "user"), size="10 minutes"), ours(size="10 minutes")),
+        "watched_keyed": (_keyed(_watched(orders, "user")), _keyed(orders)),
+        "watched_join": (
+            _joined(_watched(orders, "order_id"), payments, "inner"),
+            _joined(orders, payments, "inner"),
         ),
         "tumbling": (ours(size="10 minutes"), by_hand(F.window("ts", "10 minutes"), "window")),
         "sliding": (
@@ -147,6 +152,15 @@ def pairs(streams: Streams) -> dict[str, tuple[DataFrame, DataFrame]]:
             _joined_by_hand(marked, payments, kind, name),
         )
     return found
+
+
+def _watched(events: DataFrame, key: str) -> DataFrame:
+    return skew.watch(events, by=key, name="keys")
+
+
+def _keyed(events: DataFrame) -> DataFrame:
+    whole = events.selectExpr("user", "CAST(amount AS long) AS amount")
+    return keyed(whole, by="user").process(Spend(), output=OUTPUT, name="spend")
 
 
 def _joined(orders: DataFrame, payments: DataFrame, kind: Any) -> DataFrame:

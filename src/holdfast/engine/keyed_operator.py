@@ -52,7 +52,7 @@ def stateful(packed: DataFrame, operator: Operator, *, event_time: bool, graft: 
 
     if not graft:
         # Without event time the public operator does not tell a processor the batch's time.
-        timed = packed.withColumn("now_ms", functions.unix_millis(functions.current_timestamp()))
+        timed = packed.withColumn("now_ms", batch_time_ms())
         public = _public(operator)
         return timed.groupBy(KEY_GROUP).transformWithState(public, _IN_BYTES, "Update", time_mode)
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - as above
@@ -71,6 +71,18 @@ def stateful(packed: DataFrame, operator: Operator, *, event_time: bool, graft: 
         column._jc, session._jsparkSession.parseDataType(answer.json()), "Update", time_mode, None, ""
     )
     return DataFrame(made, session)
+
+
+def batch_time_ms() -> Column:
+    """The time of a batch, in an expression that Spark evaluates row by row.
+
+    Spark puts the time as a number into the code that it makes, and so compiles code anew for each batch, and
+    runs it cold. A fold over nothing is not made into code.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+
+    nothing = F.array().cast("array<int>")
+    return F.aggregate(nothing, F.unix_millis(F.current_timestamp()), lambda time, each: time)  # noqa: ARG005 - Spark's two
 
 
 def has_operator(frame: DataFrame, metric: str) -> bool:

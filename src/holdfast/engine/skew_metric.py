@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.model import HeavyKey, SkewReport
 
@@ -37,16 +37,37 @@ _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH
 def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame:
     """Add the column that is counted: the key of one row in `every`, null in the others.
 
-    Which rows these are depends on their place in a partition alone, so a batch that runs again picks
-    the same ones, and rows that are equal are not picked together.
+    Rows are picked by chance, so rows that are equal are not picked together. Of a table the same ones are
+    picked each time.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
 
     item = F.to_json(F.struct(F.hash(*keys).alias("hash"), F.struct(*keys).alias("key")), _JSON)
-    if every > 1:
-        # With a seed this is a fixed sequence for each partition; of row numbers a stream knows none.
+    if every > 1 and frame.isStreaming:
+        item = F.when(F.pmod(_any_number(frame.sparkSession), F.lit(every)) == 0, item)
+    elif every > 1:
         item = F.when(F.rand(_SEED) * F.lit(every) < F.lit(1), item)
     return frame.withColumn(_ITEM, item)
+
+
+def _any_number(spark: SparkSession) -> Column:
+    """A random whole number for each row of a stream.
+
+    Spark gives `rand` another seed in each batch and writes it into the code that it makes, so each batch
+    would compile its code anew and run it cold: a tenth of a second and more.
+    """
+    from pyspark.sql.classic.column import Column  # noqa: PLC0415 - needs Spark
+
+    jvm: Any = spark._jvm
+    integer = cast("Any", spark)._jsparkSession.parseDataType('"integer"')
+    objects = jvm.org.apache.spark.sql.catalyst.expressions.objects
+    source = jvm.java.lang.Class.forName("java.util.concurrent.ThreadLocalRandom")
+    kind, no_arguments = jvm.org.apache.spark.sql.types.ObjectType(source), jvm.PythonUtils.toSeq([])
+    # After the arguments and their types: nulls pass through, the result is never null, it is by chance.
+    how = (no_arguments, no_arguments, True, False, False)
+    here = objects.StaticInvoke(source, kind, "current", *how, jvm.scala.Option.empty())
+    number = objects.Invoke(here, "nextInt", integer, *how)
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(number))
 
 
 def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:

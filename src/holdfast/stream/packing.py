@@ -57,6 +57,7 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
     """A stream's events as packets."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
+    from holdfast.engine.keyed_operator import batch_time_ms  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
     from holdfast.worker.lane import HASH, NOW, PACKED  # noqa: PLC0415 - as above
 
@@ -67,7 +68,7 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
     # An instance is where its group is: it needs no hash.
     added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, each.by)).alias(HASH)]
     if packer.splits:
-        added.append(F.unix_millis(F.current_timestamp()).alias(NOW))
+        added.append(batch_time_ms().alias(NOW))
     hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)
     return hashed.mapInArrow(packer.__call__, PACKED)
 

@@ -11,7 +11,7 @@ from holdfast.bench.operator_queries import JOINS, NAMES, write
 def test_an_unknown_operator_says_which_there_are(holdfast: Holdfast) -> None:
     said = holdfast("bench", "operators", "--only", "tumbling,tumbled")
     assert said.returncode == 2
-    assert "found tumbled, expected control, watched, tumbling, sliding" in said.stderr
+    assert "found tumbled, expected control, watched, watched_keyed, watched_join, tumbling" in said.stderr
     said = holdfast("bench", "operators", "--sides", "sql")
     assert said.returncode == 2
     assert "expected keyed" in said.stderr

@@ -1,0 +1,79 @@
+"""What Spark compiles for one batch it has for the next: code that is cold in every batch makes all slow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.bench.skew_processors import OUTPUT, Spend
+from holdfast.engine import keyed_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 3
+
+
+def keyed(events: DataFrame) -> DataFrame:
+    return hf.keyed(events, by="user").process(Spend(), output=OUTPUT, name="spend")
+
+
+def keyed_split(events: DataFrame) -> DataFrame:
+    return hf.keyed(events, by="user").split_hot().process(Spend(), output=OUTPUT, name="spend")
+
+
+def watched(events: DataFrame) -> DataFrame:
+    return hf.skew.watch(events, by="user", name="users").dropDuplicates(["user"])
+
+
+def join_split(events: DataFrame) -> DataFrame:
+    offers = events.selectExpr("user", "amount AS offer", "ts AS since")
+    hot = hf.split_hot(events, by="user", hot=[0], parts=2)
+    return hot.join_within(offers, times=("ts", "since"), bound=("-1 hour", "1 hour"), watermark="1 hour")
+
+
+@pytest.mark.parametrize(
+    ("made", "grafts"),
+    [(keyed, True), (keyed, False), (keyed_split, True), (watched, True), (join_split, True)],
+)
+def test_a_second_run_compiles_nothing(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[[DataFrame], DataFrame],
+    grafts: bool,
+) -> None:
+    monkeypatch.setattr(keyed_operator, "grafts", lambda: grafts)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for number in range(BATCHES):
+        rows = [
+            {"user": each % 5, "amount": each, "ts": f"2026-03-05T09:0{number}:00Z"} for each in range(200)
+        ]
+        path = folder / f"{number}.json"
+        path.write_text("\n".join(map(json.dumps, rows)))
+        os.utime(path, (number, number))
+    stream = spark.readStream.schema("user long, amount long, ts timestamp").option("maxFilesPerTrigger", 1)
+    frame = made(stream.json(str(folder)))
+    jvm: Any = spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    for checkpoint in ("first", "second"):
+        before = compiled.getCount()
+        query = (
+            frame.writeStream.format("noop")
+            .outputMode("append")
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert sum(each["numInputRows"] > 0 for each in query.recentProgress) == BATCHES
+    assert compiled.getCount() == before
