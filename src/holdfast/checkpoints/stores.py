@@ -161,25 +161,20 @@ class StoreFolder:
         """
         files: list[StoreFile] = []
         while version > 0:
-            unique = unique_id(version) or self._unique_id_of(version, files)
-            base = self._at(version, unique, _BASES)
+            unique, base, change = self._made_by(version, unique_id, files)
             if base is not None:
                 files.append(base)
                 break
-            change = self._at(version, unique, _CHANGES)
             if change is None:
                 return Chain(tuple(reversed(files)), self._lost(version, unique, files).render())
             files.append(change)
             version -= 1
         return Chain(tuple(reversed(files)), None)
 
-    def made_by(self, version: int, unique_id: UniqueId) -> Iterator[StoreFile]:
+    def made_by(self, version: int, unique_id: UniqueId) -> list[StoreFile]:
         """The files that a batch has written: its change, its base, or both."""
-        unique = unique_id(version) or self._unique_id_of(version, [])
-        for kinds in (_BASES, _CHANGES):
-            found = self._at(version, unique, kinds)
-            if found is not None:
-                yield found
+        _, *made = self._made_by(version, unique_id, [])
+        return [each for each in made if each is not None]
 
     def whole(self, newest: int, unique_id: UniqueId, bad: frozenset[str]) -> set[int]:
         """The versions up to the newest of which every file is there and none is bad.
@@ -256,10 +251,11 @@ class StoreFolder:
     def _shared_before(self, version: int, unique_id: UniqueId) -> tuple[SharedFile, ...]:
         """The data files of the newest snapshot before a version."""
         for earlier in range(version - 1, 0, -1):
-            zips = [file for file in self.made_by(earlier, unique_id) if file.kind is Kind.ZIP]
+            made = self.made_by(earlier, unique_id)
+            zips = [file for file in made if file.kind is Kind.ZIP]
             if zips:
                 return self._shared(zips[0])
-            if not any(True for _ in self.made_by(earlier, unique_id)):
+            if not made:
                 break
         return ()
 
@@ -273,12 +269,22 @@ class StoreFolder:
                 return file
         return None
 
+    def _made_by(
+        self, version: int, unique_id: UniqueId, later: list[StoreFile]
+    ) -> tuple[str | None, StoreFile | None, StoreFile | None]:
+        """The id of a version, its base and its change."""
+        unique = unique_id(version)
+        base, change = self._at(version, unique, _BASES), self._at(version, unique, _CHANGES)
+        if unique is None and base is None and change is None:
+            unique = self._unique_id_of(version, later)
+            if unique is not None:
+                base, change = self._at(version, unique, _BASES), self._at(version, unique, _CHANGES)
+        return unique, base, change
+
     def _unique_id_of(self, version: int, later: list[StoreFile]) -> str | None:
-        """The id of a version that the commit log does not tell: the only one there is, or the one that the
-        change after it names.
+        """The id of a version that the commit log does not tell, and that has files with one: the only one
+        there is, or the one that the change after it names.
         """
-        if self._at(version, None, _BASES) or self._at(version, None, _CHANGES):
-            return None
         prefix = f"{version}_"
         found = {
             file.unique_id

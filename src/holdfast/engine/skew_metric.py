@@ -54,17 +54,29 @@ def _any_number(spark: SparkSession) -> Column:
     """A random whole number for each row of a stream.
 
     Spark gives `rand` another seed in each batch and writes it into the code that it makes, so each batch
-    would compile its code anew and run it cold: a tenth of a second and more.
+    would compile its code anew and run it cold. Java's own source of random numbers takes no seed; where
+    Spark's inner parts cannot be reached, over Spark Connect or in another version, it has to be `rand`.
     """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
+
+    try:
+        return _from_java(cast("Any", spark))
+    except (AttributeError, ImportError, TypeError, Py4JError):
+        return F.floor(F.rand() * F.lit(1 << 31))
+
+
+def _from_java(spark: Any) -> Column:
     from pyspark.sql.classic.column import Column  # noqa: PLC0415 - needs Spark
 
-    jvm: Any = spark._jvm
-    integer = cast("Any", spark)._jsparkSession.parseDataType('"integer"')
+    jvm = spark._jvm
     objects = jvm.org.apache.spark.sql.catalyst.expressions.objects
     source = jvm.java.lang.Class.forName("java.util.concurrent.ThreadLocalRandom")
-    kind, no_arguments = jvm.org.apache.spark.sql.types.ObjectType(source), jvm.PythonUtils.toSeq([])
-    # After the arguments and their types: nulls pass through, the result is never null, it is by chance.
-    how = (no_arguments, no_arguments, True, False, False)
+    kind = jvm.org.apache.spark.sql.types.ObjectType(source)
+    integer = spark._jsparkSession.parseDataType('"integer"')
+    none = jvm.PythonUtils.toSeq([])
+    # No arguments, and no types of them; nulls pass through, the result is never null, and is by chance.
+    how = (none, none, True, False, False)
     here = objects.StaticInvoke(source, kind, "current", *how, jvm.scala.Option.empty())
     number = objects.Invoke(here, "nextInt", integer, *how)
     return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(number))
