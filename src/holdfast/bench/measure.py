@@ -17,6 +17,9 @@ from holdfast.engine.session import available_cores
 from holdfast.engine.versions import installed
 from holdfast.errors import Failed
 
+# So many lines of a failed process are passed on.
+_TOLD = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -137,6 +140,15 @@ def measured_apart(module: str, task: Mapping[str, Any], where: str) -> Any:
         raise Failed(
             "a side of the measurement failed",
             where=where,
-            found="\n".join(done.stderr.strip().splitlines()[-30:]),
+            found="\n".join(cause_in(done.stderr.strip().splitlines())),
         )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def cause_in(lines: Sequence[str]) -> Sequence[str]:
+    """What a failed process said of its failure: its last traceback, or its last lines if there is none.
+
+    Behind a traceback comes whatever the JVM has to say of its end, which hides the cause.
+    """
+    began = max((at for at, line in enumerate(lines) if line.startswith("Traceback ")), default=None)
+    return lines[-_TOLD:] if began is None else lines[began : began + _TOLD]
