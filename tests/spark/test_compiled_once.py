@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from keyed_runs import START, read_stream, write_batch
 
 import holdfast as hf
 from holdfast.bench.skew_processors import OUTPUT, Spend
@@ -52,17 +51,10 @@ def test_a_second_run_compiles_nothing(
     grafts: bool,
 ) -> None:
     monkeypatch.setattr(keyed_operator, "grafts", lambda: grafts)
-    folder = tmp_path / "events"
-    folder.mkdir()
     for number in range(BATCHES):
-        rows = [
-            {"user": each % 5, "amount": each, "ts": f"2026-03-05T09:0{number}:00Z"} for each in range(200)
-        ]
-        path = folder / f"{number}.json"
-        path.write_text("\n".join(map(json.dumps, rows)))
-        os.utime(path, (number, number))
-    stream = spark.readStream.schema("user long, amount long, ts timestamp").option("maxFilesPerTrigger", 1)
-    frame = made(stream.json(str(folder)))
+        events = [{"user": each % 5, "amount": each, "ts": START + 60_000 * number} for each in range(200)]
+        write_batch(tmp_path / "events", number, events)
+    frame = made(read_stream(spark, tmp_path / "events", "user long, amount long, ts timestamp"))
     jvm: Any = spark._jvm
     compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     for checkpoint in ("first", "second"):

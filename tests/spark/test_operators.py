@@ -677,7 +677,7 @@ def test_rows_at_rest_have_no_running_aggregates_and_no_tracked_sessions(spark: 
 
 def test_every_query_of_the_bench_is_the_same_work_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, rows=10, batches=1)
-    both = pairs(Streams(spark, tmp_path))
+    both = {name: made() for name, made in pairs(Streams(spark, tmp_path)).items()}
     assert set(both) == set(NAMES)
     looks = "CollectMetrics holdfast-skew."
     for name in WATCHED:  # here one side has something added

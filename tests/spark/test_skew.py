@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast as hf
+from holdfast.engine import skew_metric
 from holdfast.engine.skew_metric import SKETCH_ERROR
 from holdfast.engine.watch import committed_batch
 from holdfast.stream.hot_keys import hash_int
@@ -179,6 +180,23 @@ def test_what_cannot_be_watched_is_refused(spark: SparkSession, uneven: DataFram
         hf.skew.find(uneven, by="who", share=5)
     with pytest.raises(hf.Invalid, match="cannot be a key"):
         hf.skew.report(spark.sql("SELECT array(1) AS k"), by="k")
+
+
+def test_a_watch_does_without_spark_s_inner_parts(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = spark.readStream.format("rate").load()
+
+    def looks() -> str:
+        watched = hf.skew.watch(stream, by="value", name="values")
+        return str(watched._jdf.queryExecution().analyzed().toString())
+
+    def absent(_: Any) -> Any:
+        raise AttributeError("_jvm")
+
+    assert "ThreadLocalRandom" in looks()
+    monkeypatch.setattr(skew_metric, "_any_number", absent)
+    assert "rand(" in looks()
 
 
 def test_a_query_that_watches_nothing_says_how_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +109,8 @@ def _times(seconds: Any) -> pa.Array:
     return pa.array(_EPOCH_US + seconds * 1_000_000).cast(pa.timestamp("us", "UTC"))
 
 
-def pairs(streams: Streams) -> dict[str, tuple[DataFrame, DataFrame]]:
-    """Each query in Holdfast's words and by hand."""
+def pairs(streams: Streams) -> dict[str, Callable[[], tuple[DataFrame, DataFrame]]]:
+    """What makes each query, in Holdfast's words and by hand."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     orders, payments, users = streams.read("orders"), streams.read("payments"), streams.users()
@@ -123,35 +125,39 @@ def pairs(streams: Streams) -> dict[str, tuple[DataFrame, DataFrame]]:
     def ours(events: DataFrame = orders, **how: Any) -> DataFrame:
         return windowed(events, time="ts", by="user", watermark=_LATE, **how).agg(*sums)
 
-    control = by_hand(F.window("ts", "10 minutes"), "window")
-    found = {
-        "control": (control, control),
-        "watched": (ours(_watched(orders, "user"), size="10 minutes"), ours(size="10 minutes")),
-        "watched_keyed": (_keyed(_watched(orders, "user")), _keyed(orders)),
-        "watched_join": (
+    def tumbling_by_hand() -> DataFrame:
+        return by_hand(F.window("ts", "10 minutes"), "window")
+
+    def joins(kind: str) -> tuple[DataFrame, DataFrame]:
+        return _joined(orders, payments, kind), _joined_by_hand(marked, payments, kind, JOINS[kind])
+
+    return {
+        "control": lambda: (tumbling_by_hand(),) * 2,
+        "watched": lambda: (ours(_watched(orders, "user"), size="10 minutes"), ours(size="10 minutes")),
+        "watched_keyed": lambda: (_keyed(_watched(orders, "user")), _keyed(orders)),
+        "watched_join": lambda: (
             _joined(_watched(orders, "order_id"), payments, "inner"),
             _joined(orders, payments, "inner"),
         ),
-        "tumbling": (ours(size="10 minutes"), by_hand(F.window("ts", "10 minutes"), "window")),
-        "sliding": (
+        "tumbling": lambda: (ours(size="10 minutes"), tumbling_by_hand()),
+        "sliding": lambda: (
             ours(size="10 minutes", slide="5 minutes"),
             by_hand(F.window("ts", "10 minutes", "5 minutes"), "window"),
         ),
-        "session": (ours(gap="2 minutes"), by_hand(F.session_window("ts", "2 minutes"), "session_window")),
-        "dedupe": (
+        "session": lambda: (
+            ours(gap="2 minutes"),
+            by_hand(F.session_window("ts", "2 minutes"), "session_window"),
+        ),
+        "dedupe": lambda: (
             dedupe(orders, by="order_id", time="ts", watermark=_LATE),
             marked.dropDuplicatesWithinWatermark(["order_id"]),
         ),
-        "enrich": (enrich(orders, users, by="user"), orders.join(users, "user", "left").select(
-            *orders.columns, "city"
-        )),
-    }  # fmt: skip
-    for kind, name in JOINS.items():
-        found[f"join_{kind}"] = (
-            _joined(orders, payments, kind),
-            _joined_by_hand(marked, payments, kind, name),
-        )
-    return found
+        "enrich": lambda: (
+            enrich(orders, users, by="user"),
+            orders.join(users, "user", "left").select(*orders.columns, "city"),
+        ),
+        **{f"join_{kind}": partial(joins, kind) for kind in JOINS},
+    }
 
 
 def _watched(events: DataFrame, key: str) -> DataFrame:

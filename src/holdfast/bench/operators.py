@@ -19,11 +19,7 @@ SIDES = ("holdfast", "by hand")
 # Their plans are equal but for what is watched, so what is left is the noise; `control` says how much of it
 # there is. Watching is promised to cost little of what a split can make faster; a windowed sum takes so
 # little itself that the look is more of it.
-BOUNDS = {
-    **dict.fromkeys(NAMES, 1.02),
-    **dict.fromkeys(("watched_keyed", "watched_join"), 1.01),
-}
-UNBOUND = ("control", "watched")
+BOUNDS = {name: 1.01 if name in WATCHED else 1.02 for name in NAMES if name not in ("control", "watched")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,9 @@ def operators(
     only: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Bench:
-    """Time the batches of each operator and of the same query in plain PySpark, in one session, by turns.
+    """Time the batches of each operator and of the same query in plain PySpark, by turns in one session.
 
-    Each operator has a session of its own, and its figure is told as soon as it is there. One run of each
+    The next operator has a session of its own; each figure is told as soon as it is there. One run of each
     side is not counted, and neither is the first batch of a run.
 
     Args:
@@ -72,7 +68,7 @@ def operators(
         )
         say(f"{ratio} = {ratios[ratio]:.3f}")
         series += [Series(f"{name}, {side}", tuple(taken[side])) for side in SIDES]
-        if name not in UNBOUND:
+        if name in BOUNDS:
             bounds[ratio] = BOUNDS[name]
     what = (
         f"batches of {sizes.rows:,} rows a stream; `control` is one query on both sides, the keys of "
@@ -97,7 +93,7 @@ def _measure(task: Mapping[str, Any]) -> dict[str, list[float]]:
         write(folder, task["rows"], task["batches"] + 1)
         spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
         spark.sparkContext.setLogLevel("ERROR")
-        order = list(zip(SIDES, pairs(Streams(spark, folder))[task["name"]], strict=True))
+        order = list(zip(SIDES, pairs(Streams(spark, folder))[task["name"]](), strict=True))
         taken: dict[str, list[float]] = {side: [] for side in SIDES}
         for number in range(task["runs"] + 1):
             for side, frame in order if number % 2 else reversed(order):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.model import HeavyKey, SkewReport
 
@@ -43,30 +44,29 @@ def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
 
     item = F.to_json(F.struct(F.hash(*keys).alias("hash"), F.struct(*keys).alias("key")), _JSON)
-    if every > 1 and frame.isStreaming:
-        item = F.when(F.pmod(_any_number(frame.sparkSession), F.lit(every)) == 0, item)
-    elif every > 1:
-        item = F.when(F.rand(_SEED) * F.lit(every) < F.lit(1), item)
+    if every > 1:
+        item = F.when(_picked(frame, every), item)
     return frame.withColumn(_ITEM, item)
 
 
-def _any_number(spark: SparkSession) -> Column:
-    """A random whole number for each row of a stream.
+def _picked(frame: DataFrame, every: int) -> Column:
+    """Whether a row is one of those that are counted.
 
-    Spark gives `rand` another seed in each batch and writes it into the code that it makes, so each batch
-    would compile its code anew and run it cold. Java's own source of random numbers takes no seed; where
-    Spark's inner parts cannot be reached, over Spark Connect or in another version, it has to be `rand`.
+    Of a stream Spark gives `rand` another seed in each batch and writes it into the code that it makes, so
+    each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
+    Where Spark's inner parts cannot be reached, over Spark Connect or in another version, it is `rand`.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
 
-    try:
-        return _from_java(cast("Any", spark))
-    except (AttributeError, ImportError, TypeError, Py4JError):
-        return F.floor(F.rand() * F.lit(1 << 31))
+    if frame.isStreaming:
+        with suppress(AttributeError, ImportError, TypeError, Py4JError):
+            return F.pmod(_any_number(frame.sparkSession), F.lit(every)) == 0
+    return F.rand(_SEED) * F.lit(every) < F.lit(1)
 
 
-def _from_java(spark: Any) -> Column:
+def _any_number(spark: Any) -> Column:
+    """A random whole number for each row, from Java."""
     from pyspark.sql.classic.column import Column  # noqa: PLC0415 - needs Spark
 
     jvm = spark._jvm

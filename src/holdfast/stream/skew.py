@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Of a stream every so many-th row is looked at: the sketch costs more than many a batch can spare.
+# Of a stream one row in so many is looked at: the sketch costs more than many a batch can spare.
 EVERY: Final = 128
 HEAVY: Final = 10
 _PARTITION: Final = "_holdfast_partition"
@@ -47,8 +47,8 @@ def watch(
 
     One row in `every` is counted, chosen by chance. A share is then off by as much as samples are: at most
     `1.5 / sqrt(rows looked at)`, three standard deviations, which is 2.4 % for a batch of 500,000 rows and
-    17 % for one of 10,000. `every=1` counts all rows: then only the sketch's own error
-    remains, 0.02 %, and each row is written as text and counted.
+    17 % for one of 10,000. `every=1` counts all rows: then only the sketch's own error remains, 0.02 %, and
+    each row is written as text and counted.
 
     The classic mistake is to watch what comes out of an aggregate, where each key has one row.
 
