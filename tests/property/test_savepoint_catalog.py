@@ -79,7 +79,7 @@ class Catalogs(RuleBasedStateMachine):
             listed = json.loads(files[f"savepoints/{each}/manifest.json"])["files"]
             assert {file["path"]: file["sha256"] for file in listed} == wanted
             for sha256 in wanted.values():
-                assert hashlib.sha256(files[f"objects/{sha256[:2]}/{sha256}"]).hexdigest() == sha256
+                assert hashlib.sha256(files[f"objects/{sha256[:1]}/{sha256}"]).hexdigest() == sha256
 
     def existing(self) -> list[str]:
         return [path.split("/")[1] for path in self.into.files if path.endswith("/manifest.json")]

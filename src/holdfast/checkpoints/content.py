@@ -219,14 +219,16 @@ class ContentCheck:
             return
         if self._codec not in READABLE:
             return
-        known = path in self._known
-        if known:
-            stream = beginning(data, self._codec, path, HEAD_BYTES)
-        else:
-            stream = decompressed(data, self._codec, path)
-        if place.kind is Kind.CHANGELOG and _tells(place):
+        whole = path not in self._known and (self._unpack or not checked)
+        tells = place.kind is Kind.CHANGELOG and _tells(place)
+        if not whole and not tells:
+            return
+        stream = (
+            decompressed(data, self._codec, path) if whole else beginning(data, self._codec, path, HEAD_BYTES)
+        )
+        if tells:
             self.found.lineages[path] = parse_head(stream, path).lineage
-        if not known and (self._unpack or not checked):
+        if whole:
             deque(records_of(place.kind, stream, path), maxlen=0)
 
     def _problem(self, path: str, what: str, hint: str) -> None:

@@ -13,13 +13,14 @@ sweep.json                        a removal under way
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.storage import canonical_uri, local_path, parse_storage
+from holdfast.config.storage import canonical_uri, parse_storage
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.manifest import Manifest, parse_manifest
 from holdfast.storage.port import Storage, full
@@ -71,8 +72,11 @@ class Listed:
 
 
 def object_path(sha256: str) -> str:
-    """Where the bytes with this hash are."""
-    return f"{OBJECTS}/{sha256[:2]}/{sha256}"
+    """Where the bytes with this hash are.
+
+    In sixteen folders: some file systems bound the names in one, and making one takes as long as a few files.
+    """
+    return f"{OBJECTS}/{sha256[0]}/{sha256}"
 
 
 def manifest_path(savepoint_id: str) -> str:
@@ -177,7 +181,7 @@ def same_file(one: Storage, path: str, other: Storage, other_path: str) -> bool:
     if here is None or there is None:
         return False
     try:
-        return here.samefile(there)
+        return os.path.samefile(here, there)  # noqa: PTH121 - text, see `_local`
     except OSError:
         return False
 
@@ -186,7 +190,7 @@ def modified_ns(storage: Storage, path: str) -> int | None:
     """When a file was last written; None where that cannot be told, or there is none."""
     place = _local(storage, path)
     try:
-        return None if place is None else place.stat().st_mtime_ns
+        return None if place is None else os.stat(place).st_mtime_ns  # noqa: PTH116 - text, see `_local`
     except OSError:
         return None
 
@@ -203,14 +207,15 @@ def copies_by_itself(one: Storage, other: Storage) -> bool:
     return scheme in _OBJECT_STORES and other.uri.startswith(f"{scheme}:")
 
 
-def _local(storage: Storage, path: str) -> Path | None:
-    root = local_path(storage.uri)
-    return None if root is None else root / path
+def _local(storage: Storage, path: str) -> str | None:
+    # As text: a take asks for every file, and a path as an object costs more than what is asked.
+    here = storage.uri.startswith("file://")
+    return f"{storage.uri.removeprefix('file://')}/{path}" if here else None
 
 
-def _device(path: Path) -> int | None:
+def _device(path: str) -> int | None:
     """The file system of a path, or of the nearest directory above it that is there."""
-    for each in (path, *path.parents):
+    for each in (Path(path), *Path(path).parents):
         try:
             return each.stat().st_dev
         except OSError:  # noqa: PERF203 - a few directories at the most

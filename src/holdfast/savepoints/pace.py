@@ -14,7 +14,7 @@ from holdfast.savepoints.copying import Tell
 from holdfast.storage.port import Storage
 
 # Of all processors of this machine; a batch is slowed down by about as much.
-SHARE: Final = 0.05
+SHARE: Final = 0.04
 # Woken for every file, it finds nothing in the caches and takes a half longer, and so do those it displaces.
 _LEAST_PAUSE_S: Final = 0.2
 # A large state would be worked on for hours. What goes beyond that is done at full speed.

@@ -12,7 +12,7 @@ from holdfast.checkpoints.cutting import How
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.checksums import Comparison, parse_hadoop_checksum
-from holdfast.formats.manifest import Manifest, SavedFile, manifest_of, parse_manifest
+from holdfast.formats.manifest import Manifest, SavedFile, manifest_of
 from holdfast.savepoints.catalog import (
     STAGING,
     copies_by_itself,
@@ -356,12 +356,13 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeTurn) -> None:
         Conflict: The take was given up for dead meanwhile; there is no savepoint.
         Corrupt: It does not read as it was written; there is no savepoint.
     """
-    path = manifest_path(manifest.savepoint_id)
+    path, data = manifest_path(manifest.savepoint_id), manifest.render()
     turn.check()
-    catalog.write(path, manifest.render())
+    catalog.write(path, data)
     try:
         turn.check()
-        parse_manifest(catalog.read(path), full(catalog.uri, path))
+        if catalog.read(path) != data:
+            raise Corrupt("a manifest does not read as it was written", where=full(catalog.uri, path))
     except HoldfastError:
         catalog.delete(path)
         raise

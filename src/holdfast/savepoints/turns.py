@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from holdfast.errors import Conflict, NotFound
 from holdfast.savepoints.catalog import STAGING, SWEEP, TAKES
+from holdfast.storage.bulk import passing
 from holdfast.storage.port import Storage, full
 
 Clock = Callable[[], int]
@@ -132,7 +133,7 @@ class TakeTurn:
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
         note = Note(self.token, self._beat_ms, _owner())
-        self._catalog.write(self._path, note.render(), replace=replace)
+        passing(self._catalog).write(self._path, note.render(), replace=replace)
 
 
 class SweepTurn:

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
 
 # A request to a store takes a while, and memory for so much at once does, too.
 _REQUESTED: Final = 8 << 20
-_FROM_DISK: Final = 1 << 20
+_FROM_DISK: Final = 1 << 18
 
 
 def hash_of(data: bytes) -> str:
@@ -34,7 +33,7 @@ def hash_file(
         NotFound: There is no such file.
         Unavailable: It cannot be read.
     """
-    portion = _REQUESTED if file_of(storage, path) is None else _FROM_DISK
+    portion = _FROM_DISK if storage.uri.startswith("file:") else _REQUESTED
     whole = size_bytes <= portion
     digest = hashlib.sha256()
     size = 0

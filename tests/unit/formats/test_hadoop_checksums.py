@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.formats.checksums import Comparison, HadoopChecksum, hadoop_checksum
 
@@ -20,9 +24,34 @@ def test_a_flipped_bit_is_found_and_told_where(size: int) -> None:
         start = at // 512 * 512
         words = f"bytes {start} to {min(start + 512, size)} do not have their checksum"
         assert sums.mismatch(bytes(bad)) == words
-        values = list(sums.values)
-        values[at // 512] ^= 1 << 7
-        assert HadoopChecksum(512, tuple(values)).mismatch(data) == words
+        wrong = bytearray(sums.packed)
+        wrong[at // 512 * 4 + 2] ^= 1 << 7
+        assert HadoopChecksum(512, bytes(wrong)).mismatch(data) == words
+
+
+@given(
+    step=st.sampled_from((1, 3, 4, 5, 16, 512)),
+    size=st.integers(0, 4000),
+    flips=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 7)), max_size=4),
+    in_sums=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_all_at_once_says_what_one_by_one_says(
+    step: int, size: int, flips: list[tuple[int, int]], in_sums: bool, seed: int
+) -> None:
+    data = bytearray(random.Random(seed).randbytes(size))
+    sums = bytearray(one_by_one(data, step))
+    for at, bit in flips:
+        damaged = sums if in_sums else data
+        if damaged:
+            damaged[at % len(damaged)] ^= 1 << bit
+    fits = one_by_one(data, step) == sums
+    assert (HadoopChecksum(step, bytes(sums)).mismatch(bytes(data)) is None) == fits
+
+
+def one_by_one(data: bytes | bytearray, step: int) -> bytes:
+    """What Hadoop writes: a CRC-32 of each step, by another library."""
+    return b"".join(struct.pack(">I", zlib.crc32(data[at : at + step])) for at in range(0, len(data), step))
 
 
 def test_parts_that_changed_places_are_found() -> None:

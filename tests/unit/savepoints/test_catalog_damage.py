@@ -66,14 +66,14 @@ def test_stale_bytes_and_exchanged_directories_are_found_and_named(name: str) ->
     logs = {file.path: file.sha256 for file in (*newest.files, *older.files)}
     pairs.append((logs[f"offsets/{newest.batch_id}"], logs[f"offsets/{older.batch_id}"]))
     for new, old in pairs:
-        path = f"objects/{new[:2]}/{new}"
-        into.write(path, before[f"objects/{old[:2]}/{old}"], replace=True)
+        path = f"objects/{new[:1]}/{new}"
+        into.write(path, before[f"objects/{old[:1]}/{old}"], replace=True)
         assert [problem.file for problem in prove(into, newest.savepoint_id, workers=1).problems] == [path]
         into.write(path, before[path], replace=True)
-    one, other = random.Random(name).sample(sorted({file.sha256[:2] for file in newest.files}), 2)
+    one, other = random.Random(name).sample(sorted({file.sha256[:1] for file in newest.files}), 2)
     exchanged = {_moved(path, one, other): data for path, data in before.items()}
     damaged = prove(MemoryStorage(exchanged, into.uri), newest.savepoint_id, workers=1)
-    lost = {file.sha256 for file in newest.files if file.sha256[:2] in (one, other)}
+    lost = {file.sha256 for file in newest.files if file.sha256[:1] in (one, other)}
     assert {problem.file.rpartition("/")[2] for problem in damaged.problems} == lost
 
 

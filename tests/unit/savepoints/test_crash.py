@@ -99,7 +99,7 @@ def needed(into: MemoryStorage) -> set[str]:
         for each in manifests(into)
         for file in json.loads(into.read(f"savepoints/{each}/manifest.json"))["files"]
     ]
-    return {f"objects/{each[:2]}/{each}" for each in hashes}
+    return {f"objects/{each[:1]}/{each}" for each in hashes}
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)

@@ -55,14 +55,14 @@ def test_a_take_that_is_silent_for_an_hour_is_dead_and_is_cleared_up_after() -> 
     hands, into = Hands(), catalog()
     TakeTurn(into, "aa", hands.clock).begin()
     into.write("staging/aa-0", b"held")
-    into.write("objects/ab/abcd", b"copied")
+    into.write("objects/a/abcd", b"copied")
     hands.now_ms += HOUR_MS - 10
     with pytest.raises(Conflict):
         hands.sweep(into)
     hands.now_ms += 10
     removal = hands.sweep(into)
     assert len(removal.dead) == 1
-    assert sorted(removal.paths) == ["objects/ab/abcd", "staging/aa-0"]
+    assert sorted(removal.paths) == ["objects/a/abcd", "staging/aa-0"]
     assert list(into.files) == ["takes/aa.ended"]
     hands.now_ms += 25 * HOUR_MS
     hands.sweep(into)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Conflict
-from holdfast.storage.bulk import in_bulk
+from holdfast.storage.bulk import in_bulk, passing
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -67,3 +67,11 @@ def test_other_storages_are_used_as_they_are() -> None:
     storage = MemoryStorage()
     with in_bulk(storage) as same:
         assert same is storage
+
+
+def test_what_need_not_last_is_not_flushed(tmp_path: Path, flushed: list[str]) -> None:
+    passing(LocalStorage(tmp_path)).write("notes/one", b"1")
+    assert flushed == []
+    assert LocalStorage(tmp_path).read("notes/one") == b"1"
+    memory = MemoryStorage()
+    assert passing(memory) is memory
