@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from holdfast.engine.session import available_cores
@@ -120,6 +122,22 @@ def load() -> float:
 def machine_fields(found: Machine) -> dict[str, Any]:
     """Plain values for JSON."""
     return asdict(found)
+
+
+def processor_time() -> float:
+    """The seconds of a processor that this process and all that it has started have used so far."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for each in Path("/proc").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):  # it has ended, or is no process
+            process = int(each.name)
+            fields = (each / "stat").read_text().rpartition(")")[2].split()
+            # Its own, and that of its children that it has waited for.
+            parents[process], ticks[process] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks[each] for each in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def measured_apart(module: str, task: Mapping[str, Any], where: str) -> Any:

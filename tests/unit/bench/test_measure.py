@@ -1,8 +1,30 @@
-"""What a measured process that failed is quoted with."""
+"""What measurements share: processor time, and what a process that failed is quoted with."""
 
 from __future__ import annotations
 
-from holdfast.bench.measure import cause_in
+import subprocess
+import sys
+
+from holdfast.bench.measure import cause_in, processor_time
+
+# Works for a while by its own count, says so, and goes on when it is told to.
+WORK = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"
+
+
+def test_the_processor_time_of_what_was_started_counts_while_it_lives_and_after() -> None:
+    before = processor_time()
+    started = [sys.executable, "-c", f"{WORK}input()"]
+    starts = f"import subprocess, sys\nsubprocess.run({started!r}, check=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        living = processor_time() - before
+        process.communicate("\n")
+    assert process.returncode == 0
+    assert living > 0.28
+    assert processor_time() - before >= living
 
 
 def test_the_cause_is_told_and_not_what_came_after_it() -> None:
