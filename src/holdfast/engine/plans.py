@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A watermark has an id, which its copies share: a frame that is joined with itself has one watermark.
 _ID = re.compile(r"#\d+|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Each has an id, which its copies share: a frame that is joined with itself has one watermark.
 _WATERMARK = re.compile(r"EventTimeWatermark ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 

@@ -25,12 +25,10 @@ def in_bulk(storage: Storage) -> Iterator[Storage]:
     to be written after the block. Files that were linked are flushed too: who wrote them may not have done
     so. Storages that flush by themselves are used as they are.
     """
-    if not isinstance(storage, LocalStorage):
-        yield storage
-        return
-    quick = _Unflushed(Path(storage.uri.removeprefix("file://")))
+    quick = passing(storage)
     yield quick
-    quick.flush()
+    if isinstance(quick, _Unflushed):
+        quick.flush()
 
 
 def passing(storage: Storage) -> Storage:

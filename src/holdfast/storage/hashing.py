@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
 
 # A request to a store takes a while, and memory for so much at once does, too.
@@ -33,7 +34,7 @@ def hash_file(
         NotFound: There is no such file.
         Unavailable: It cannot be read.
     """
-    portion = _FROM_DISK if storage.uri.startswith("file:") else _REQUESTED
+    portion = _REQUESTED if file_of(storage, path) is None else _FROM_DISK
     whole = size_bytes <= portion
     digest = hashlib.sha256()
     size = 0
