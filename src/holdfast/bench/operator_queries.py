@@ -133,10 +133,10 @@ def pairs(streams: Streams) -> dict[str, Callable[[], tuple[DataFrame, DataFrame
 
     return {
         "control": lambda: (tumbling_by_hand(),) * 2,
-        "watched": lambda: (ours(_watched(orders, "user"), size="10 minutes"), ours(size="10 minutes")),
-        "watched_keyed": lambda: (_keyed(_watched(orders, "user")), _keyed(orders)),
+        "watched": lambda: (ours(watched(orders, "user"), size="10 minutes"), ours(size="10 minutes")),
+        "watched_keyed": lambda: (_keyed(watched(orders, "user")), _keyed(orders)),
         "watched_join": lambda: (
-            _joined(_watched(orders, "order_id"), payments, "inner"),
+            _joined(watched(orders, "order_id"), payments, "inner"),
             _joined(orders, payments, "inner"),
         ),
         "tumbling": lambda: (ours(size="10 minutes"), tumbling_by_hand()),
@@ -160,8 +160,23 @@ def pairs(streams: Streams) -> dict[str, Callable[[], tuple[DataFrame, DataFrame
     }
 
 
-def _watched(events: DataFrame, key: str) -> DataFrame:
+def watched(events: DataFrame, key: str) -> DataFrame:
+    """A stream with a look at its keys."""
     return skew.watch(events, by=key, name="keys")
+
+
+def batches_of(frame: DataFrame, checkpoint: str) -> list[float]:
+    """Run a query to its end, and give the seconds of its batches but the first."""
+    query = (
+        frame.writeStream.format("noop")
+        .outputMode("append")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
+    return [each["durationMs"]["triggerExecution"] / 1000 for each in progress[1:]]
 
 
 def _keyed(events: DataFrame) -> DataFrame:
