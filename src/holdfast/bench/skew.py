@@ -23,7 +23,8 @@ class Sizes:
     Attributes:
         rows: Events.
         batches: In so many counted batches; one more of the same size warms up. A task takes a fixed time
-            besides that of its events, so the more batches the less of a task's time is a hot key's.
+            besides that of its events, so the more batches the less of a task's time is a hot key's. Sides
+            that are compared where no key is hot have more of them.
         keys: Different keys, two at least.
         tasks: Partitions of the shuffle, and parts of a hot key.
     """
@@ -90,6 +91,10 @@ class Skew:
         """The figure of a side to quote, over the batches of all its runs."""
         return float(statistics.median(ms for run in self.runs[side] for ms in getattr(run, figure)))
 
+    def events(self, side: str) -> int:
+        """How many events a batch of a side has."""
+        return self.sizes.rows // (self.sizes.batches * SIDES[side].finer)
+
     @property
     def results(self) -> list[tuple[Comparison, float]]:
         """The comparisons of which both sides ran."""
@@ -114,6 +119,7 @@ class Skew:
             "sizes": asdict(self.sizes),
             "sides": {
                 name: {
+                    "batch_events": self.events(name),
                     "batch_ms": self.median(name, "ms"),
                     "slowest_task_ms": self.median(name, "slowest_ms"),
                     "batches": sum(len(run.ms) for run in runs),
@@ -159,16 +165,21 @@ def skew(
     runs: dict[str, list[Measured]] = {each: [] for each in chosen}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
-        shape = {"rows": sizes.rows, "batches": sizes.batches, "keys": sizes.keys}
-        files = {
-            hot: write(folder / ("hot" if hot else "even"), hot=hot, **shape)
-            for hot in sorted({SIDES[each].hot for each in chosen})
-        }
+        files: dict[tuple[bool, int], Events] = {}
+        for hot, finer in sorted({_events(each) for each in chosen}):
+            place = folder / f"{'hot' if hot else 'even'}-{finer}"
+            batches = sizes.batches * finer
+            files[hot, finer] = write(place, hot=hot, rows=sizes.rows, batches=batches, keys=sizes.keys)
         for number in range(rounds):
             for each in chosen:
                 say(f"measuring skew: {each}, round {number + 1} of {rounds} …")
-                runs[each].append(_run(each, files[SIDES[each].hot], folder, sizes.tasks))
+                runs[each].append(_run(each, files[_events(each)], folder, sizes.tasks))
     return Skew(sizes, runs)
+
+
+def _events(side: str) -> tuple[bool, int]:
+    """Which events a side reads."""
+    return SIDES[side].hot, SIDES[side].finer
 
 
 def _run(side: str, files: Events, folder: Path, tasks: int) -> Measured:

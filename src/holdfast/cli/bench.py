@@ -201,10 +201,11 @@ def _show_skew(hot: Skew) -> None:
         f"skew: {hot.sizes.rows:,} events over {hot.sizes.tasks} tasks; one key has half, but for even"
     )
     output.table(
-        ["", "BATCH ms", "SLOWEST TASK ms", "BATCHES", "ROWS"],
+        ["", "BATCH EVENTS", "BATCH ms", "SLOWEST TASK ms", "BATCHES", "ROWS"],
         [
             (
                 name,
+                hot.events(name),
                 round(hot.median(name, "ms")),
                 round(hot.median(name, "slowest_ms")),
                 sum(len(run.ms) for run in runs),
