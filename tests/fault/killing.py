@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from running_job import BatchLogs, freeze, until, working_in
+from keyed_runs import clocks
+from running_job import BatchLogs, Ended, freeze, running, until, working_in
 
 
 class Killer:
@@ -27,6 +29,10 @@ class Killer:
         self.more = more
         self.logs = BatchLogs(folder / "checkpoint")
         self.hit: list[tuple[int, int]] = []
+
+    def all_read(self, files: int) -> bool:
+        """Whether so many files, and no more, have come in batches that are committed."""
+        return not self.logs.uncommitted and clocks(self.logs.path)[-1][2] == files
 
     def kill_driver(self, driver: int, files: int, *, again: bool) -> None:
         """Kill a driver with all that belongs to it, maybe in the batch in which the one before died."""
@@ -78,6 +84,34 @@ class Killer:
     def _files(self) -> Iterator[Path]:
         for place in (self.logs.path / "state", self.folder / "out"):
             yield from place.rglob("*")
+
+
+def killed_and_stopped(
+    program: Path | str,
+    killer: Killer,
+    rng: random.Random,
+    *,
+    kills: int,
+    files: int,
+    finish: Callable[[], None],
+) -> Ended:
+    """Kill one driver of a job after another, let the next one finish, and ask the job to stop.
+
+    Args:
+        program: The job.
+        killer: Watches the folder in which the job works.
+        rng: Chooses the points, up to so many files into a batch.
+        kills: How many drivers die; every second one in the batch in which the one before died.
+        files: One more than the most files after which one dies.
+        finish: Gives the last driver what is left to read, and waits until that is done.
+    """
+    with running(program, killer.folder) as job:
+        for attempt in range(1, kills + 1):
+            killer.kill_driver(job.driver(attempt), rng.randrange(files), again=attempt % 2 == 0)
+        job.driver(kills + 1)
+        finish()
+        os.kill(job.pid, signal.SIGTERM)
+        return job.ended()
 
 
 def forked(folder: Path) -> Iterator[int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +10,8 @@ import pytest
 from broadcast_programs import Event, events_and_rules, expected, read_in
 from grid import WHOLE
 from keyed_runs import START, write_batch
-from killing import Killer
-from running_job import JOBS, BatchLogs, running, until, working_in
+from killing import Killer, killed_and_stopped
+from running_job import JOBS, BatchLogs, until, working_in
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
@@ -41,14 +39,12 @@ def test_a_kill_between_rules_and_events_changes_nothing(tmp_path: Path) -> None
     more()
     (tmp_path / "out").mkdir()
     killer = Killer(tmp_path, more)
-    with running(JOBS / "alerts.py:alerts", tmp_path) as job:
-        for attempt in range(1, KILLS + 1):
-            killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
-        job.driver(KILLS + 1)
+
+    def finish() -> None:
         more()
         until(lambda: all_read(killer.logs, len(given)), "all is read")
-        os.kill(job.pid, signal.SIGTERM)
-        ended = job.ended()
+
+    ended = killed_and_stopped(JOBS / "alerts.py:alerts", killer, rng, kills=KILLS, files=6, finish=finish)
     assert ended.code == 0, ended.words
     assert len(killer.hit) == KILLS
     assert killer.logs.offsets == killer.logs.commits

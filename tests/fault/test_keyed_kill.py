@@ -14,7 +14,7 @@ from grid import WHOLE
 from keyed_programs import Model
 from keyed_runs import START, clocks, expected, program, write_batch
 from killing import Killer
-from running_job import JOBS, BatchLogs, running, until, working_in
+from running_job import JOBS, running, until, working_in
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
@@ -79,7 +79,7 @@ def test_a_keyed_job_killed_several_times_loses_nothing_and_repeats_nothing(tmp_
             killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
         killer.kill_workers(job.driver(KILLS + 1))
         feed.end()
-        until(lambda: all_read(tmp_path, killer.logs, len(feed.given)), "all is read")
+        until(lambda: killer.all_read(len(feed.given)), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         ended = job.ended()
     assert ended.code == 0, ended.words
@@ -89,7 +89,3 @@ def test_a_keyed_job_killed_several_times_loses_nothing_and_repeats_nothing(tmp_
     assert killer.logs.offsets == killer.logs.commits
     check(tmp_path, feed.given)
     assert working_in(tmp_path) == []
-
-
-def all_read(folder: Path, logs: BatchLogs, files: int) -> bool:
-    return not logs.uncommitted and clocks(folder / "checkpoint")[-1][2] == files

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,8 @@ import pytest
 import timely_programs
 from grid import WHOLE
 from keyed_runs import EPOCH, START, write_batch
-from killing import Killer
-from running_job import JOBS, running, until, working_in
+from killing import Killer, killed_and_stopped
+from running_job import JOBS, until, working_in
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
@@ -35,19 +33,17 @@ def test_a_kill_loses_and_repeats_no_session(tmp_path: Path) -> None:
     more()
     (tmp_path / "out").mkdir()
     killer = Killer(tmp_path, more)
-    with running(JOBS / "tracked.py:tracked", tmp_path) as job:
-        for attempt in range(1, KILLS + 1):
-            killer.kill_driver(job.driver(attempt), rng.randrange(4), again=attempt % 2 == 0)
-        job.driver(KILLS + 1)
+
+    def finish() -> None:
         given.append(timely_programs.closing(START, 0))
         write_batch(tmp_path / "in", len(given) - 1, given[-1])
-        wanted = timely_programs.expected_sessions(given)
-        until(lambda: found(tmp_path).total() >= wanted.total(), "all sessions are closed")
-        os.kill(job.pid, signal.SIGTERM)
-        ended = job.ended()
+        closed = timely_programs.expected_sessions(given).total()
+        until(lambda: found(tmp_path).total() >= closed, "all sessions are closed")
+
+    ended = killed_and_stopped(JOBS / "tracked.py:tracked", killer, rng, kills=KILLS, files=4, finish=finish)
     assert ended.code == 0, ended.words
     assert len(killer.hit) == KILLS
-    assert found(tmp_path) == wanted
+    assert found(tmp_path) == timely_programs.expected_sessions(given)
     assert working_in(tmp_path) == []
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from kept_state import asked_of, put
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
-from keyed_runs import by_batch_and_key, clocks, program, read_stream, ship, write_batch
+from keyed_runs import batches_read, by_batch_and_key, clocks, program, read_stream, ship, write_batch
 
 import holdfast as hf
 from holdfast import checkpoints
@@ -57,11 +57,10 @@ class Shop:
         self.rows.extend((batch_id, row.asDict(recursive=True)) for row in batch.collect())
 
     def expected(self) -> dict[int, dict[str | None, list[Any]]]:
-        model, before, found = Model(), 0, {}
-        for number, (now, watermark, read) in enumerate(clocks(self.folder / "checkpoint")):
-            events = [event for batch in self.sent[before:read] for event in batch]
+        model, found = Model(), {}
+        read = batches_read(self.folder / "checkpoint", self.sent)
+        for number, (now, watermark, events) in enumerate(read):
             found[number] = model.batch(now, watermark, events)
-            before = read
             if number in self.done:
                 self.done[number](model, now, watermark)
         return {number: rows for number, rows in found.items() if rows}

@@ -97,19 +97,26 @@ def clocks(checkpoint: Path) -> list[tuple[int, int, int]]:
     return found
 
 
+def batches_read(
+    checkpoint: Path, files: Sequence[list[dict[str, Any]]]
+) -> list[tuple[int, int, list[dict[str, Any]]]]:
+    """Per batch that Spark ran: the processing time, the watermark, and the events of its files."""
+    before = 0
+    found = []
+    for now, watermark, read in clocks(checkpoint):
+        found.append((now, watermark, [event for file in files[before:read] for event in file]))
+        before = read
+    return found
+
+
 def expected(
     checkpoint: Path,
     batches: Sequence[list[dict[str, Any]]],
     answer: Callable[[int, int | None, list[dict[str, Any]]], dict[str | None, list[Any]]],
 ) -> dict[int, dict[str | None, list[Any]]]:
     """What a model answers to the batches that Spark ran, by batch number."""
-    before = 0
-    rows = {}
-    for number, (now, watermark, read) in enumerate(clocks(checkpoint)):
-        events = [event for batch in batches[before:read] for event in batch]
-        rows[number] = answer(now, watermark, events)
-        before = read
-    return rows
+    read = batches_read(checkpoint, batches)
+    return {number: answer(now, watermark, events) for number, (now, watermark, events) in enumerate(read)}
 
 
 def by_batch_and_key(rows: Sequence[tuple[int, dict[str, Any]]]) -> dict[int, dict[str | None, list[Any]]]:

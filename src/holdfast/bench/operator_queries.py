@@ -165,20 +165,6 @@ def watched(events: DataFrame, key: str) -> DataFrame:
     return skew.watch(events, by=key, name="keys")
 
 
-def batches_of(frame: DataFrame, checkpoint: str) -> list[float]:
-    """Run a query to its end, and give the seconds of its batches but the first."""
-    query = (
-        frame.writeStream.format("noop")
-        .outputMode("append")
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    progress = [each for each in query.recentProgress if each["numInputRows"]]
-    return [each["durationMs"]["triggerExecution"] / 1000 for each in progress[1:]]
-
-
 def _keyed(events: DataFrame) -> DataFrame:
     whole = events.selectExpr("user", "CAST(amount AS long) AS amount")
     return keyed(whole, by="user").process(Spend(), output=OUTPUT, name="spend")

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from holdfast.bench.measure import Bench, Series, measured_apart, processor_time
-from holdfast.bench.operator_queries import NAMES, WATCHED
+from holdfast.bench.measure import Bench, Series, measured_apart
+from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
+from holdfast.bench.turns import by_turns, measuring
 from holdfast.bench.watch_cost import watch_cost
+from holdfast.engine.plans import optimised_plan
 from holdfast.errors import Invalid
 
 SIDES = ("holdfast", "by hand")
@@ -85,13 +85,15 @@ def operators(
         say(f"{times} = {ratios[times]:.3f}; {_PROCESSOR} {ratios[work]:.3f}; {_PLANS} {differ:.0f}")
         series += [Series(f"{name}, {each}", tuple(taken[each])) for each in taken]
         if name not in WATCHED:
-            ratios[f"{name}, {_PLANS}"], bounds[f"{name}, {_PLANS}"] = differ, 0
+            plans = f"{name}, {_PLANS}"
+            ratios[plans], bounds[plans] = differ, 0
             continue
         # All batches of a run take of the processor, the one that is not timed too.
         batch = statistics.median(taken[_processor(SIDES[1])]) / (sizes.batches + 1)
-        ratios[f"{name}, {_WITH}"] = cost.beside(sizes.rows, batch)
+        watch = f"{name}, {_WITH}"
+        ratios[watch] = cost.beside(sizes.rows, batch)
         if name != _UNBOUND:
-            bounds[f"{name}, {_WITH}"] = BOUND
+            bounds[watch] = BOUND
     what = (
         f"batches of {sizes.rows:,} rows a stream; `control` is one query on both sides, the keys of "
         f"{', '.join(WATCHED)} are watched for skew on the first"
@@ -115,29 +117,15 @@ def _taken(task: Mapping[str, Any]) -> dict[str, list[float]]:
 
 def _measure(task: Mapping[str, Any]) -> dict[str, list[float]]:
     """Run both sides in this process."""
-    from holdfast.bench.operator_queries import Streams, batches_of, pairs, write  # noqa: PLC0415 - needs Spark
-    from holdfast.engine.plans import optimised_plan  # noqa: PLC0415 - as above
-    from holdfast.engine.session import session  # noqa: PLC0415 - as above
-
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
-        folder = Path(place)
+    with measuring() as (spark, folder):
         write(folder, task["rows"], task["batches"] + 1)
-        spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
-        order = list(zip(SIDES, pairs(Streams(spark, folder))[task["name"]](), strict=True))
-        taken: dict[str, list[float]] = {each: [] for each in (*SIDES, *map(_processor, SIDES))}
-        for number in range(task["runs"] + 1):
-            for side, frame in order if number % 2 else reversed(order):
-                began = processor_time()
-                with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
-                    seconds = batches_of(frame, checkpoint)
-                if number:
-                    taken[side] += seconds
-                    taken[_processor(side)].append(processor_time() - began)
-        ours, theirs = (optimised_plan(frame) for _, frame in order)
-        taken[_PLANS] = [float(ours != theirs)]
-        spark.stop()
-    return taken
+        frames = dict(zip(SIDES, pairs(Streams(spark, folder))[task["name"]](), strict=True))
+        taken: dict[str, list[float]] = {}
+        for side, runs in by_turns(frames, folder, task["runs"]).items():
+            taken[side] = [seconds for run in runs for seconds in run.batches]
+            taken[_processor(side)] = [run.processor for run in runs]
+        ours, theirs = map(optimised_plan, frames.values())
+    return {**taken, _PLANS: [float(ours != theirs)]}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.measure import Bench, Series, measured_apart
+from holdfast.bench.turns import measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,16 +104,8 @@ _SERIES = (*SIDES, *map(_all, SIDES), *map(_processor, SIDES))
 
 def _measure(task: Mapping[str, Any]) -> dict[str, list[float]]:
     """Run the query in this process."""
-    from holdfast.engine.session import session  # noqa: PLC0415 - needs Spark
-
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
-        folder = Path(place)
-        spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
-            return _Measured(spark, folder, task["rows"]).blocks(task["runs"], task["batches"])
-        finally:
-            spark.stop()
+    with measuring() as (spark, folder):
+        return _Measured(spark, folder, task["rows"]).blocks(task["runs"], task["batches"])
 
 
 class _Measured:

@@ -91,7 +91,7 @@ class Skew:
         """The figure of a side to quote, over the batches of all its runs."""
         return float(statistics.median(ms for run in self.runs[side] for ms in getattr(run, figure)))
 
-    def events(self, side: str) -> int:
+    def batch_events(self, side: str) -> int:
         """How many events a batch of a side has."""
         return self.sizes.rows // (self.sizes.batches * SIDES[side].finer)
 
@@ -119,7 +119,7 @@ class Skew:
             "sizes": asdict(self.sizes),
             "sides": {
                 name: {
-                    "batch_events": self.events(name),
+                    "batch_events": self.batch_events(name),
                     "batch_ms": self.median(name, "ms"),
                     "slowest_task_ms": self.median(name, "slowest_ms"),
                     "batches": sum(len(run.ms) for run in runs),

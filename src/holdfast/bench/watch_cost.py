@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from holdfast.bench.measure import measured_apart, processor_time
-from holdfast.bench.operator_queries import Streams, batches_of, watched, write
+from holdfast.bench.measure import measured_apart
+from holdfast.bench.operator_queries import Streams, watched, write
+from holdfast.bench.turns import Run, by_turns, measuring
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MILLION: Final = 1_000_000
 # Rows and batches of a run: large, so that reading rows is most of it, and small, so that none of it is.
@@ -57,46 +59,25 @@ def watch_cost(runs: int) -> WatchCost:
     return WatchCost(tuple(found["million"]), tuple(found["batch"]))
 
 
-def _measure(runs: int) -> dict[str, Sequence[float]]:
-    from holdfast.engine.session import session  # noqa: PLC0415 - needs Spark
-
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
-        folder = Path(place)
-        spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
+def _measure(runs: int) -> dict[str, list[float]]:
+    with measuring() as (spark, folder):
         rows, batches = _LARGE
-        large = _differences(_frames(spark, folder / "large", _LARGE), folder, runs)
-        small = _differences(_frames(spark, folder / "small", _SMALL), folder, runs)
-        spark.stop()
+        large = _pairs(spark, folder / "large", _LARGE, runs)
+        small = _pairs(spark, folder / "small", _SMALL, runs)
     return {
-        "million": [each["processor"] * _MILLION / (rows * batches) for each in large],
+        "million": [(one.processor - other.processor) * _MILLION / (rows * batches) for one, other in large],
         # One thread plans a batch and brings its answer, and all wait for it: its time is the processor's.
-        "batch": [each["batch"] for each in small],
+        "batch": [statistics.median(one.batches) - statistics.median(other.batches) for one, other in small],
     }
 
 
-def _frames(spark: Any, folder: Path, sizes: tuple[int, int]) -> dict[str, Any]:
-    """A stream that is read and dropped, with its watch and without."""
+def _pairs(spark: SparkSession, folder: Path, sizes: tuple[int, int], runs: int) -> list[tuple[Run, Run]]:
+    """Runs of a stream that is read and dropped, with its watch and without."""
     folder.mkdir()
     write(folder, *sizes)
     orders = Streams(spark, folder).read("orders")
-    return {"with": watched(orders, "user"), "without": orders}
-
-
-def _differences(frames: Mapping[str, Any], folder: Path, runs: int) -> list[dict[str, float]]:
-    """What the watched stream took more than the other: the processor in a run, and a batch of it."""
-    found = []
-    for number in range(runs + 1):
-        took: dict[str, tuple[float, float]] = {}
-        for side in sorted(frames, reverse=bool(number % 2)):
-            began = processor_time()
-            with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
-                seconds = batches_of(frames[side], checkpoint)
-            took[side] = processor_time() - began, statistics.median(seconds)
-        processor, batch = (one - other for one, other in zip(took["with"], took["without"], strict=True))
-        if number:
-            found.append({"processor": processor, "batch": batch})
-    return found
+    taken = by_turns({"without": orders, "with": watched(orders, "user")}, folder, runs)
+    return list(zip(taken["with"], taken["without"], strict=True))
 
 
 if __name__ == "__main__":

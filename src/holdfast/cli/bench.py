@@ -205,7 +205,7 @@ def _show_skew(hot: Skew) -> None:
         [
             (
                 name,
-                hot.events(name),
+                hot.batch_events(name),
                 round(hot.median(name, "ms")),
                 round(hot.median(name, "slowest_ms")),
                 sum(len(run.ms) for run in runs),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ID = re.compile(r"#\d+|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ID = re.compile(rf"#\d+|@[0-9a-f]+|{_UUID}")
 # Each has an id, which its copies share: a frame that is joined with itself has one watermark.
-_WATERMARK = re.compile(r"EventTimeWatermark ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_WATERMARK = re.compile(f"EventTimeWatermark ({_UUID})")
 
 
 def watermark_count(frame: DataFrame) -> int:

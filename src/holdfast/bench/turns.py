@@ -1,0 +1,72 @@
+"""Run queries to their end by turns in one session: an hour in which the machine is slow slows all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.bench.measure import processor_time
+from holdfast.engine.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of a query took, in seconds.
+
+    Attributes:
+        batches: Each batch but the first.
+        processor: Of the processors, the first batch too.
+    """
+
+    batches: tuple[float, ...]
+    processor: float
+
+
+@contextmanager
+def measuring() -> Iterator[tuple[SparkSession, Path]]:
+    """A session that says nothing, and a folder for what is measured; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
+        folder = Path(place)
+        spark = session("holdfast-bench", home=folder / "home", conf={"spark.ui.enabled": "false"})
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            yield spark, folder
+        finally:
+            spark.stop()
+
+
+def by_turns(frames: Mapping[str, DataFrame], folder: Path, runs: int) -> dict[str, list[Run]]:
+    """Run each stream to its end so many times, the first and the last of a round in turn.
+
+    One round is not counted.
+    """
+    taken: dict[str, list[Run]] = {name: [] for name in frames}
+    for number in range(runs + 1):
+        for name in frames if number % 2 else reversed(list(frames)):
+            run = _run(frames[name], folder)
+            if number:
+                taken[name].append(run)
+    return taken
+
+
+def _run(frame: DataFrame, folder: Path) -> Run:
+    began = processor_time()
+    with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
+        query = (
+            frame.writeStream.format("noop")
+            .outputMode("append")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        progress = [each for each in query.recentProgress if each["numInputRows"]]
+    seconds = tuple(each["durationMs"]["triggerExecution"] / 1000 for each in progress[1:])
+    return Run(seconds, processor_time() - began)
