@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted
-from holdfast.stream.joins import PART
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# The column that says in which part of its key a row is.
+PART: Final = "_holdfast_part"
 # More keys than that cannot each have a share worth splitting.
 MOST_HOT: Final = 100
 MOST_PARTS: Final = 1024
@@ -64,18 +65,27 @@ class HotKeys:
     labels: tuple[tuple[int, ...], ...]
 
     def split(self, frame: DataFrame, salt: Column | None = None) -> DataFrame:
-        """Put each row of a hot key into one part, by the hash of the row or of what is given.
+        """Give each row its part."""
+        return frame.withColumn(PART, self.part(frame, salt))
+
+    def part(self, frame: DataFrame, salt: Column | None = None, *, alias: str = "") -> Column:
+        """The one part that a row is in, if its key is hot, by the hash of the row or of what is given.
 
         Never by chance: a task that runs again must put its rows where they were.
+
+        Args:
+            frame: The rows.
+            salt: What is hashed, all columns by default.
+            alias: What the frame is called where the part is computed.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
         if salt is None:
-            salt = F.xxhash64(*_hashable(frame))
+            salt = F.xxhash64(*_hashable(frame, alias))
         place = F.pmod(salt, F.lit(self.parts)).cast("int")
-        part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0))
+        part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0), alias)
         # It is never null; said so, Spark does not look for nulls in it below the watermark.
-        return frame.withColumn(PART, F.coalesce(part, F.lit(0)))
+        return F.coalesce(part, F.lit(0))
 
     def replicate(self, frame: DataFrame) -> DataFrame:
         """Put each row of a hot key into all parts."""
@@ -84,23 +94,22 @@ class HotKeys:
         parts = self._of_each(frame, lambda labels: labels, F.array(F.lit(0)))
         return frame.withColumn(PART, F.explode(parts))
 
-    def _of_each(self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column) -> Column:
+    def _of_each(
+        self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, alias: str = ""
+    ) -> Column:
         """Something made of the labels of a row's key, or something else where it is not hot."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
         found: Column | None = None
         for key, labels in zip(self.keys, self.labels, strict=True):
             value = made(F.array(*(F.lit(label) for label in labels)))
-            here = self._is(frame, key)
+            here = self._is(frame, key, alias)
             found = F.when(here, value) if found is None else found.when(here, value)
         return otherwise if found is None else found.otherwise(otherwise)
 
-    def _is(self, frame: DataFrame, key: tuple[Any, ...]) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
-
-        literals = literals_of(frame, self.by, key)
-        pairs = zip(self.by, literals, strict=True)
-        return reduce(and_, (F.col(quoted(name)).eqNullSafe(literal) for name, literal in pairs))
+    def _is(self, frame: DataFrame, key: tuple[Any, ...], alias: str) -> Column:
+        pairs = zip(self.by, literals_of(frame, self.by, key), strict=True)
+        return reduce(and_, (_column(name, alias).eqNullSafe(literal) for name, literal in pairs))
 
     def note(self) -> dict[str, Any]:
         """What must not change while there is state, as JSON has it."""
@@ -231,11 +240,15 @@ def _rotated(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (32 - bits))) & _MASK
 
 
-def _hashable(frame: DataFrame) -> list[Column]:
+def _hashable(frame: DataFrame, alias: str) -> list[Column]:
     """The columns that Spark can hash: all but maps, variants and what holds one."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
-
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     return [
-        F.col(quoted(name)) for name, found in types.items() if not any(kind in found for kind in _UNHASHED)
+        _column(name, alias) for name, found in types.items() if not any(kind in found for kind in _UNHASHED)
     ]
+
+
+def _column(name: str, alias: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))

@@ -28,9 +28,8 @@ from holdfast.stream.sides import Pairs, check_key_types, result_names
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# The column that says in which part of its key a row is, where a key is split.
-PART: Final = "_holdfast_part"
-Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame]"]
+# From both sides, watermarks set, to what is joined, and when the key of a row `l` is that of a row `r`.
+Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame, Column]"]
 
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
 
@@ -103,11 +102,7 @@ def bounded_join(
     prefixes: tuple[str, str] | None,
     parted: Parted | None = None,
 ) -> DataFrame:
-    """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too.
-
-    `parted` is called with both sides, watermarks set, and gives each a column named `PART`. It is
-    compared before the times and is in no result.
-    """
+    """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too."""
     _check_kind(kind)
     _check_pair(left, right)
     keys = names_of(by, where=_WHERE)
@@ -127,9 +122,10 @@ def bounded_join(
         require_watermark(marked, time, where=_WHERE, why=_WHY)
         sides.append(marked)
     names = _names(left.columns, right.columns, keys, prefixes, kind)
-    one, two = sides if parted is None else parted(sides[0], sides[1])
-    equal = keys if parted is None else [*keys, PART]
-    joined = one.alias("l").join(two.alias("r"), _condition(equal, times, low, high), _SPARK_KINDS[kind])
+    left, right = sides
+    one, two, same_key = (left, right, same_keys(keys)) if parted is None else parted(left, right)
+    condition = same_key & _within(times, low, high)
+    joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
     return joined.select(*_columns(keys, names, kind))
 
 
@@ -189,14 +185,20 @@ def _names(
     return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
 
 
-def _condition(keys: list[str], times: tuple[str, str], low: int, high: int) -> Column:
+def same_keys(keys: Iterable[str]) -> Column:
+    """When the keys of a row `l` and a row `r` are equal."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
+
+
+def _within(times: tuple[str, str], low: int, high: int) -> Column:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
-    same_key = reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
     earliest = one + F.expr(f"INTERVAL {interval(low)}") if low else one
     latest = one + F.expr(f"INTERVAL {interval(high)}") if high else one
-    return same_key & (two >= earliest) & (two <= latest)
+    return (two >= earliest) & (two <= latest)
 
 
 def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:

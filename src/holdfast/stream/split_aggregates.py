@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, require_columns
-from holdfast.stream.hot_keys import HotKeys
-from holdfast.stream.joins import PART
+from holdfast.stream.hot_keys import PART, HotKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

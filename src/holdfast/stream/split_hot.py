@@ -15,15 +15,15 @@ from holdfast.config.check import whole
 from holdfast.config.units import Duration
 from holdfast.engine.definitions import marked
 from holdfast.errors import Invalid
-from holdfast.stream.hot_keys import MOST_PARTS, HotKeys, hot_keys
-from holdfast.stream.joins import JoinKind, bounded_join
+from holdfast.stream.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys
+from holdfast.stream.joins import JoinKind, Parted, bounded_join, same_keys
 from holdfast.stream.keyed import keyed
 from holdfast.stream.operators import checked_name, define
 from holdfast.stream.skew import key_names
 from holdfast.stream.split_aggregates import Aggregate, aggregate_stream, aggregate_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from holdfast.worker.declared.bases import Keyed
 
@@ -167,10 +167,26 @@ class SplitHot:
         make: Callable[..., DataFrame] = aggregate_stream if self.frame.isStreaming else aggregate_table
         return make(self.frame, self.hot, aggregates)
 
-    def _parted(self, side: Side) -> Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]]:
-        if side == "left":
-            return lambda left, right: (self.hot.split(left), self.hot.replicate(right))
-        return lambda left, right: (self.hot.replicate(left), self.hot.split(right))
+    def _parted(self, side: Side) -> Parted:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
+            # The part of the many rows is worked out where they are compared: as a column it would be kept
+            # with each of them, of whatever key.
+            same = same_keys(self.hot.by)
+            if side == "left":
+                return (
+                    left,
+                    self.hot.replicate(right),
+                    same & (self.hot.part(left, alias="l") == F.col(f"r.{PART}")),
+                )
+            return (
+                self.hot.replicate(left),
+                right,
+                same & (F.col(f"l.{PART}") == self.hot.part(right, alias="r")),
+            )
+
+        return parted
 
 
 @dataclass(frozen=True, slots=True)
