@@ -24,7 +24,7 @@ class Sizes:
         rows: Events.
         batches: In so many counted batches; one more of the same size warms up. A task takes a fixed time
             besides that of its events, so the more batches the less of a task's time is a hot key's. Sides
-            that are compared where no key is hot have more of them.
+            that run by turns have more of them.
         keys: Different keys, two at least.
         tasks: Partitions of the shuffle, and parts of a hot key.
     """
@@ -43,7 +43,7 @@ class Comparison:
         name: What it says.
         one: The side above the line.
         other: The side below it.
-        figure: `slowest_ms` or `ms`.
+        figure: `slowest_ms`, `ms` or `processor_ms`.
         bound: What is promised, if something is.
         at_least: Whether the bound is a least value or a largest.
     """
@@ -56,15 +56,33 @@ class Comparison:
     at_least: bool = True
 
 
+def _without_skew(answer: str) -> tuple[Comparison, ...]:
+    """What a split costs that gains nothing; the control is the query that is not split, once more."""
+    return tuple(
+        Comparison(
+            f"{answer} without skew: {side} / not, {what}",
+            f"{answer}_even_{side}",
+            f"{answer}_even",
+            figure,
+            bound,
+            False,
+        )
+        for side, what, figure, bound in (
+            ("split", "time", "ms", 1.03),
+            ("split", "processor", "processor_ms", 1.03),
+            ("control", "time", "ms", None),
+            ("control", "processor", "processor_ms", None),
+        )
+    )
+
+
 COMPARISONS: Final = (
     Comparison("join: slowest task / of the split one", "join", "join_split", "slowest_ms", 3),
     Comparison("join: batch / of the split one", "join", "join_split", "ms"),
-    Comparison("join without skew: split / not", "join_even_split", "join_even", "ms", 1.03, at_least=False),
+    *_without_skew("join"),
     Comparison("keyed: slowest task / of the split one", "keyed", "keyed_split", "slowest_ms", 3),
     Comparison("keyed: batch / of the split one", "keyed", "keyed_split", "ms"),
-    Comparison(
-        "keyed without skew: split / not", "keyed_even_split", "keyed_even", "ms", 1.03, at_least=False
-    ),
+    *_without_skew("keyed"),
     Comparison(
         "aggregate: slowest task with a hot key / without", "aggregate", "aggregate_even", "slowest_ms"
     ),
@@ -98,11 +116,20 @@ class Skew:
     @property
     def results(self) -> list[tuple[Comparison, float]]:
         """The comparisons of which both sides ran."""
-        return [
-            (each, self.median(each.one, each.figure) / max(1.0, self.median(each.other, each.figure)))
-            for each in COMPARISONS
-            if {each.one, each.other} <= set(self.runs)
-        ]
+        return [(each, self._ratio(each)) for each in COMPARISONS if {each.one, each.other} <= set(self.runs)]
+
+    def _ratio(self, comparison: Comparison) -> float:
+        one, other, figure = comparison.one, comparison.other, comparison.figure
+        if not SIDES[one].by_turns:
+            return self.median(one, figure) / max(1.0, self.median(other, figure))
+        # What is moments apart is as fast or slow as the machine is then: batch by batch.
+        return float(
+            statistics.median(
+                ours / max(1.0, theirs)
+                for run, beside in zip(self.runs[one], self.runs[other], strict=True)
+                for ours, theirs in zip(getattr(run, figure), getattr(beside, figure), strict=True)
+            )
+        )
 
     @property
     def identical(self) -> bool:
@@ -122,6 +149,7 @@ class Skew:
                     "batch_events": self.batch_events(name),
                     "batch_ms": self.median(name, "ms"),
                     "slowest_task_ms": self.median(name, "slowest_ms"),
+                    "processor_ms": self.median(name, "processor_ms"),
                     "batches": sum(len(run.ms) for run in runs),
                     "rows": runs[0].rows,
                 }
@@ -152,7 +180,7 @@ def holds(comparison: Comparison, value: float) -> bool | None:
 def skew(
     sizes: Sizes, *, rounds: int = 1, sides: Sequence[str] = (), say: Callable[[str], None] = lambda _: None
 ) -> Skew:
-    """Measure the sides, each in a process of its own; they take turns.
+    """Measure the sides, in processes that take turns; those that run by turns are in one.
 
     Raises:
         Invalid: There is no such side.
@@ -171,9 +199,10 @@ def skew(
             batches = sizes.batches * finer
             files[hot, finer] = write(place, hot=hot, rows=sizes.rows, batches=batches, keys=sizes.keys)
         for number in range(rounds):
-            for each in chosen:
-                say(f"measuring skew: {each}, round {number + 1} of {rounds} …")
-                runs[each].append(_run(each, files[_events(each)], folder, sizes.tasks))
+            for together in _together(chosen):
+                say(f"measuring skew: {', '.join(together)}, round {number + 1} of {rounds} …")
+                for each, run in _run(together, files[_events(together[0])], folder, sizes.tasks).items():
+                    runs[each].append(run)
     return Skew(sizes, runs)
 
 
@@ -182,7 +211,17 @@ def _events(side: str) -> tuple[bool, int]:
     return SIDES[side].hot, SIDES[side].finer
 
 
-def _run(side: str, files: Events, folder: Path, tasks: int) -> Measured:
+def _together(sides: Sequence[str]) -> list[list[str]]:
+    """The sides by the process that they are measured in."""
+    found: dict[tuple[bool, str], list[str]] = {}
+    for each in sides:
+        side = SIDES[each]
+        found.setdefault((side.by_turns, side.answer if side.by_turns else each), []).append(each)
+    return list(found.values())
+
+
+def _run(sides: Sequence[str], files: Events, folder: Path, tasks: int) -> dict[str, Measured]:
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as place:
-        task = Task(side, str(files.events), str(files.offers), tasks, place)
-        return measured_from(measured_apart("holdfast.bench.skew_process", asdict(task), side))
+        task = Task(sides, str(files.events), str(files.offers), tasks, place)
+        ran = measured_apart("holdfast.bench.skew_process", asdict(task), ", ".join(sides))
+        return {each: measured_from(fields) for each, fields in ran.items()}

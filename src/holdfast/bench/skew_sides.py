@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BOUND: Final = ("-1 hour", "1 hour")
 WATERMARK: Final = "1 hour"
+_FINER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,23 @@ class Side:
         answer: Which answer it is: sides with the same one, over the same events, must agree.
         streaming: Whether it reads a stream, a batch a file, or all of it as a table.
         make: From events, offers and the number of tasks to the answer.
-        finer: Its events come in so many times more batches, and more are timed. What is small, as what a
-            split costs that gains nothing, is not told by a few.
+        updates: Whether it puts out what has changed, as running aggregates do.
+        by_turns: Whether it runs in one session with the others of its answer, batch by batch by turns, over
+            more and smaller batches. What is small, as what a split costs that gains nothing, is not told by
+            a few, nor by processes of which one is faster than the next.
     """
 
     hot: bool
     answer: str
     streaming: bool
     make: Callable[[DataFrame, DataFrame, int], DataFrame]
-    finer: int = 1
+    updates: bool = False
+    by_turns: bool = False
+
+    @property
+    def finer(self) -> int:
+        """In how many times more batches its events come."""
+        return _FINER if self.by_turns else 1
 
 
 def frame_of(side: Side, spark: Any, events: str, offers: str, tasks: int) -> DataFrame:
@@ -85,19 +94,19 @@ def _keyed_split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
     return _spend(events, split=True)
 
 
-_FINER: Final = 4
-
 SIDES: Final[dict[str, Side]] = {
     "join": Side(True, "join", True, _joined),
     "join_split": Side(True, "join", True, _split),
-    "join_even": Side(False, "join", True, _joined, finer=_FINER),
-    "join_even_split": Side(False, "join", True, _split, finer=_FINER),
+    "join_even": Side(False, "join", True, _joined, by_turns=True),
+    "join_even_split": Side(False, "join", True, _split, by_turns=True),
+    "join_even_control": Side(False, "join", True, _joined, by_turns=True),
     "keyed": Side(True, "spend", True, _keyed),
     "keyed_split": Side(True, "spend", True, _keyed_split),
-    "keyed_even": Side(False, "spend", True, _keyed, finer=_FINER),
-    "keyed_even_split": Side(False, "spend", True, _keyed_split, finer=_FINER),
-    "aggregate": Side(True, "totals", True, _totals),
-    "aggregate_even": Side(False, "totals", True, _totals),
+    "keyed_even": Side(False, "spend", True, _keyed, by_turns=True),
+    "keyed_even_split": Side(False, "spend", True, _keyed_split, by_turns=True),
+    "keyed_even_control": Side(False, "spend", True, _keyed, by_turns=True),
+    "aggregate": Side(True, "totals", True, _totals, updates=True),
+    "aggregate_even": Side(False, "totals", True, _totals, updates=True),
     "table_aggregate": Side(True, "table", False, _totals),
     "table_aggregate_split": Side(True, "table", False, _split_totals),
 }

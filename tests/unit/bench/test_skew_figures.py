@@ -19,42 +19,60 @@ def task(stage: int, ms: int, read: int) -> str:
     return json.dumps({"Event": "SparkListenerTaskEnd", "Stage ID": stage, "Task Metrics": metrics})
 
 
+def batch(query: str, number: int) -> dict[str, str]:
+    return {"sql.streaming.queryId": query, "streaming.sql.batchId": str(number)}
+
+
 def test_the_slowest_task_is_found_for_each_batch() -> None:
     lines = [
         json.dumps({"Event": "SparkListenerApplicationStart"}),
-        job([0, 1], **{"streaming.sql.batchId": "0"}),
+        job([0, 1], **batch("one", 0)),
         task(0, 900, 0),
         task(1, 30, 10),
         task(1, 70, 5),
-        job([2, 3], **{"streaming.sql.batchId": "1"}),
+        job([2, 3], **batch("one", 1)),
         task(3, 40, 5),
+        job([6], **batch("two", 1)),
+        task(6, 60, 5),
         job([4], **{"spark.jobGroup.id": "run"}),
         task(4, 5, 1),
         job([5]),
         task(5, 1000, 1),
         json.dumps({"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Metrics": None}),
     ]
-    assert slowest_tasks(lines) == {"0": 900, "1": 40, "run": 5}
+    assert slowest_tasks(lines) == {"one 0": 900, "one 1": 40, "two 1": 60, "run": 5}
 
 
 def test_sides_are_compared_by_their_medians_and_answers() -> None:
-    plain = Measured((100, 120, 80), (90, 95, 60), 10, 77)
-    split = Measured((50, 40, 60), (20, 30, 10), 10, 77)
+    plain = Measured((100, 120, 80), (90, 95, 60), (1, 1, 1), 10, 77)
+    split = Measured((50, 40, 60), (20, 30, 10), (1, 1, 1), 10, 77)
     found = Skew(Sizes(), {"join": [plain], "join_split": [split]})
     ratios = found.as_dict()["ratios"]
     assert ratios == {"join: slowest task / of the split one": 4.5, "join: batch / of the split one": 2.0}
     assert found.identical
     (promise,) = found.as_dict()["promises"]
     assert (promise["at_least"], promise["holds"]) == (3, True)
-    other = Measured((50,), (20,), 10, 78)
+    other = Measured((50,), (20,), (1,), 10, 78)
     assert not Skew(Sizes(), {"join": [plain], "join_split": [other]}).identical
     # Other events have other answers.
     assert Skew(Sizes(), {"join": [plain], "join_even": [other]}).identical
 
 
+def test_sides_that_run_by_turns_are_compared_batch_by_batch() -> None:
+    alone = Measured((100, 200, 400), (1, 1, 1), (50, 100, 200), 10, 77)
+    split = Measured((102, 202, 500), (1, 1, 1), (51, 110, 206), 10, 77)
+    found = Skew(Sizes(), {"join_even": [alone], "join_even_split": [split]})
+    assert found.as_dict()["ratios"] == {
+        "join without skew: split / not, time": 1.02,
+        "join without skew: split / not, processor": 1.03,
+    }
+    assert [each["holds"] for each in found.as_dict()["promises"]] == [True, True]
+    assert found.identical
+
+
 def test_a_run_survives_json() -> None:
-    run = Measured((1, 2), (3, 4), 5, 6)
-    fields = {"ms": [1, 2], "slowest_ms": [3, 4], "rows": 5, "content": 6}
+    run = Measured((1, 2), (3, 4), (7, 8), 5, 6)
+    fields = {"ms": [1, 2], "slowest_ms": [3, 4], "processor_ms": [7, 8], "rows": 5, "content": 6}
     assert measured_from(fields) == run
 
 
