@@ -191,8 +191,8 @@ def _streams(spark: SparkSession, task: Task) -> dict[str, _Ran]:
     streams = [_Stream(spark, name, task) for name in task.sides]
     for number, file in enumerate(sorted(Path(task.events).iterdir())):
         # In another order each time, so that no side always follows the same one.
-        turn = number % len(streams)
-        for each in (*streams[turn:], *streams[:turn])[:: -1 if number % 2 else 1]:
+        rounds, turn = divmod(number, len(streams))
+        for each in (*streams[turn:], *streams[:turn])[:: -1 if rounds % 2 else 1]:
             each.take(file)
     return {name: each.stop() for name, each in zip(task.sides, streams, strict=True)}
 
