@@ -124,7 +124,7 @@ def bounded_join(
     names = _names(left.columns, right.columns, keys, prefixes, kind)
     left, right = sides
     one, two, same_key = (left, right, same_keys(keys)) if parted is None else parted(left, right)
-    condition = same_key & _within(times, low, high)
+    condition = reduce(and_, _within(times, low, high), same_key)
     joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
     return joined.select(*_columns(keys, names, kind))
 
@@ -192,13 +192,14 @@ def same_keys(keys: Iterable[str]) -> Column:
     return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
 
 
-def _within(times: tuple[str, str], low: int, high: int) -> Column:
+def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:
+    """When the time of a row `r` is in the bound of that of a row `l`: not before, and not after."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
     earliest = one + F.expr(f"INTERVAL {interval(low)}") if low else one
     latest = one + F.expr(f"INTERVAL {interval(high)}") if high else one
-    return (two >= earliest) & (two <= latest)
+    return two >= earliest, two <= latest
 
 
 def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:
