@@ -211,7 +211,9 @@ class RowRunner:
         self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
     ) -> None:
         """Run the keys that are not done yet: what is due, the events, what has become due meanwhile."""
-        ctx, rows, feeds = self._ctx, self._rows, self._feeds
+        ctx, rows = self._ctx, self._rows
+        # A stream without an event for any of these keys is not asked for each of them.
+        feeds = [feed for feed in self._feeds if feed.stops[-1]]
         settler, ends = self._settler, self._on_end is not None
         for key in range(len(marks), len(states)):
             state = states[key]
