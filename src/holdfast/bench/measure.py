@@ -124,6 +124,14 @@ def machine_fields(found: Machine) -> dict[str, Any]:
     return asdict(found)
 
 
+def beside(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """One side's figure over the other's, in the median of pairs.
+
+    What is moments apart is as fast or slow as the machine is then, so each is held against its neighbour.
+    """
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
 def processor_time() -> float:
     """The seconds of a processor that this process and all that it has started have used so far."""
     parents: dict[int, int] = {}

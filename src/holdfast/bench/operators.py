@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.bench.measure import Bench, Series, measured_apart
+from holdfast.bench.measure import Bench, Series, beside, measured_apart
 from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast.bench.turns import by_turns, measuring
 from holdfast.bench.watch_cost import watch_cost
@@ -76,11 +76,11 @@ def operators(
     for name in names:
         say(f"measuring {name}: {runs} runs of each side …")
         taken = _taken({**asdict(sizes), "runs": runs, "name": name})
-        # What is moments apart is as fast or slow as the machine is then: batch by batch, and run by run.
+        # Batch by batch, and run by run.
         times = f"{name}, {SIDES[0]} / {SIDES[1]}"
-        ratios[times] = _beside(*(taken[side] for side in SIDES))
+        ratios[times] = beside(*(taken[side] for side in SIDES))
         work = f"{name}, {_PROCESSOR}"
-        ratios[work] = _beside(*(taken[_processor(side)] for side in SIDES))
+        ratios[work] = beside(*(taken[_processor(side)] for side in SIDES))
         [differ] = taken.pop(_PLANS)
         say(f"{times} = {ratios[times]:.3f}; {_PROCESSOR} {ratios[work]:.3f}; {_PLANS} {differ:.0f}")
         series += [Series(f"{name}, {each}", tuple(taken[each])) for each in taken]
@@ -99,10 +99,6 @@ def operators(
         f"{', '.join(WATCHED)} are watched for skew on the first"
     )
     return Bench("operators", what, tuple(series), ratios, bounds)
-
-
-def _beside(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def _processor(side: str) -> str:

@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.measure import Bench, Series, measured_apart
-from holdfast.bench.turns import measuring
+from holdfast.bench.measure import Bench, Series, beside, measured_apart
+from holdfast.bench.turns import in_turn, measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,8 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
 def _beside(seconds: Sequence[float], others: Sequence[float], batches: int) -> float:
     """How many times as long as the block next to it a block took, in the median."""
     starts = range(0, len(seconds), batches)
-    return median(fmean(seconds[at : at + batches]) / fmean(others[at : at + batches]) for at in starts)
+    ours, theirs = ([fmean(each[at : at + batches]) for at in starts] for each in (seconds, others))
+    return beside(ours, theirs)
 
 
 def _other_threads() -> float:
@@ -128,9 +129,7 @@ class _Measured:
         taken: dict[str, list[float]] = {name: [] for name in _SERIES}
         try:
             for number in range(runs * _ROUNDS + 1):
-                # In another order each time, so that no side always follows the same one.
-                turn = number % len(SIDES)
-                for side in (*SIDES[turn:], *SIDES[:turn]):
+                for side in in_turn(SIDES, number):
                     found = self._block(query, side, batches)
                     for name, seconds in zip((side, _all(side), _processor(side)), found, strict=True):
                         taken[name] += seconds if number else []

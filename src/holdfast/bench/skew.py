@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.measure import measured_apart
+from holdfast.bench.measure import beside, measured_apart
 from holdfast.bench.skew_data import Events, write
 from holdfast.bench.skew_process import Measured, Task, measured_from
 from holdfast.bench.skew_sides import SIDES
@@ -65,7 +65,7 @@ def _without_skew(answer: str) -> tuple[Comparison, ...]:
             f"{answer}_even",
             figure,
             bound,
-            False,
+            at_least=False,
         )
         for side, what, figure, bound in (
             ("split", "time", "ms", 1.03),
@@ -107,7 +107,10 @@ class Skew:
 
     def median(self, side: str, figure: str) -> float:
         """The figure of a side to quote, over the batches of all its runs."""
-        return float(statistics.median(ms for run in self.runs[side] for ms in getattr(run, figure)))
+        return float(statistics.median(self._each(side, figure)))
+
+    def _each(self, side: str, figure: str) -> list[int]:
+        return [ms for run in self.runs[side] for ms in getattr(run, figure)]
 
     def batch_events(self, side: str) -> int:
         """How many events a batch of a side has."""
@@ -122,14 +125,7 @@ class Skew:
         one, other, figure = comparison.one, comparison.other, comparison.figure
         if not SIDES[one].by_turns:
             return self.median(one, figure) / max(1.0, self.median(other, figure))
-        # What is moments apart is as fast or slow as the machine is then: batch by batch.
-        return float(
-            statistics.median(
-                ours / max(1.0, theirs)
-                for run, beside in zip(self.runs[one], self.runs[other], strict=True)
-                for ours, theirs in zip(getattr(run, figure), getattr(beside, figure), strict=True)
-            )
-        )
+        return beside(self._each(one, figure), [max(1, ms) for ms in self._each(other, figure)])
 
     @property
     def identical(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.bench.measure import processor_time
+from holdfast.bench.turns import in_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,9 +191,7 @@ class _Stream:
 def _streams(spark: SparkSession, task: Task) -> dict[str, _Ran]:
     streams = [_Stream(spark, name, task) for name in task.sides]
     for number, file in enumerate(sorted(Path(task.events).iterdir())):
-        # In another order each time, so that no side always follows the same one.
-        rounds, turn = divmod(number, len(streams))
-        for each in (*streams[turn:], *streams[:turn])[:: -1 if rounds % 2 else 1]:
+        for each in in_turn(streams, number):
             each.take(file)
     return {name: each.stop() for name, each in zip(task.sides, streams, strict=True)}
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.bench.measure import processor_time
 from holdfast.engine.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_Side = TypeVar("_Side")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +44,18 @@ def measuring() -> Iterator[tuple[SparkSession, Path]]:
             spark.stop()
 
 
-def by_turns(frames: Mapping[str, DataFrame], folder: Path, runs: int) -> dict[str, list[Run]]:
-    """Run each stream to its end so many times, the first and the last of a round in turn.
+def in_turn(sides: Sequence[_Side], number: int) -> list[_Side]:
+    """The sides of a round in another order than before, so that no side always follows the same one."""
+    rounds, turn = divmod(number, len(sides))
+    order = [*sides[turn:], *sides[:turn]]
+    return order[::-1] if rounds % 2 else order
 
-    One round is not counted.
-    """
+
+def by_turns(frames: Mapping[str, DataFrame], folder: Path, runs: int) -> dict[str, list[Run]]:
+    """Run each stream to its end so many times; one round is not counted."""
     taken: dict[str, list[Run]] = {name: [] for name in frames}
     for number in range(runs + 1):
-        for name in frames if number % 2 else reversed(list(frames)):
+        for name in in_turn(list(frames), number):
             run = _run(frames[name], folder)
             if number:
                 taken[name].append(run)

@@ -68,7 +68,7 @@ class HotKeys:
         """Give each row its part."""
         return frame.withColumn(PART, self.part(frame, salt))
 
-    def part(self, frame: DataFrame, salt: Column | None = None, *, alias: str = "") -> Column:
+    def part(self, frame: DataFrame, salt: Column | None = None, *, of: str = "") -> Column:
         """The one part that a row is in, if its key is hot, by the hash of the row or of what is given.
 
         Never by chance: a task that runs again must put its rows where they were.
@@ -76,14 +76,14 @@ class HotKeys:
         Args:
             frame: The rows.
             salt: What is hashed, all columns by default.
-            alias: What the frame is called where the part is computed.
+            of: What comes before a column's name where the part is worked out, as in `l.`.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
         if salt is None:
-            salt = F.xxhash64(*_hashable(frame, alias))
+            salt = F.xxhash64(*_hashable(frame, of))
         place = F.pmod(salt, F.lit(self.parts)).cast("int")
-        part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0), alias)
+        part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0), of)
         # It is never null; said so, Spark does not look for nulls in it below the watermark.
         return F.coalesce(part, F.lit(0))
 
@@ -95,7 +95,7 @@ class HotKeys:
         return frame.withColumn(PART, F.explode(parts))
 
     def _of_each(
-        self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, alias: str = ""
+        self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, of: str = ""
     ) -> Column:
         """Something made of the labels of a row's key, or something else where it is not hot."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
@@ -103,13 +103,15 @@ class HotKeys:
         found: Column | None = None
         for key, labels in zip(self.keys, self.labels, strict=True):
             value = made(F.array(*(F.lit(label) for label in labels)))
-            here = self._is(frame, key, alias)
+            here = self._is(frame, key, of)
             found = F.when(here, value) if found is None else found.when(here, value)
         return otherwise if found is None else found.otherwise(otherwise)
 
-    def _is(self, frame: DataFrame, key: tuple[Any, ...], alias: str) -> Column:
+    def _is(self, frame: DataFrame, key: tuple[Any, ...], of: str) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
         pairs = zip(self.by, literals_of(frame, self.by, key), strict=True)
-        return reduce(and_, (_column(name, alias).eqNullSafe(literal) for name, literal in pairs))
+        return reduce(and_, (F.col(of + quoted(name)).eqNullSafe(literal) for name, literal in pairs))
 
     def note(self) -> dict[str, Any]:
         """What must not change while there is state, as JSON has it."""
@@ -240,15 +242,13 @@ def _rotated(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (32 - bits))) & _MASK
 
 
-def _hashable(frame: DataFrame, alias: str) -> list[Column]:
+def _hashable(frame: DataFrame, of: str) -> list[Column]:
     """The columns that Spark can hash: all but maps, variants and what holds one."""
-    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    return [
-        _column(name, alias) for name, found in types.items() if not any(kind in found for kind in _UNHASHED)
-    ]
-
-
-def _column(name: str, alias: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
-    return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    return [
+        F.col(of + quoted(name))
+        for name, found in types.items()
+        if not any(kind in found for kind in _UNHASHED)
+    ]

@@ -173,18 +173,13 @@ class SplitHot:
         def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
             # The part of the many rows is worked out where they are compared: as a column it would be kept
             # with each of them, of whatever key.
-            same = same_keys(self.hot.by)
             if side == "left":
-                return (
-                    left,
-                    self.hot.replicate(right),
-                    same & (self.hot.part(left, alias="l") == F.col(f"r.{PART}")),
-                )
-            return (
-                self.hot.replicate(left),
-                right,
-                same & (F.col(f"l.{PART}") == self.hot.part(right, alias="r")),
-            )
+                right = self.hot.replicate(right)
+                same_part = self.hot.part(left, of="l.") == F.col(f"r.{PART}")
+            else:
+                left = self.hot.replicate(left)
+                same_part = F.col(f"l.{PART}") == self.hot.part(right, of="r.")
+            return left, right, same_keys(self.hot.by) & same_part
 
         return parted
 
