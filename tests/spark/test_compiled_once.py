@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from keyed_runs import START, read_stream, write_batch
+from split_programs import Dated
 
 import holdfast as hf
 from holdfast.bench.skew_processors import OUTPUT, Spend
 from holdfast.engine import keyed_operator
+from holdfast.engine.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+ship_by_value(sys.modules[Dated.__module__])
 
 BATCHES = 3
 
@@ -27,6 +32,11 @@ def keyed(events: DataFrame) -> DataFrame:
 
 def keyed_split(events: DataFrame) -> DataFrame:
     return hf.keyed(events, by="user").split_hot().process(Spend(), output=OUTPUT, name="spend")
+
+
+def keyed_dated(events: DataFrame) -> DataFrame:
+    stream = hf.keyed(events.withColumnRenamed("user", "who"), by="who").split_hot([0])
+    return stream.process(Dated(), output="who long, parts long, same boolean", name="dated")
 
 
 def watched(events: DataFrame) -> DataFrame:
@@ -41,7 +51,14 @@ def join_split(events: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize(
     ("made", "grafts"),
-    [(keyed, True), (keyed, False), (keyed_split, True), (watched, True), (join_split, True)],
+    [
+        (keyed, True),
+        (keyed, False),
+        (keyed_split, True),
+        (keyed_dated, True),
+        (watched, True),
+        (join_split, True),
+    ],
 )
 def test_a_second_run_compiles_nothing(
     spark: SparkSession,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from keyed_runs import START, read_stream, run, write_batch
-from split_programs import EVENTS, OUTPUT, Basket, batches, by_length, expected
+from split_programs import EVENTS, OUTPUT, Basket, Dated, batches, by_length, expected
 
 import holdfast as hf
 from holdfast.engine.workers import ship_by_value
@@ -48,6 +48,15 @@ def test_random_events_with_a_hot_key_and_restarts_agree_with_the_model(
         for batch_id, row in run(frame, tmp_path / "checkpoint"):
             found.setdefault(batch_id, set()).add(tuple(row.values()))
     assert [found[batch_id] for batch_id in sorted(found)] == expected(made)
+
+
+def test_before_the_shuffle_the_batch_s_time_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(2):
+        write_batch(tmp_path / "events", number, [{"who": who, "ts": START} for who in ("ann", "bob")])
+    stream = hf.keyed(read_stream(spark, tmp_path / "events", EVENTS), by="who").split_hot(["ann"])
+    frame = stream.process(Dated(), output="who string, parts long, same boolean", name="dated")
+    found = [tuple(row.values()) for _, row in run(frame, tmp_path / "checkpoint")]
+    assert sorted(found) == [("ann", 1, True)] * 2 + [("bob", 0, True)] * 2
 
 
 def test_what_cannot_be_split_or_placed_is_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:

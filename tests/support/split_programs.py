@@ -62,6 +62,25 @@ class Basket(hf.Keyed):
         yield ctx.key.who, state.n, state.total.get(), state.least.get(), state.average.get(), items, kinds
 
 
+class Dated(hf.Keyed):
+    """When a key's events were met before the end of a batch, and in how many parts."""
+
+    met = hf.list("long")
+    parts = hf.value("long", default=0)
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        state.met.append(ctx.now_ms)
+
+    def merge(self, state: Any, part: Any) -> None:
+        state.met.extend(part.met)
+        state.parts += 1
+
+    def on_end(self, state: Any, ctx: Any) -> Any:
+        yield ctx.key.who, state.parts, set(state.met) == {ctx.now_ms}
+        state.met.clear()
+        state.parts = 0
+
+
 def batches(seed: int, count: int, size: int, start: int) -> list[list[dict[str, Any]]]:
     """Random events, most of one key."""
     chance = random.Random(seed)

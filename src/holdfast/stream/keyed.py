@@ -125,6 +125,9 @@ class KeyedStream:
         run, as long as `merge` keeps its promise that it does not matter how events are divided. The state
         does not show what was split, so this can be changed at every start.
 
+        A part knows the batch's time, which travels with the events if `on_event`, or what it calls by name,
+        says `now` or `now_ms`. One that asks for it in another way has its events go unsplit.
+
         It helps where the events of a key come from several tasks. Where the source itself is divided by
         the key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
 

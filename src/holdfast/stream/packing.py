@@ -67,7 +67,7 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
         frame = frame.mapInArrow(combiner.__call__, columns)
     # An instance is where its group is: it needs no hash.
     added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, each.by)).alias(HASH)]
-    if packer.splits:
+    if packer.timed:
         added.append(batch_time_ms().alias(NOW))
     hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)
     return hashed.mapInArrow(packer.__call__, PACKED)

@@ -325,7 +325,7 @@ class Harness:
         keys = zip(*(table.column(name).to_pylist() for name in stream.keys), strict=True)
         hashes = np.array([self._hash(key) for key in keys], np.uint64).view(np.int64)
         batches = table.append_column(HASH, pa.array(hashes)).combine_chunks().to_batches()
-        if self._splitter is not None:
+        if self._splitter is not None and self._splitter.timed:
             now = pa.array(np.full(len(hashes), self._now_ms))
             batches = [each.append_column(NOW, now) for each in batches]
         packer = self._packer(at)

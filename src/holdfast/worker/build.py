@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.declared.bases import Keyed, KeyedTable
+from holdfast.worker.declared.code import names_any
 from holdfast.worker.declared.processor import Definition
 from holdfast.worker.interface import Placing
 from holdfast.worker.kept.cleaning import Cleaner
@@ -29,6 +30,8 @@ EVENT, PROCESSING = "event", "processing"
 # What errors call the stream of parts of hot keys.
 PARTS = "parts of hot keys"
 INSTANCES = "instances"
+# How a handler asks for the batch's time.
+TIME_WORDS = frozenset({"now", "now_ms"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,9 @@ def splitter_of(
         on_error="fail",
         before=True,
     )
-    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys)
+    handlers = [getattr(processor, name) for name in (*definition.handlers, "on_start")]
+    timed = names_any(handlers, type(processor), TIME_WORDS)
+    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, timed=timed)
 
 
 def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:

@@ -77,14 +77,16 @@ class Moment:
     """When a pass happens.
 
     Attributes:
-        now_ms: The batch's processing time, one value for the whole batch.
+        now_ms: The batch's processing time, one value for the whole batch; 0 where it is not known.
         watermark_ms: The batch's watermark, or None where the stream has none.
         batch_id: Spark's number of the batch, where it is known.
+        timed: Whether the processing time is known.
     """
 
     now_ms: int
     watermark_ms: int | None
     batch_id: int | None
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

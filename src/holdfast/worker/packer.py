@@ -45,7 +45,7 @@ class Packer:
         instances: Instances | None = None,
     ) -> None:
         self._schema = schema.append(pa.field(HASH, pa.int64()))
-        if splitter is not None:
+        if splitter is not None and splitter.timed:
             self._schema = self._schema.append(pa.field(NOW, pa.int64()))
         self._key_groups = key_groups
         self._stream = stream
@@ -56,9 +56,9 @@ class Packer:
         self._dealt_rows = 0
 
     @property
-    def splits(self) -> bool:
-        """Whether events come with the batch's time, as they are run here."""
-        return self._splitter is not None
+    def timed(self) -> bool:
+        """Whether events come with the batch's time."""
+        return self._splitter is not None and self._splitter.timed
 
     @property
     def of_instances(self) -> bool:
@@ -129,12 +129,15 @@ class Packer:
         self, splitter: Splitter, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The events that go as they are, and the parts of the others."""
-        events = pa.Table.from_batches([batch.select(batch.schema.names[:-1])])
-        h = numbers(batch.column(batch.num_columns - 2)).view(np.uint64)
-        now = batch.column(batch.num_columns - 1)[0].as_py()
-        found = splitter.split(events.drop_columns(HASH), h, Moment(now, None, batch_number()))
+        moment = Moment(0, None, batch_number(), timed=False)
+        if splitter.timed:
+            moment = Moment(batch.column(NOW)[0].as_py(), None, batch_number())
+            batch = batch.drop_columns(NOW)
+        events = pa.Table.from_batches([batch])
+        h = numbers(batch.column(HASH)).view(np.uint64)
+        found = splitter.split(events.drop_columns(HASH), h, moment)
         if found is None:
-            return events.to_batches()[0], None
+            return batch, None
         mask, parts, hashes = found
         rest = events.filter(pa.array(~mask)).combine_chunks().to_batches()
         hashed = parts.append_column(HASH, pa.array(hashes.view(np.int64))).combine_chunks()

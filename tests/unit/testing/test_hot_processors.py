@@ -99,6 +99,51 @@ def test_what_is_not_known_before_the_shuffle_is_refused_there(item: str) -> Non
         harness(Noted(), split_rows=2).send(event(item=item))
 
 
+class Times(hf.Keyed):
+    """Keeps the times at which events were met, and which of them came in parts."""
+
+    seen = hf.list("long")
+    parts = hf.value("long", default=0)
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        state.seen.append(ctx.now_ms)
+
+    def merge(self, state: Any, part: Any) -> None:
+        state.seen.extend(part.seen)
+        state.parts += 1
+
+    def on_end(self, state: Any, ctx: Any) -> Any:
+        return ctx.key.who, state.parts, None, min(state.seen), None, repr(sorted(state.seen)), None
+
+
+class TimesHeld(Times):
+    """The same by a function that only the instance knows, and that takes no error for an answer."""
+
+    def __init__(self) -> None:
+        self.rule = now_of
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> None:
+        state.seen.append(self.rule(ctx))
+
+
+def now_of(ctx: Any) -> int:
+    try:
+        return int(ctx.now.timestamp() * 1000)
+    except Exception:
+        return 0
+
+
+@pytest.mark.parametrize(("processor", "parts"), [(Times, 3), (TimesHeld, 0)])
+def test_the_batch_s_time_is_the_same_before_the_shuffle(processor: type[Times], parts: int) -> None:
+    """Where it is not seen beforehand that the time is asked for, events go as they are."""
+    running = harness(processor(), split_rows=2)
+    (row,) = running.send(*[event()] * 5)
+    assert (row["n"], row["items"]) == (parts, repr([START] * 5))
+    running.at(START + 500)
+    (row,) = running.send(event(), event())
+    assert row["items"] == repr([START] * 5 + [START + 500] * 2)
+
+
 class NoMerge(hf.Keyed):
     n = hf.value("long", default=0)
 

@@ -127,13 +127,20 @@ def apart(definition: Definition) -> Definition:
     return replace(definition, states=states, has_timers=False, ends=False)
 
 
+class TimeWanted(BaseException):
+    """A handler asks for the batch's time before the shuffle, where it did not travel with the events.
+
+    No error, and none that a handler could take for one.
+    """
+
+
 class PartContext(Context):
     """What `on_event` gets as `ctx` before the shuffle, where neither timers nor the watermark are known."""
 
-    __slots__ = ()
+    __slots__ = ("_now_ms",)
 
     def _begin(self, moment: Moment, keys: Callable[[int], Record] | None, cells: Any) -> None:  # noqa: ARG002 - as the base
-        self.now_ms, self.batch_id = moment.now_ms, moment.batch_id
+        self._now_ms, self.batch_id = moment.now_ms if moment.timed else None, moment.batch_id
         self._at, self._timers, self._due = -1, None, False
         self._keys, self._cells = keys, None
 
@@ -142,6 +149,21 @@ class PartContext(Context):
             f"{what} not known where the events of a hot key are taken together",
             hint="use it in on_end, or do not split the processor's hot keys",
         )
+
+    @property
+    def now_ms(self) -> int:
+        """The batch's processing time.
+
+        Raises:
+            TimeWanted: It is not known.
+        """
+        if self._now_ms is None:
+            raise TimeWanted
+        return self._now_ms
+
+    @now_ms.setter
+    def now_ms(self, _: int) -> None:
+        """It comes with the moment; the base sets it."""
 
     @property
     def watermark_ms(self) -> int | None:
@@ -179,6 +201,8 @@ class Splitter:
         states: Its states.
         schema: The events' columns.
         keys: The key columns among them.
+        timed: Whether the batch's time travels with the events. That costs more than to look for hot keys,
+            and few processors want it before the shuffle.
     """
 
     def __init__(
@@ -188,13 +212,17 @@ class Splitter:
         states: tuple[State, ...],
         schema: pa.Schema,
         keys: tuple[str, ...],
+        *,
+        timed: bool,
     ) -> None:
+        self.timed = timed
         self._split = split
         self._make = make
         self._states = states
         self._keys = keys
         self.schema = parts_schema(states, pa.schema([schema.field(name) for name in keys]))
         self._runner: Runner | None = None
+        self._in_vain = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what is to be sent; each task makes a runner of its own."""
@@ -205,9 +233,10 @@ class Splitter:
     ) -> tuple[NDArray[np.bool_], pa.Table, Hashes] | None:
         """Run the events of hot keys; give which these were, the parts, and their keys' hashes.
 
-        None is where no key is hot.
+        None is where no key is hot, and where the processor wants the time and it is not known: then all
+        events go as they are.
         """
-        mask = self._is_hot(h)
+        mask = None if self._in_vain else self._is_hot(h)
         if mask is None:
             return None
         mine = events.filter(pa.array(mask)).combine_chunks()
@@ -217,7 +246,11 @@ class Splitter:
         keys = keys.take(pa.array(first))
         if self._runner is None:
             self._runner = self._make()
-        outcome = self._runner.run([Arrivals(mine, position)], Nothing(keys, self._states), moment)
+        try:
+            outcome = self._runner.run([Arrivals(mine, position)], Nothing(keys, self._states), moment)
+        except TimeWanted:
+            self._runner, self._in_vain = None, True
+            return None
         return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
 
     def _is_hot(self, h: Hashes) -> NDArray[np.bool_] | None:
