@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,11 @@ import holdfast as hf
 from holdfast.worker.declared.code import names_any
 
 WORDS = frozenset({"now", "now_ms"})
+
+
+# A module of another package.
+helpers_of_others = ModuleType("helpers_of_others")
+exec("def age(event, ctx): return ctx.now_ms - event.ms", vars(helpers_of_others))
 
 
 def passing_on(ctx: Any) -> Any:
@@ -62,9 +68,13 @@ class Helped(Silent):
         state.n = passing_on(ctx)
 
 
-class OwnMethod(Plain):
+class Inherited(Plain):
     def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
         super().on_event(event, state, ctx)
+
+
+class OwnMethod(Silent):
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
         self.set(state, ctx)
 
     @staticmethod
@@ -84,6 +94,11 @@ class OwnProperty(Silent):
         return self.ctx.now
 
 
+class Elsewhere(Silent):
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Any:
+        state.n = helpers_of_others.age(event, ctx)
+
+
 class Wrapped(Silent):
     on_event = unnamed(Plain.on_event)
 
@@ -99,7 +114,19 @@ class Starts(Silent):
 
 @pytest.mark.parametrize(
     "processor",
-    [Plain(), ByText(), Within(), Helped(), OwnMethod(), OwnProperty(), Wrapped(), Cached(), Starts()],
+    [
+        Plain(),
+        ByText(),
+        Within(),
+        Helped(),
+        Inherited(),
+        OwnMethod(),
+        OwnProperty(),
+        Wrapped(),
+        Cached(),
+        Starts(),
+        Elsewhere(),
+    ],
 )
 def test_the_word_is_found(processor: hf.Keyed) -> None:
     assert found(processor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from inspect import getattr_static
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -11,9 +10,10 @@ from typing import Any
 def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozenset[str]) -> bool:
     """Whether one of these words is a name, or a whole text, in the code of the handlers.
 
-    Other methods of the class count where they are named, and functions of the same package and what a
-    decorator has wrapped. What is reached in another way, as a function that the instance holds, is not seen.
-    A handler that is not written in Python is said to name them all.
+    What they call by name counts too: methods of the class and its bases, functions, and what a decorator
+    has wrapped; of another package's functions only the code itself. What is reached in another way, as a
+    function that the instance holds, is not seen. A handler that is not written in Python is said to name
+    them all.
 
     Args:
         handlers: Methods of a processor.
@@ -23,6 +23,7 @@ def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozen
     waiting: list[Any] = [getattr(each, "__func__", each) for each in handlers]
     if not all(isinstance(each, FunctionType) for each in waiting):
         return True
+    homes = {_package(base) for base in owner.__mro__}
     seen: set[FunctionType] = set()
     while waiting:
         function = waiting.pop()
@@ -32,8 +33,13 @@ def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozen
         named = frozenset(_named(function.__code__))
         if named & words:
             return True
-        waiting += _called(function, named, owner)
+        if _package(function) in homes:
+            waiting += _called(function, named, owner)
     return False
+
+
+def _package(thing: Any) -> str:
+    return str(thing.__module__).partition(".")[0]
 
 
 def _named(code: CodeType) -> Iterator[str]:
@@ -48,19 +54,16 @@ def _named(code: CodeType) -> Iterator[str]:
 
 def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterator[FunctionType]:
     """The functions behind these names, as far as they can be told."""
-    home = owner.__module__.partition(".")[0]
-    yield from (each for each in map(_content, function.__closure__ or ()) if isinstance(each, FunctionType))
     around = [function.__globals__.get(name) for name in named]
     modules = [each for each in around if isinstance(each, ModuleType)]
-    outside = [*around, *(getattr(module, name, None) for module in modules for name in named)]
-    for each in outside:
-        if isinstance(each, FunctionType) and each.__module__.partition(".")[0] == home:
-            yield each
-    for name in named:
-        method = getattr_static(owner, name, None)
-        method = method.fget if isinstance(method, property) else getattr(method, "__func__", method)
-        if isinstance(method, FunctionType):
-            yield method
+    members = [vars(base).get(name) for base in owner.__mro__ for name in named]
+    found = [
+        *map(_content, function.__closure__ or ()),
+        *around,
+        *(vars(module).get(name) for module in modules for name in named),
+        *(each.fget if isinstance(each, property) else getattr(each, "__func__", each) for each in members),
+    ]
+    yield from (each for each in found if isinstance(each, FunctionType))
 
 
 def _content(cell: Any) -> Any:
