@@ -22,7 +22,7 @@ class Sizes:
 
     Attributes:
         rows: Events.
-        batches: In so many counted batches; one more of the same size warms up. A task takes a fixed time
+        batches: In so many counted batches; two more of the same size warm up. A task takes a fixed time
             besides that of its events, so the more batches the less of a task's time is a hot key's. Sides
             that run by turns have more of them.
         keys: Different keys, two at least.

@@ -20,6 +20,8 @@ SHARE = 0.5
 _EPOCH_US = 1_767_225_600_000_000
 _SPAN_US = 600_000_000
 _OFFERS_OF_A_USER = 2
+# In so many batches the JVM compiles: a job in production has done so long ago.
+WARMING = 2
 _ROW_GROUPS = 16
 
 
@@ -37,18 +39,18 @@ class Events:
 
 
 def write(folder: Path, *, rows: int, batches: int, keys: int, hot: bool, seed: int = 1) -> Events:
-    """Write `batches` files with `rows` events together, after two that are not counted.
+    """Write `batches` files with `rows` events together, after those that are not counted.
 
     The first has a row for each of a hundred keys: the offers come with it, so that all of these are in
-    the state when events come. The second is like the counted ones. With `hot` one key has half of the
-    events.
+    the state when events come. `WARMING` more are like the counted ones. With `hot` one key has half of
+    the events.
     """
     random = np.random.default_rng(seed)
     made = Events(folder / "events", folder / "offers")
     for each in (made.events, made.offers):
         each.mkdir(parents=True)
     _write(made.events, 0, np.arange(min(keys, 100)), "amount", "ts", random)
-    for number in range(1, batches + 2):
+    for number in range(1, 1 + WARMING + batches):
         size = rows // batches
         users = random.integers(0, keys, size)
         if hot:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.bench.measure import processor_time
+from holdfast.bench.skew_data import WARMING
 from holdfast.bench.turns import in_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Batches that are not counted: the one with the offers, and one in which the JVM compiles.
-WARM_UP: Final = 2
+# Batches that are not counted: the one with the offers, and those that warm up.
+WARM_UP: Final = 1 + WARMING
 TABLE_RUNS: Final = 3
 
 _QUERY: Final = "sql.streaming.queryId"
