@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
-from keyed_runs import by_batch_and_key, expected, program, read_stream, run, ship, write_batch
+from keyed_runs import START, by_batch_and_key, expected, program, read_stream, run, ship, write_batch
+from pyspark.errors import StreamingQueryException
 
 import holdfast as hf
 from holdfast.engine import keyed_operator
+from holdfast.stream.operators import SPREAD_KEY
+from holdfast.worker.kept.spread import EVEN
+from holdfast.worker.kept.store import META
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,4 +54,42 @@ def test_the_public_operator_answers_the_same(
         write_batch(tmp_path / "in", number, batch)
     rows = run(everything(spark, tmp_path / "in", 4), tmp_path / "checkpoint")
     wanted = expected(tmp_path / "checkpoint", batches, Model().batch)
+    assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}
+
+
+def test_key_groups_are_spread_evenly_over_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    keys = [{"who": str(n), "op": "add", "n": 1, "ts": START} for n in range(400)]
+    write_batch(tmp_path / "in", 0, keys)
+    run(everything(spark, tmp_path / "in", 12), tmp_path / "checkpoint")
+    reader = spark.read.format("statestore").option("stateVarName", META)
+    found: dict[int, set[int]] = {}
+    for row in reader.load(str(tmp_path / "checkpoint")).collect():
+        found.setdefault(row["partition_id"], set()).add(EVEN.group_at(row["key"][0]))
+    count = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    assert found == {partition: set(range(partition, 12, count)) for partition in range(count)}
+
+
+@pytest.mark.parametrize("graft", [True, False])
+def test_a_checkpoint_with_groups_under_their_own_numbers_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graft: bool
+) -> None:
+    """As checkpoints were before key groups were spread: never read as if they were like the new ones."""
+    monkeypatch.setattr(keyed_operator, "grafts", lambda: graft)
+    batches = program(4, batches=6, events=30)
+    checkpoint = tmp_path / "checkpoint"
+    rows = []
+    for number, batch in enumerate(batches):
+        write_batch(tmp_path / "in", number, batch)
+        if number == 2:
+            spark.conf.set(SPREAD_KEY, "false")
+            rows += run(everything(spark, tmp_path / "in", 12), checkpoint)
+            spark.conf.unset(SPREAD_KEY)
+    with pytest.raises(StreamingQueryException, match="STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"):
+        run(everything(spark, tmp_path / "in", 12), checkpoint)
+    spark.conf.set(SPREAD_KEY, "false")
+    try:
+        rows += run(everything(spark, tmp_path / "in", 12), checkpoint)
+    finally:
+        spark.conf.unset(SPREAD_KEY)
+    wanted = expected(checkpoint, batches, Model().batch)
     assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}

@@ -9,6 +9,7 @@ import pytest
 from keyed_runs import read_stream, write_batch
 
 import holdfast as hf
+from holdfast.stream.operators import SPREAD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,14 @@ def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
     assert (narrowed.value.found, narrowed.value.expected) == ("int", "short")
     with pytest.raises(hf.Invalid, match="key groups"):
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)), key_groups=5)
+    spark.conf.set(SPREAD_KEY, "false")
+    with pytest.raises(hf.Invalid, match="how key groups are stored") as stored:
+        start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
+    spark.conf.set(SPREAD_KEY, "perhaps")
+    with pytest.raises(hf.Invalid, match="none of the words"):
+        start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
+    spark.conf.unset(SPREAD_KEY)
+    assert stored.value.hint == f"start the query with {SPREAD_KEY}=true"
     with pytest.raises(hf.Invalid, match="does not declare"):
         start(spark, tmp_path, processor(times=hf.value("int", default=0)))
     assert sorted(path.name for path in (tmp_path / "checkpoint" / "offsets").iterdir()) == before

@@ -10,6 +10,8 @@ from holdfast.storage.memory import MemoryStorage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 SUFFIX = ".tar.xz"
+# Keyed state of Holdfast's: each key group under its own number, as once, and spread over the partitions.
+KEYED = ("4.2/keyed-format2", "4.2/spread-format2")
 # Their number of partitions is not what Spark notes of their operators.
 REPARTITIONED = "4.2/aggregate-repartitioned"
 GATHERED = ("4.2/global-changelog", "4.2/limit-memory")

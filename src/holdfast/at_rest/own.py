@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.key_groups import KeyGroup, KeyGroups, partition_of_group
+from holdfast.checkpoints.key_groups import KeyGroup, KeyGroups
 from holdfast.errors import Unsupported
 from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
@@ -102,10 +102,10 @@ def stored_key(
     """
     from holdfast.checkpoints.key_groups import OWN_FAMILIES  # noqa: PLC0415 - only for histories
 
-    group = group_of(state, key)
+    number = _own(state).operator.numbering.number_of(group_of(state, key))
     store = files.store_names[0]
     codecs = [files.codec_of(store, family) for family in sorted(OWN_FAMILIES)]
-    return codecs, {codecs[0].key_type.names[0]: group}
+    return codecs, {codecs[0].key_type.names[0]: number}
 
 
 def found_in(
@@ -142,7 +142,7 @@ def tables(state: NamedState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
     own = _own(state)
     for group in own.source.groups():
-        partition = partition_of_group(group.group, own.operator.partitions)
+        partition = own.operator.numbering.partition_of(group.group, own.operator.partitions)
         if state.form in (Form.KEYED, Form.TIMERS):
             yield _by_row(state, group, schema)
             continue
@@ -191,7 +191,7 @@ def _entries(state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]
 
     own = _own(state)
     key = dict(zip(state.key.names, row.key, strict=True))
-    partition = partition_of_group(group.group, own.operator.partitions)
+    partition = own.operator.numbering.partition_of(group.group, own.operator.partitions)
     timers = [{"name": each.name, "clock": each.clock, "at_ms": each.at_ms} for each in row.timers]
     if state.form is Form.KEYED:
         every = {name: row.values.get(name) for name in state.value.names}

@@ -18,11 +18,11 @@ from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.rows import state_chunks, stored_values
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt
-from holdfast.formats.murmur3 import partition_of
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
+from holdfast.worker.kept.spread import EVEN, MOST_GROUPS, PLAIN, Numbering
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META, Meta
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from holdfast.worker.kept.runs import Run
 
 OWN_FAMILIES: Final = frozenset({META, FORMS, BASE, LOG})
-# How Spark names and hashes the key of our rows.
-GROUP_FIELDS: Final = ({"name": "key_group", "type": "integer"},)
-GROUP_ROW: Final = RowCodec(Struct(("key_group",), (Atom("integer"),)))
+KEY_GROUP: Final = "key_group"
 
 
 def is_keyed(operator: OperatorStates) -> bool:
@@ -193,7 +191,7 @@ class KeyGroups:
             return
         for key, value in pairs:
             rows, _ = codec.values.rows(value, codec.where)
-            group = int(next(iter(codec.key_values(codec.key_row(key)).values())))
+            group = group_of_key(codec, key)
             blobs = [bytes(codec.value_values(row)["b"]) for row in rows]
             if name == META:
                 self.metas[group] = blobs[0]
@@ -234,9 +232,10 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
         NotFound: A file that the batch needs is gone.
         Corrupt: A file or a row is damaged.
     """
-    row = GROUP_ROW.encode({"key_group": group})
+    numbering = numbering_of(operator)
+    row = group_row(numbering).encode({KEY_GROUP: numbering.number_of(group)})
     name = operator.store_names[0]
-    store = StoreId(operator.operator_id, partition_of_group(group, operator.partitions), name)
+    store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
     # Before a row stands a byte that says of which kind it is.
     key = b"\0" + row if operator.values.rocksdb else row
     found = stored_values(storage, operator, store, [(family, key) for family in OWN_FAMILIES])
@@ -246,6 +245,29 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
     return next(gathered.groups(), None)
 
 
-def partition_of_group(group: int, partitions: int) -> int:
-    """The partition that Spark gives a key group to."""
-    return partition_of(GROUP_ROW.encode({"key_group": group}), GROUP_FIELDS, 1, partitions, "a key group")
+@lru_cache(maxsize=2)
+def group_row(numbering: Numbering) -> RowCodec:
+    """The key of our rows: the number under which a group is stored."""
+    return RowCodec(Struct((KEY_GROUP,), (Atom(numbering.key_type),)))
+
+
+def numbering_of(operator: OperatorStates) -> Numbering:
+    """How an operator's groups are stored, as the type of its keys tells."""
+    return _numbering(operator.codec_of(operator.store_names[0], META))
+
+
+def group_of_key(codec: StateCodec, key: bytes) -> int:
+    """The group that a key of our rows is of, as it is stored.
+
+    Raises:
+        Corrupt: It is of none.
+    """
+    number = int(next(iter(codec.key_values(codec.key_row(key)).values())))
+    group = _numbering(codec).group_at(number)
+    if not 0 <= group < MOST_GROUPS:
+        raise Corrupt("no key group is stored under this number", where=codec.where, found=str(number))
+    return group
+
+
+def _numbering(codec: StateCodec) -> Numbering:
+    return EVEN if codec.key_type.types[0] == Atom(EVEN.key_type) else PLAIN

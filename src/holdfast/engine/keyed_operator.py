@@ -105,25 +105,29 @@ def _public(operator: Operator) -> Any:
         StatefulProcessorHandle,
     )
 
+    group_at = operator.lane.layout.numbering.group_at
+
     class GroupAtATime(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
             self.store = PlainStore(handle)
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
             rows = list(rows)
-            packets = [Packet(row.key_group, row.stream, row.part, row.seq, row.payload) for row in rows]
-            return self._answers(key, packets, timerValues, rows[0].now_ms)
+            group = group_at(key[0])
+            packets = [Packet(group, row.stream, row.part, row.seq, row.payload) for row in rows]
+            return self._answers(group, packets, timerValues, rows[0].now_ms)
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - Spark's
-            return self._answers(key, [], timerValues, timerValues.getCurrentProcessingTimeInMs())
+            now_ms = timerValues.getCurrentProcessingTimeInMs()
+            return self._answers(group_at(key[0]), [], timerValues, now_ms)
 
         def close(self) -> None:
             pass
 
-        def _answers(self, key: Any, packets: Any, times: Any, now_ms: int) -> Iterator[Any]:
+        def _answers(self, group: int, packets: Any, times: Any, now_ms: int) -> Iterator[Any]:
             watermark = times.getCurrentWatermarkInMs() if operator.event_time else None
             moment = Moment(now_ms, watermark, None)
-            for answer in operator.one_group(self.store, int(key[0]), packets, moment):
+            for answer in operator.one_group(self.store, group, packets, moment):
                 yield _in_bytes(answer)
 
     return GroupAtATime()

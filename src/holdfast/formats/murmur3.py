@@ -12,12 +12,9 @@ from typing import Any, Final
 
 from holdfast.errors import Unsupported
 from holdfast.formats.text import damaged
+from holdfast.worker.kept.spread import SEED, finish, mix
 
-SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
-_C1: Final = 0xCC9E2D51
-_C2: Final = 0x1B873593
-_M: Final = 0xE6546B64
 _WORD: Final = 8
 _INTS: Final = frozenset({"boolean", "byte", "short", "integer", "date"})
 _LONGS: Final = frozenset({"long", "timestamp", "timestamp_ntz"})
@@ -135,33 +132,18 @@ def _without_sign_of_zero(data: bytes) -> int:
 
 
 def _int(value: int, seed: int) -> int:
-    return _finish(_mix(seed, value & _MASK), 4)
+    return finish(mix(seed, value & _MASK), 4)
 
 
 def _long(value: int, seed: int) -> int:
-    return _finish(_mix(_mix(seed, value & _MASK), value >> 32 & _MASK), 8)
+    return finish(mix(mix(seed, value & _MASK), value >> 32 & _MASK), 8)
 
 
 def _bytes(data: bytes, seed: int) -> int:
     """Four bytes at a time, then byte by byte: each of the last is a word of its own, with its sign."""
     whole = len(data) - len(data) % 4
     for (word,) in struct.iter_unpack("<I", data[:whole]):
-        seed = _mix(seed, word)
+        seed = mix(seed, word)
     for byte in data[whole:]:
-        seed = _mix(seed, (byte - 256 if byte & 0x80 else byte) & _MASK)
-    return _finish(seed, len(data))
-
-
-def _mix(seed: int, word: int) -> int:
-    word = word * _C1 & _MASK
-    word = (word << 15 | word >> 17) & _MASK
-    seed ^= word * _C2 & _MASK
-    seed = (seed << 13 | seed >> 19) & _MASK
-    return (seed * 5 + _M) & _MASK
-
-
-def _finish(seed: int, length: int) -> int:
-    seed ^= length
-    seed = (seed ^ seed >> 16) * 0x85EBCA6B & _MASK
-    seed = (seed ^ seed >> 13) * 0xC2B2AE35 & _MASK
-    return seed ^ seed >> 16
+        seed = mix(seed, (byte - 256 if byte & 0x80 else byte) & _MASK)
+    return finish(seed, len(data))

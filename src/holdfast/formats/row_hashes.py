@@ -10,7 +10,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.formats.murmur3 import SEED, row_hash
+from holdfast.formats.murmur3 import row_hash
+from holdfast.worker.kept.spread import SEED
 
 if TYPE_CHECKING:
     import numpy as np

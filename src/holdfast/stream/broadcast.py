@@ -12,6 +12,7 @@ from holdfast.stream.event_time import names_of, quoted, require_columns, waterm
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from holdfast.worker.kept.partition import Layout
     from holdfast.worker.running.broadcast import Broadcast
 
 _WHERE = "holdfast.broadcast(…)"
@@ -37,15 +38,16 @@ class BroadcastStream:
         schema = schema_of(self.frame.schema)
         return Broadcast(self.name, schema, self.keys, self.version, self.withdrawn)
 
-    def packed(self, key_groups: int, number: int) -> DataFrame:
+    def packed(self, layout: Layout, number: int) -> DataFrame:
         """Its rows as packets for every key group."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
-        from holdfast.worker.lane import PACKED, Spreader  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.lane import Spreader, packet_columns  # noqa: PLC0415 - importing holdfast must stay cheap
 
         schema = self.described().schema
         rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
-        return rows.mapInArrow(Spreader(schema, key_groups, number).__call__, PACKED)
+        spreader = Spreader(schema, layout.key_groups, number, layout.numbering)
+        return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))
 
 
 def broadcast(

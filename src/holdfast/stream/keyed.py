@@ -15,8 +15,9 @@ from holdfast.errors import Invalid
 from holdfast.stream.broadcast import BroadcastStream
 from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
 from holdfast.stream.hot_keys import checked_key
-from holdfast.stream.operators import Defined, checked_name, define
+from holdfast.stream.operators import SPREAD_KEY, Defined, checked_name, define
 from holdfast.stream.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
+from holdfast.worker.kept.spread import MOST_GROUPS, Numbering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from holdfast.worker.running.parts import Split
 
 _WHERE = "holdfast.keyed(…)"
-_MOST_GROUPS = 1 << 15
 _NO_KEY = ("array", "map", "struct", "variant", "interval")
 KEY_GROUPS = 128
 MEMORY = "256m"
@@ -212,6 +212,7 @@ class KeyedStream:
             split=None if self.split is None else self.split.described(self.inputs[0]),
             placement=self._placement(name),
             instances=instances,
+            numbering=self._numbering(),
         )
         lane, operator, states, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
         metric = f"{KEYED_METRIC}{name}"
@@ -223,9 +224,9 @@ class KeyedStream:
             for each, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
         ]
         if self.broadcast is not None:
-            inputs.append(self.broadcast.packed(self.key_groups, len(lane.streams)))
+            inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
         if ticking:
-            inputs.append(ticks_of(self.inputs[0].frame, self.key_groups, packers[0][0]))
+            inputs.append(ticks_of(self.inputs[0].frame, lane.layout, packers[0][0]))
         together = reduce(DataFrame.union, inputs)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
         number = define(Defined(lane.layout, states, options.drop, instances))
@@ -255,6 +256,12 @@ class KeyedStream:
 
         return None if self.instances is None else Instances(name, self.instances)
 
+    def _numbering(self) -> Numbering:
+        """How the session wants key groups to be stored."""
+        conf = self.inputs[0].frame.sparkSession.conf
+        word = (conf.get(SPREAD_KEY, None) or "true").lower()
+        return Numbering(even=_word(word, SPREAD_KEY, ("true", "false")) == "true")
+
     def _placement(self, name: str) -> Placing | None:
         from holdfast.worker.placement import Placement  # noqa: PLC0415 - importing holdfast must stay cheap
 
@@ -278,7 +285,8 @@ def keyed(
         by: The key columns.
         name: The stream's name, which its handler bears where several are connected: `on_<name>`.
         key_groups: How many groups the keys are put into, fixed at the first start. A group is the unit
-            that moves between partitions, so there cannot be more useful partitions than groups.
+            that moves between partitions, so there cannot be more useful partitions than groups. Group g
+            is in partition g modulo the number of partitions.
         placement: A function that gives the group of a key, from 0 to `key_groups` - 1, called with the
             values of the key columns; by default the key's hash decides. It must depend on the key alone
             and be the same in every run: keys are asked for again where their state is, and a query whose
@@ -287,12 +295,12 @@ def keyed(
     Raises:
         Invalid: The frame is not a stream, or a key column is missing or of a type that cannot be one.
     """
-    if whole(key_groups, f"{_WHERE}: key_groups", least=1) > _MOST_GROUPS:
+    if whole(key_groups, f"{_WHERE}: key_groups", least=1) > MOST_GROUPS:
         raise Invalid(
             "the number of key groups is out of range",
             where=_WHERE,
             found=repr(key_groups),
-            expected=f"1 to {_MOST_GROUPS}",
+            expected=f"1 to {MOST_GROUPS}",
         )
     if placement is not None and not callable(placement):
         raise Invalid(
@@ -372,6 +380,7 @@ def _prepared(
                 placement=options.placement,
                 splitter=splitter,
                 instances=options.instances,
+                numbering=options.numbering,
             ),
             Combiner(processor, stream.schema) if definition.combines else None,
         )

@@ -70,6 +70,14 @@ class Defined:
                 found=str(layout.key_groups),
                 expected=f"key_groups={before['key_groups']}, as the checkpoint has",
             )
+        even = layout.numbering.even
+        if before and before.get(_SPREAD, False) != even:
+            raise Invalid(
+                "how key groups are stored cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found="spread evenly over partitions" if even else "each under its own number",
+                hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
+            )
         mark = form.fingerprint.hex()
         if not before or before["current"] != mark:
             upgrade = Upgrade(self.states, form, layout.operator, self.drop, 0)
@@ -77,6 +85,8 @@ class Defined:
                 upgrade.check(form_from_json(each))
             forms[mark] = form.as_json()
         noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        if even:
+            noted[_SPREAD] = True  # without a word, each under its own number, as at first
         # For who looks at the state without the code.
         noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
         if self.instances is not None:
@@ -86,6 +96,9 @@ class Defined:
         return None if noted == before else noted
 
 
+# Whether key groups are stored so that Spark spreads them evenly over partitions.
+SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
+_SPREAD: Final = "spread"
 # Of how many instances the state of an operator may be.
 INSTANCES: Final = "instances"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from holdfast.worker.declared.bases import Keyed, KeyedTable
+    from holdfast.worker.kept.partition import Layout
     from holdfast.worker.lane import Combiner, Lane, Stream
     from holdfast.worker.packer import Packer
 
@@ -59,7 +60,7 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
 
     from holdfast.engine.keyed_operator import batch_time_ms  # noqa: PLC0415 - as above
     from holdfast.worker.declared.types import type_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import HASH, NOW, PACKED  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import HASH, NOW  # noqa: PLC0415 - as above
 
     frame = each.frame
     if combiner is not None:
@@ -70,7 +71,7 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
     if packer.timed:
         added.append(batch_time_ms().alias(NOW))
     hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)
-    return hashed.mapInArrow(packer.__call__, PACKED)
+    return hashed.mapInArrow(packer.__call__, packer.columns)
 
 
 def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
@@ -90,13 +91,14 @@ def _one_zero(frame: DataFrame, key: str) -> Column:
     return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
 
 
-def ticks_of(frame: DataFrame, key_groups: int, packer: Packer) -> DataFrame:
+def ticks_of(frame: DataFrame, layout: Layout, packer: Packer) -> DataFrame:
     """A packet for each key group, once a second, that wakes it."""
-    from holdfast.worker.lane import PACKED, Waker  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.lane import Waker  # noqa: PLC0415 - importing holdfast must stay cheap
 
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
-    waker = Waker(key_groups, packer.touching if packer.of_instances else None)
-    return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, PACKED)
+    touching = packer.touching if packer.of_instances else None
+    waker = Waker(layout.key_groups, layout.numbering, touching)
+    return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, packer.columns)
 
 
 def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:

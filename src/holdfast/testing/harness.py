@@ -26,11 +26,12 @@ from holdfast.worker.kept.groups import group_of
 from holdfast.worker.kept.keys import Keys
 from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.runs import empty_run
+from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
 from holdfast.worker.operator import Parts
 from holdfast.worker.packer import Packer
-from holdfast.worker.passes import Packet
+from holdfast.worker.passes import Packet, packets_in
 from holdfast.worker.placement import Placement
 from holdfast.worker.running.broadcast import Broadcast
 from holdfast.worker.running.columns import Unfit, table_of
@@ -330,10 +331,10 @@ class Harness:
             batches = [each.append_column(NOW, now) for each in batches]
         packer = self._packer(at)
         return [
-            Packet(**row)
+            packet
             for seq, batch in enumerate(self._divided(batches))
             for packed in packer.packets([batch], 0, seq)
-            for row in self._named(packed)
+            for packet in packets_in(packed, EVEN)
         ]
 
     def _packer(self, at: int) -> Packer:
@@ -352,7 +353,7 @@ class Harness:
         """What touches instances in each batch."""
         if self._options.instances is None:
             return []
-        return [Packet(**row) for row in self._named(self._packer(0).touching())]
+        return list(packets_in(self._packer(0).touching(), EVEN))
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The events as several tasks would have them, where hot keys are split."""
@@ -365,7 +366,7 @@ class Harness:
         table = self._in_columns(broadcast.name, broadcast.schema, rows)
         spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._lane.streams))
         batch = table.combine_chunks().to_batches()[0]
-        return [Packet(**row) for packed in spreader.packets(batch, 0, 0) for row in self._named(packed)]
+        return [packet for packed in spreader.packets(batch, 0, 0) for packet in packets_in(packed, EVEN)]
 
     def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         instances = self._options.instances
@@ -385,11 +386,6 @@ class Harness:
                 found=why.found or why.fact,
                 expected=why.expected,
             ) from error
-
-    @staticmethod
-    def _named(packed: pa.RecordBatch) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = packed.rename_columns(["group", *packed.schema.names[1:]]).to_pylist()
-        return rows
 
     def _keys(self, key: Sequence[Any]) -> Keys:
         if len(key) != len(self._by):

@@ -17,6 +17,7 @@ from holdfast.worker.interface import Placing
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.form import form_of
 from holdfast.worker.kept.partition import Layout
+from holdfast.worker.kept.spread import EVEN, Numbering
 from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.operator import Parts
@@ -50,6 +51,7 @@ class Options:
         split: Which hot keys have their events taken together before the shuffle, if any.
         placement: What decides a key's group, if its hash does not.
         instances: The instances whose state it is, where it is not of keys.
+        numbering: How the groups are stored.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Options:
     split: Split | None = None
     placement: Placing | None = None
     instances: Instances | None = None
+    numbering: Numbering = EVEN
 
 
 def assemble(
@@ -98,7 +101,14 @@ def assemble(
     form = form_of(states, keys, timers=definition.has_timers)
     has_ttl = any(state.ttl for state in definition.states)
     layout = Layout(
-        options.name, options.key_groups, form, names, has_ttl, options.memory_bytes, options.placement
+        options.name,
+        options.key_groups,
+        form,
+        names,
+        has_ttl,
+        options.memory_bytes,
+        options.placement,
+        options.numbering,
     )
     sides = [pa.field(each, pa.string()) for each in SIDE_COLUMNS] if options.side_outputs else []
     taken = {each.name for each in sides} & set(output.names)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from holdfast.worker.exchange import expect
 from holdfast.worker.interface import Moment
-from holdfast.worker.lane import PACKET, answer_schema
+from holdfast.worker.lane import answer_schema
 from holdfast.worker.packer import batch_number
-from holdfast.worker.passes import Answer, Packet
+from holdfast.worker.passes import Answer, packets_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
@@ -61,7 +61,7 @@ class Dispatcher:
 
         if mode == Mode.PRE_INIT:
             client.set_handle_state(State.PRE_INIT)
-            PipelinedStore(client).declare()
+            PipelinedStore(client, self._operator.lane.layout.numbering).declare()
         elif mode == Mode.PROCESS_TIMER:
             self._answers = self._run(client)
         else:
@@ -79,30 +79,24 @@ class Dispatcher:
 
         from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
 
-        store = PipelinedStore(client)
+        numbering = self._operator.lane.layout.numbering
+        store = PipelinedStore(client, numbering)
         store.declare()
         client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
         moment = self._moment(client)
         task = self._operator.task(store, moment)
         for batch in self._arriving:
-            yield from task.collect(packets_in(batch))
+            yield from task.collect(packets_in(batch, numbering))
         client.set_handle_state(StatefulProcessorHandleState.DATA_PROCESSED)
         waking: list[int] = []
         if moment.watermark_ms is not None:
-            waking = [int(found[0]) for found, _ in ExpiredTimerIterator(client, moment.watermark_ms)]
+            timers = ExpiredTimerIterator(client, moment.watermark_ms)
+            waking = [numbering.group_at(int(number)) for (number,), _ in timers]
         yield from task.finish(waking)
 
     def _moment(self, client: StatefulProcessorApiClient) -> Moment:
         watermark = client._get_watermark_timestamp() if self._operator.event_time else None
         return Moment(client._get_batch_timestamp(), watermark, batch_number())
-
-
-def packets_in(batch: pa.RecordBatch) -> Iterator[Packet]:
-    """The packets that a batch of Spark's rows holds; their payloads stay where they are."""
-    *numbers, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
-    columns = [column.to_pylist() for column in numbers]
-    for group, stream, part, seq, payload in zip(*columns, payloads, strict=True):
-        yield Packet(group, stream, part, seq, payload.as_buffer())
 
 
 def answer_batch(answer: Answer, schema: pa.Schema) -> pa.RecordBatch:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.kept.groups import numbers_of
 from holdfast.worker.kept.partition import Layout
+from holdfast.worker.kept.spread import EVEN, Numbering
 
 if TYPE_CHECKING:
     from holdfast.worker.running.broadcast import Broadcast
 
 HASH = "__holdfast_h"
 NOW = "__holdfast_now"  # the batch's processing time, where events are run before the shuffle
-PACKED = "key_group int, stream int, part int, seq int, payload binary"
 WAKE = -1  # the stream number of a packet that only wakes its group
 PACKET = ("key_group", "stream", "part", "seq", "payload")
 SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
@@ -76,9 +78,9 @@ class Lane:
 class Spreader:
     """Packs a broadcast stream's rows for every key group, in the tasks before the shuffle."""
 
-    def __init__(self, schema: pa.Schema, key_groups: int, stream: int) -> None:
+    def __init__(self, schema: pa.Schema, key_groups: int, stream: int, numbering: Numbering = EVEN) -> None:
         self._schema = schema
-        self._key_groups = key_groups
+        self._numbers = partial(numbers_of, key_groups, numbering)
         self._stream = stream
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,12 +95,13 @@ class Spreader:
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
         """The packets of one batch of rows, few enough at a time to be small."""
         payload = conform(batch, self._schema).serialize().to_pybytes()
-        step = max(1, min(self._key_groups, PACK_BYTES // len(payload)))
-        for first in range(0, self._key_groups, step):
-            groups = np.arange(first, min(first + step, self._key_groups), dtype=np.int32)
-            same = [np.full(len(groups), each, np.int32) for each in (self._stream, part, seq)]
-            arrays = [pa.array(each) for each in (groups, *same)]
-            payloads = pa.array([payload] * len(groups), pa.binary())
+        every = self._numbers()
+        step = max(1, PACK_BYTES // len(payload))
+        for first in range(0, len(every), step):
+            numbers = every[first : first + step]
+            same = [np.full(len(numbers), each, np.int32) for each in (self._stream, part, seq)]
+            arrays = [pa.array(each) for each in (numbers, *same)]
+            payloads = pa.array([payload] * len(numbers), pa.binary())
             yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
 
@@ -140,24 +143,36 @@ class Waker:
 
     Args:
         key_groups: How many groups there are.
+        numbering: How they are stored.
         touching: Makes the packets that touch instances: a tick must not reach some of them alone.
     """
 
-    def __init__(self, key_groups: int, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
-        self._key_groups = key_groups
+    def __init__(
+        self,
+        key_groups: int,
+        numbering: Numbering = EVEN,
+        touching: Callable[[], pa.RecordBatch] | None = None,
+    ) -> None:
+        self._numbers = partial(numbers_of, key_groups, numbering)
         self._touching = touching
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One packet for each key group if there was a tick."""
         if not sum(batch.num_rows for batch in batches):
             return
-        none = np.full(self._key_groups, WAKE, np.int32)
-        groups = np.arange(self._key_groups, dtype=np.int32)
-        arrays = [pa.array(each) for each in (groups, none, none, none)]
-        payloads = pa.nulls(self._key_groups, pa.binary())
+        numbers = self._numbers()
+        none = np.full(len(numbers), WAKE, np.int32)
+        arrays = [pa.array(each) for each in (numbers, none, none, none)]
+        payloads = pa.nulls(len(numbers), pa.binary())
         if self._touching is not None:
             yield self._touching()
         yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
+
+
+def packet_columns(numbering: Numbering) -> str:
+    """The columns of packets as Spark is told them."""
+    number = "bigint" if numbering.even else "int"
+    return f"key_group {number}, stream int, part int, seq int, payload binary"
 
 
 def answer_schema(output: pa.Schema) -> pa.Schema:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.interface import Moment
-from holdfast.worker.kept.groups import group_of
+from holdfast.worker.kept.groups import group_of, numbers_of
 from holdfast.worker.kept.runs import numbers
-from holdfast.worker.lane import HASH, NOW, PACK_BYTES, PACKET, conform
+from holdfast.worker.kept.spread import EVEN, Numbering
+from holdfast.worker.lane import HASH, NOW, PACK_BYTES, PACKET, conform, packet_columns
 from holdfast.worker.running.instances import INSTANCE
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Packer:
         placement: What decides a key's group, where its hash does not.
         splitter: What takes the events of hot keys together; its parts bear the number after the stream's.
         instances: The instances whose state it is; those to be touched bear that number.
+        numbering: How the groups are stored.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Packer:
         placement: Placing | None = None,
         splitter: Splitter | None = None,
         instances: Instances | None = None,
+        numbering: Numbering = EVEN,
     ) -> None:
         self._schema = schema.append(pa.field(HASH, pa.int64()))
         if splitter is not None and splitter.timed:
@@ -53,7 +56,13 @@ class Packer:
         self._placement = placement
         self._splitter = splitter
         self._instances = instances
+        self._numbering = numbering
         self._dealt_rows = 0
+
+    @property
+    def columns(self) -> str:
+        """The columns of its packets as Spark is told them."""
+        return packet_columns(self._numbering)
 
     @property
     def timed(self) -> bool:
@@ -157,7 +166,7 @@ class Packer:
         count = len(starts)
         return pa.RecordBatch.from_arrays(
             [
-                pa.array(ordered[starts].astype(np.int32)),
+                pa.array(numbers_of(self._key_groups, self._numbering)[ordered[starts]]),
                 pa.array(np.full(count, stream, np.int32)),
                 pa.array(np.full(count, part, np.int32)),
                 pa.array(np.full(count, seq, np.int32)),

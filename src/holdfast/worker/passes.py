@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.kept.runs import Run, numbers, whole
-from holdfast.worker.lane import COUNTS, HASH, SIDE_COLUMNS, Lane, Stream
+from holdfast.worker.lane import COUNTS, HASH, PACKET, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.running.broadcast import SharedRows
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.worker.interface import Outcome
     from holdfast.worker.kept.partition import Partition
     from holdfast.worker.kept.runs import Hashes
+    from holdfast.worker.kept.spread import Numbering
     from holdfast.worker.running.broadcast import Keeper
 
 # What one run of the processor works on has this share of the memory, and so have the elements of lists
@@ -40,6 +41,14 @@ class Packet:
     part: int
     seq: int
     payload: bytes | pa.Buffer | None
+
+
+def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
+    """The packets that a batch of packed rows holds; their payloads stay where they are."""
+    *columns, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
+    numbers = (each.to_pylist() for each in columns)
+    for number, stream, part, seq, payload in zip(*numbers, payloads, strict=True):
+        yield Packet(numbering.group_at(number), stream, part, seq, payload.as_buffer())
 
 
 @dataclass(slots=True)

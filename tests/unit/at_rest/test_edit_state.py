@@ -13,7 +13,7 @@ import pytest
 from catalogs import Hands
 from mended import all_rows, counted, joined_rows, rows_of, simple, view_of
 
-from golden import golden, golden_on_disk
+from golden import KEYED, golden, golden_on_disk
 from holdfast.at_rest.mending.editing import Edited, EditPlan, edit, plan_edit
 from holdfast.at_rest.mending.request import Edit
 from holdfast.at_rest.mending.undoing import change_of, plan_undo, undo
@@ -189,8 +189,9 @@ def test_a_session_cannot_be_brought_apart_from_its_key(bench: Callable[[str], B
         one.plan(Edit("sessions", where="true", set=(moved,)))
 
 
-def test_keyed_state_is_edited_by_its_users_keys(bench: Callable[[str], Bench]) -> None:
-    one = bench("4.2/keyed-format2")
+@pytest.mark.parametrize("name", KEYED)
+def test_keyed_state_is_edited_by_its_users_keys(bench: Callable[[str], Bench], name: str) -> None:
+    one = bench(name)
     label = "operator-0"
 
     def rows(made: Edited | None) -> dict[str, tuple[int | None, int | None]]:

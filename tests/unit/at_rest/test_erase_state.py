@@ -15,7 +15,7 @@ import pytest
 from catalogs import Hands
 from mended import all_rows, leaks, view_of
 
-from golden import golden_on_disk
+from golden import KEYED, golden_on_disk
 from holdfast.at_rest.mending.erasing import erase, plan_erase
 from holdfast.at_rest.mending.matching import subject
 from holdfast.checkpoints.reading import read
@@ -205,7 +205,10 @@ def test_rows_of_a_join_go_by_a_column_of_their_value(name: str, tmp_path: Path)
         erased(catalog, hands, tmp_path, "c3", "nobody")
 
 
-def test_keyed_state_goes_by_its_users_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", KEYED)
+def test_keyed_state_goes_by_its_users_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     from holdfast.at_rest.keyed import blobs as made_anew
     from holdfast.at_rest.keyed.reading import keyed_states
 
@@ -214,7 +217,7 @@ def test_keyed_state_goes_by_its_users_key(tmp_path: Path, monkeypatch: pytest.M
     unlike = SimpleNamespace(urandom=lambda size: next(tokens).to_bytes(size, "big"))
     monkeypatch.setattr(made_anew, "os", unlike)
     hands = Hands()
-    catalog = catalog_of(tmp_path, "4.2/keyed-format2", hands)
+    catalog = catalog_of(tmp_path, name, hands)
 
     def rows(savepoint_id: str) -> dict[str, str]:
         (state,) = keyed_states(view_of(catalog, savepoint_id))

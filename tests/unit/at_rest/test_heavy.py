@@ -7,7 +7,7 @@ from collections import Counter
 import golden_model as model
 import pytest
 
-from golden import NAMES, golden, golden_files
+from golden import KEYED, NAMES, golden, golden_files
 from holdfast.at_rest.heavy import HeavyKeys, heaviest
 from holdfast.at_rest.reading import StateReader
 
@@ -50,7 +50,7 @@ def test_a_key_of_an_aggregate_is_where_a_look_at_it_finds_it(name: str) -> None
         assert (looked.partition, looked.size_bytes, 1) == (each.partition, each.size_bytes, each.rows)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "keyed" in name])
+@pytest.mark.parametrize("name", KEYED)
 def test_a_key_of_a_keyed_operator_is_the_user_s(name: str) -> None:
     found = found_in(name)
     assert {tuple(each.key.values()) for each in found.heaviest} == {

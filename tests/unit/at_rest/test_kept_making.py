@@ -14,7 +14,7 @@ from instance_programs import Holds
 from kept_state import Shop, groups_of, hold, kept
 
 import holdfast as hf
-from golden import golden, golden_on_disk
+from golden import KEYED, golden, golden_on_disk
 from holdfast import checkpoints
 from holdfast.at_rest.keyed.changing import KeyChange, changed
 from holdfast.at_rest.keyed.making import made
@@ -247,9 +247,9 @@ def test_a_note_that_is_none() -> None:
 # A real checkpoint
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Any) -> LocalStorage:
-    return LocalStorage(golden_on_disk("4.2/keyed-format2", tmp_path / "checkpoint"))
+@pytest.fixture(params=KEYED)
+def checkpoint(tmp_path: Any, request: pytest.FixtureRequest) -> LocalStorage:
+    return LocalStorage(golden_on_disk(request.param, tmp_path / "checkpoint"))
 
 
 def values(storage: Any) -> dict[Any, Any]:

@@ -17,7 +17,7 @@ from instance_programs import Holds
 from kept_state import Shop, groups_of, kept
 
 import holdfast as hf
-from golden import golden, golden_files
+from golden import KEYED, golden, golden_files
 from holdfast.at_rest.keyed.groups import Held
 from holdfast.at_rest.keyed.operators import KeptState, keyed_operators
 from holdfast.at_rest.keyed.reading import KeyedState, keyed_state, keyed_states
@@ -30,7 +30,7 @@ from holdfast.worker.kept import partition
 from holdfast.worker.running.broadcast import Broadcast
 
 EVENTS = "shop string, till int, amount long, drink string"
-GOLDEN = "4.2/keyed-format2"
+GOLDEN = KEYED[0]
 
 
 class Till(hf.Keyed):
@@ -303,10 +303,10 @@ def test_a_group_that_is_damaged(shop: Shop) -> None:
 # A real checkpoint, of a query that was started without Holdfast
 
 
-def expected() -> dict[str, dict[str, int]]:
+def expected(name: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     watermark = None
-    for file in taken(golden_files(GOLDEN)):
+    for file in taken(golden_files(name)):
         batch = events(file)
         for event in batch:
             if watermark is None or event.ts > watermark:
@@ -318,8 +318,9 @@ def expected() -> dict[str, dict[str, int]]:
     return found
 
 
-def test_a_real_checkpoint_without_notes() -> None:
-    [state] = keyed_states(golden(GOLDEN))
+@pytest.mark.parametrize("name", KEYED)
+def test_a_real_checkpoint_without_notes(name: str) -> None:
+    [state] = keyed_states(golden(name))
     operator = state.operator
     assert (operator.name, operator.key_groups, operator.placed) == ("operator-0", 4, None)
     assert [(each.name, each.kind) for each in operator.states] == [
@@ -327,8 +328,8 @@ def test_a_real_checkpoint_without_notes() -> None:
         ("spend", "reducing"),
     ]
     assert operator.keys == pa.schema([("key", pa.string())])
-    assert {row.key[0]: dict(row.values) for row in state.rows()} == expected()
-    for who, values in expected().items():
+    assert {row.key[0]: dict(row.values) for row in state.rows()} == expected(name)
+    for who, values in expected(name).items():
         found = state.get(who)
         assert found is not None
         assert found.values == values

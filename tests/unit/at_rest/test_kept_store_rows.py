@@ -6,22 +6,24 @@ import struct
 
 import pytest
 
-from golden import golden
+from golden import KEYED, golden
 from holdfast.at_rest.keyed.store_rows import KEYS_BY_TIME, TIMES_BY_KEY, StoreRow, store_rows
-from holdfast.checkpoints.key_groups import KeyGroup, stored_group, stored_groups
+from holdfast.checkpoints.key_groups import KeyGroup, numbering_of, stored_group, stored_groups
 from holdfast.checkpoints.rows import state_rows
 from holdfast.checkpoints.states import operator_states
+from holdfast.worker.kept.spread import EVEN, PLAIN, Numbering
 from holdfast.worker.kept.store import Meta
 
 
-def test_as_spark_has_written_them() -> None:
+@pytest.mark.parametrize("name", KEYED)
+def test_as_spark_has_written_them(name: str) -> None:
     """Every row of a real operator is made again, bytes for bytes, in the partition that Spark gave it."""
-    storage = golden("4.2/keyed-format2")
+    storage = golden(name)
     [operator] = operator_states(storage)
     made = {
         (row.partition, row.family, row.key_row): row.value_rows
         for group in stored_groups(storage, operator)
-        for row in store_rows(operator.partitions, None, group)
+        for row in store_rows(operator.partitions, numbering_of(operator), None, group)
     }
     found = {(row.partition, row.state.family, row.key_row): row.value_rows for row in state_rows(storage)}
     assert made == found
@@ -39,7 +41,7 @@ def by_family(rows: list[StoreRow]) -> dict[str, int | None]:
 
 
 def test_lists_that_become_empty_are_deleted_with_their_counters() -> None:
-    rows = by_family(list(store_rows(4, group(None, 2, 3), group(None, 1, 0))))
+    rows = by_family(list(store_rows(4, EVEN, group(None, 2, 3), group(None, 1, 0))))
     assert rows == {
         "meta": 1,
         "forms": 1,
@@ -48,16 +50,17 @@ def test_lists_that_become_empty_are_deleted_with_their_counters() -> None:
         "log": None,
         "$rowCounter_log": None,
     }
-    gone = by_family(list(store_rows(4, group(None, 2, 0), None)))
+    gone = by_family(list(store_rows(4, EVEN, group(None, 2, 0), None)))
     assert gone == {"meta": None, "forms": None, "base": None, "$rowCounter_base": None}
 
 
 @pytest.mark.parametrize("wake", [5, -5, 1_700_000_000_000])
-def test_the_timer_that_wakes_a_group_moves_with_it(wake: int) -> None:
-    rows = list(store_rows(4, group(7, 1, 0), group(wake, 1, 0)))
+@pytest.mark.parametrize(("numbering", "number"), [(PLAIN, 3), (EVEN, 168989462)])
+def test_the_timer_that_wakes_a_group_moves_with_it(wake: int, numbering: Numbering, number: int) -> None:
+    rows = list(store_rows(4, numbering, group(7, 1, 0), group(wake, 1, 0)))
     timers = {(row.family, row.key_row): row.value_rows for row in rows if row.family.startswith("$event")}
     # An UnsafeRow: null bits, then eight bytes a field; a struct is its place and size, and stands behind.
-    key = struct.pack("<qq", 0, 3)
+    key = struct.pack("<qq", 0, number)
     nothing = (struct.pack("<qq", 1, 0),)
     assert timers == {
         (TIMES_BY_KEY, struct.pack("<qQq", 0, 24 << 32 | 16, 7) + key): None,
@@ -65,5 +68,5 @@ def test_the_timer_that_wakes_a_group_moves_with_it(wake: int) -> None:
         (TIMES_BY_KEY, struct.pack("<qQq", 0, 24 << 32 | 16, wake) + key): nothing,
         (KEYS_BY_TIME, struct.pack("<qqQ", 0, wake, 24 << 32 | 16) + key): nothing,
     }
-    same = store_rows(4, group(wake, 1, 0), group(wake, 1, 0))
+    same = store_rows(4, numbering, group(wake, 1, 0), group(wake, 1, 0))
     assert not any(row.family.startswith("$event") for row in same)

@@ -11,7 +11,7 @@ from catalogs import Hands, catalog, file_query, target
 from command import Holdfast
 
 import holdfast as hf
-from golden import golden, golden_files, golden_on_disk
+from golden import KEYED, golden, golden_files, golden_on_disk
 from holdfast.at_rest.keyed.operators import keyed_operators
 from holdfast.at_rest.migrating import Migrated, apply_migration, planned_migration
 from holdfast.checkpoints.contents import contents
@@ -25,7 +25,6 @@ from holdfast.storage.port import Storage
 from holdfast.testing.storage import FaultyStorage, Killed
 
 JOIN = "4.2/join-memory"
-KEYED = "4.2/keyed-format2"
 
 
 def do(
@@ -83,8 +82,9 @@ def test_a_savepoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [None, 3])
-def test_key_groups(partitions: int | None, tmp_path: Path) -> None:
-    old, new = golden(KEYED), target()
+@pytest.mark.parametrize("name", KEYED)
+def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
+    old, new = golden(name), target()
     [before] = keyed_operators(old)
     made = do(Source(old), new, tmp_path / "w", None, partitions, None, before.key_groups + 3)
     [after] = keyed_operators(new)
@@ -107,7 +107,7 @@ def test_key_groups(partitions: int | None, tmp_path: Path) -> None:
         (JOIN, {"backend": "memory", "state_format": 2}, Invalid, "does not have this state-checkpoint"),
         (JOIN, {"backend": "rocksdb", "state_format": 3}, Invalid, "does not have this state-checkpoint"),
         ("4.2/state-format2", {"backend": "memory"}, Unsupported, "runs on RocksDB only"),
-        (KEYED, {"backend": "memory"}, Unsupported, "keyed state is, runs on RocksDB only"),
+        (KEYED[1], {"backend": "memory"}, Unsupported, "keyed state is, runs on RocksDB only"),
         (JOIN, {"key_groups": 4}, Invalid, "there are no key groups"),
     ],
 )

@@ -10,14 +10,14 @@ import pytest
 from catalogs import Hands, catalog
 
 import holdfast as hf
-from golden import NAMES, golden, golden_files, golden_on_disk
+from golden import KEYED, NAMES, golden, golden_files, golden_on_disk
 from holdfast.at_rest.explaining import explain
 from holdfast.at_rest.history import key_history
 from holdfast.at_rest.reading import StateReader
 from holdfast.errors import NotFound
 from holdfast.storage.memory import MemoryStorage
 
-OTHERS = ("keyed-format2", "state-format2", "join-memory", "session-rocksdb")
+OTHERS = ("keyed-format2", "spread-format2", "state-format2", "join-memory", "session-rocksdb")
 AGGREGATES = [name for name in NAMES if "aggregate" in name]
 
 
@@ -150,8 +150,8 @@ def test_what_is_left_of_a_time_goes_by_the_watermark() -> None:
     assert told.left_ms == until_ms - commit["nextBatchWatermarkMs"]
 
 
-def test_a_state_by_address(tmp_path: Path) -> None:
-    name = "4.2/keyed-format2"
+@pytest.mark.parametrize("name", KEYED)
+def test_a_state_by_address(tmp_path: Path, name: str) -> None:
     golden_on_disk(name, tmp_path / "ck")
     states = hf.state(tmp_path / "ck")
     operator = states.operators()[0]

@@ -20,7 +20,7 @@ from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage
 
 WATERMARK = int(dt.datetime(2026, 3, 5, 8, 10, 40, tzinfo=dt.timezone.utc).timestamp() * 1000)
-TIMED = ("windowed", "join", "dedupe", "session", "keyed")
+TIMED = ("windowed", "join", "dedupe", "session", "keyed", "spread")
 
 OPERATORS = {
     "aggregate": ("stateStoreSave", ("default",)),
@@ -29,6 +29,7 @@ OPERATORS = {
     "session": ("sessionWindowStateStoreSaveExec", ("default",)),
     "state": ("transformWithStateInPandasExec", ("default",)),
     "keyed": ("transformWithStateInPySparkExec", ("default",)),
+    "spread": ("transformWithStateInPySparkExec", ("default",)),
     "join": (
         "symmetricHashJoin",
         (

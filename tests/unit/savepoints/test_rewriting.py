@@ -18,7 +18,7 @@ from holdfast.savepoints.rewriting import StateShape, rewrite
 from holdfast.storage.memory import MemoryStorage
 
 EVERY = [*NAMES, *GATHERED, REPARTITIONED]
-FAMILIES = ("state", "keyed")
+FAMILIES = ("state", "keyed", "spread")
 ON_HEAP = [name for name in EVERY if not name.partition("/")[2].startswith(FAMILIES)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from catalogs import Hands, catalog
 
-from golden import golden
+from golden import KEYED, golden
 from holdfast.checkpoints.reading import read
 from holdfast.savepoints import sizes
 from holdfast.savepoints.catalog import load
@@ -27,8 +27,9 @@ def test_the_keys_of_small_state_are_counted(name: str, keys: dict[str, int]) ->
     assert all(found.of(0, state) == found.states[0, state] for state in keys)
 
 
-def test_the_keys_of_keyed_state_are_counted_by_state() -> None:
-    storage = golden("4.2/keyed-format2")
+@pytest.mark.parametrize("name", KEYED)
+def test_the_keys_of_keyed_state_are_counted_by_state(name: str) -> None:
+    storage = golden(name)
     read_once = read(storage)
     found = measured(storage, read_once)
     assert (found.states[0, "visits"].keys, found.states[0, "spend"].keys) == (10, 10)

@@ -10,7 +10,7 @@ import golden_model as model
 import pytest
 from catalogs import Hands, catalog
 
-from golden import golden, golden_files, golden_on_disk
+from golden import KEYED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.errors import Corrupt, NotFound
 from holdfast.savepoints import state_difference
@@ -108,9 +108,9 @@ def test_a_key_that_is_there_twice() -> None:
     assert counts(found) == (here, 10 - here, 0)
 
 
-def test_keyed_state_is_shown_by_the_keys_of_its_users() -> None:
+@pytest.mark.parametrize("name", KEYED)
+def test_keyed_state_is_shown_by_the_keys_of_its_users(name: str) -> None:
     """Visits and spend by customer, out of the blobs of four key groups; events too late do not count."""
-    name = "4.2/keyed-format2"
     files = model.taken(golden_files(name))
     [found] = compare_states(state(name, 9), state(name), samples=20).states
     assert (found.state.label, found.first_rows, found.second_rows) == ("keyed", 10, 10)

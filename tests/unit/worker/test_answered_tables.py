@@ -13,10 +13,11 @@ from pyspark.sql import Row
 from pyspark.sql.pandas import serializers
 from pyspark.sql.types import LongType, StructType
 
-from holdfast.worker.dispatcher import answer_batch, packets_in
+from holdfast.worker.dispatcher import answer_batch
 from holdfast.worker.exchange import _Graft
+from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.lane import COUNTS, PACKET, answer_schema
-from holdfast.worker.passes import Answer
+from holdfast.worker.passes import Answer, packets_in
 
 KIND = serializers.TransformWithStateInPySparkRowSerializer
 START = serializers.SpecialLengths.START_ARROW_STREAM
@@ -104,10 +105,10 @@ def test_packets_are_read_by_the_names_of_their_columns() -> None:
             "seq": [4, -1],
             "part": [3, -1],
             "stream": [0, -1],
-            "key_group": [1, 2],
+            "key_group": [EVEN.number_of(1), EVEN.number_of(2)],
         }
     ).select([*PACKET[1:], PACKET[0]])
-    first, second = packets_in(batch)
+    first, second = packets_in(batch, EVEN)
     assert (first.group, first.stream, first.part, first.seq) == (1, 0, 3, 4)
     assert first.payload is not None
     assert bytes(first.payload) == b"first"

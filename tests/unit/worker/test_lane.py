@@ -13,9 +13,10 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.worker.kept.groups import group_of
+from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.lane import HASH, WAKE, Combiner, Waker
 from holdfast.worker.packer import Packer
-from holdfast.worker.passes import Packet
+from holdfast.worker.passes import Packet, packets_in
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -61,7 +62,7 @@ def hashed(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def packets(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> list[Packet]:
-    return [Packet(*each.values()) for batch in batches for each in batch.to_pylist()]
+    return [packet for batch in batches for packet in packets_in(batch, EVEN)]
 
 
 def test_packets_hold_every_event_in_its_group_and_order() -> None:
@@ -73,7 +74,7 @@ def test_packets_hold_every_event_in_its_group_and_order() -> None:
     found: list[dict[str, Any]] = []
     for each in packed:
         assert each.payload is not None
-        events = pa.ipc.read_record_batch(pa.py_buffer(each.payload), carried)
+        events = pa.ipc.read_record_batch(each.payload, carried)
         unsigned = events.column(len(SCHEMA)).to_numpy().view(np.uint64)
         assert set(group_of(unsigned, GROUPS).tolist()) == {each.group}
         mine = events.drop_columns(HASH).to_pylist()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.key_groups import is_keyed, stored_group
+from holdfast.checkpoints.key_groups import group_of_key, is_keyed, numbering_of, stored_group
 from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import OperatorStates, operator_states
 from holdfast.errors import NotFound
@@ -16,6 +16,7 @@ from holdfast.formats.plan_note import NOTE, parse_note
 from holdfast.formats.text import damaged
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
+from holdfast.worker.kept.spread import EVEN, Numbering
 from holdfast.worker.kept.store import META, Meta
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class KeyedOperator:
         placed: Whether a function of the user's decides a key's group; None where nobody noted it.
         instances: Whether its keys are the instances of an `hf.Operator`.
         note_path: Where the operator's note is; None where there is none.
+        numbering: How the groups are stored.
     """
 
     operator_id: int
@@ -105,6 +107,7 @@ class KeyedOperator:
     placed: bool | None = None
     instances: bool = False
     note_path: str | None = None
+    numbering: Numbering = EVEN
 
     def state(self, name: str) -> KeptState:
         """A state by its name.
@@ -197,6 +200,7 @@ def _operator(
         placed=(note or {}).get("placed"),
         instances=SETTLED in form.states,
         note_path=None if note is None else OwnFile(f"{_PREFIX}{name}{_SUFFIX}").render(),
+        numbering=numbering_of(states),
     )
 
 
@@ -236,8 +240,7 @@ def _from_rows(storage: Storage, states: OperatorStates) -> tuple[Form | None, i
     for codec, _, pairs in state_chunks(storage, states.batch_id, operator_id=states.operator_id):
         if codec.name.family != META:
             continue
-        key = codec.key_values(codec.key_row(pairs[0][0]))
-        group = stored_group(storage, states, int(next(iter(key.values()))))
+        group = stored_group(storage, states, group_of_key(codec, pairs[0][0]))
         if group is not None:
             meta: Meta = group.record(codec.where)
             return group.known(codec.where).get(meta.form), meta.key_groups

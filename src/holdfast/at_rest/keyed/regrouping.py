@@ -19,9 +19,7 @@ from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
 from holdfast.worker.kept.form import ROWS, Form
 from holdfast.worker.kept.groups import range_of
 from holdfast.worker.kept.runs import Run, sorted_run
-
-# As many as a packet can name.
-MOST_GROUPS = 1 << 15
+from holdfast.worker.kept.spread import MOST_GROUPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.checkpoints.key_groups import GROUP_ROW, KeyGroup, partition_of_group
+from holdfast.checkpoints.key_groups import KEY_GROUP, KeyGroup, group_row
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.unsafe_row import RowCodec
+from holdfast.worker.kept.spread import Numbering
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META, NEVER, Meta
 
 COUNTER: Final = "$rowCounter_"
@@ -19,8 +20,6 @@ _BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
 _COUNT: Final = RowCodec(Struct(("count",), (Atom("long"),)))
 _NOTHING: Final = RowCodec(Struct(("__dummy__",), (Atom("void"),))).encode({"__dummy__": None})
 _AT: Final = "expiryTimestampMs"
-_BY_KEY: Final = RowCodec(Struct(("key", _AT), (GROUP_ROW.type, Atom("long"))))
-_BY_TIME: Final = RowCodec(Struct((_AT, "key"), (Atom("long"), GROUP_ROW.type)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,9 @@ class StoreRow:
     is_list: bool = False
 
 
-def store_rows(partitions: int, before: KeyGroup | None, after: KeyGroup | None) -> Iterator[StoreRow]:
+def store_rows(
+    partitions: int, numbering: Numbering, before: KeyGroup | None, after: KeyGroup | None
+) -> Iterator[StoreRow]:
     """What a store has to put and delete so that it holds a key group as it is to be.
 
     Spark keeps two families beside ours: how many blobs each list has, and the timer that wakes the group.
@@ -50,11 +51,15 @@ def store_rows(partitions: int, before: KeyGroup | None, after: KeyGroup | None)
 
     Args:
         partitions: How many partitions the operator's state has.
+        numbering: How its groups are stored.
         before: The group as it is stored; None where it is not.
         after: As it is to be; None where it is to be gone.
     """
-    number = after.group if after is not None else before.group if before is not None else 0
-    partition, key = partition_of_group(number, partitions), GROUP_ROW.encode({"key_group": number})
+    group = after.group if after is not None else before.group if before is not None else 0
+    partition = numbering.partition_of(group, partitions)
+    fields = {KEY_GROUP: numbering.number_of(group)}
+    codec = group_row(numbering)
+    key = codec.encode(fields)
     if after is None or after.meta is None:
         for family in (META, FORMS):
             yield StoreRow(partition, family, key, None)
@@ -70,17 +75,16 @@ def store_rows(partitions: int, before: KeyGroup | None, after: KeyGroup | None)
         elif had:
             yield StoreRow(partition, family, key, None, True)
             yield StoreRow(partition, COUNTER + family, key, None)
-    yield from _timers(partition, number, _wakes(before), _wakes(after))
-
-
-def _timers(partition: int, group: int, before: int, after: int) -> Iterator[StoreRow]:
-    if before == after:
+    woken, wakes = _wakes(before), _wakes(after)
+    if woken == wakes:
         return
-    for at, value in ((before, None), (after, (_NOTHING,))):
+    by_key = RowCodec(Struct(("key", _AT), (codec.type, Atom("long"))))
+    by_time = RowCodec(Struct((_AT, "key"), (Atom("long"), codec.type)))
+    for at, value in ((woken, None), (wakes, (_NOTHING,))):
         if at != NEVER:
-            values = {_AT: at, "key": {"key_group": group}}
-            yield StoreRow(partition, TIMES_BY_KEY, _BY_KEY.encode(values), value)
-            yield StoreRow(partition, KEYS_BY_TIME, _BY_TIME.encode(values), value)
+            values = {_AT: at, "key": fields}
+            yield StoreRow(partition, TIMES_BY_KEY, by_key.encode(values), value)
+            yield StoreRow(partition, KEYS_BY_TIME, by_time.encode(values), value)
 
 
 def _wakes(group: KeyGroup | None) -> int:

@@ -11,7 +11,7 @@ from holdfast.at_rest.keyed.operators import KeyedOperator
 from holdfast.at_rest.keyed.reading import keyed_states
 from holdfast.at_rest.keyed.regrouping import Regrouped, regrouped, renumbered
 from holdfast.at_rest.keyed.store_rows import StoreRow, store_rows
-from holdfast.checkpoints.key_groups import KeyGroup
+from holdfast.checkpoints.key_groups import KeyGroup, numbering_of
 from holdfast.checkpoints.states import OperatorStates, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import NotFound
@@ -209,6 +209,6 @@ def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
 def _by_partition(operator: OperatorStates, changes: Iterable[GroupChange]) -> dict[int, list[StoreRow]]:
     found: dict[int, list[StoreRow]] = {}
     for change in changes:
-        for row in store_rows(operator.partitions, change.before, change.after):
+        for row in store_rows(operator.partitions, numbering_of(operator), change.before, change.after):
             found.setdefault(row.partition, []).append(row)
     return found

@@ -23,7 +23,7 @@ from holdfast.at_rest.mending.request import Edit
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
 from holdfast.at_rest.mending.states import Columns
 from holdfast.at_rest.naming import Form, NamedOperator, NamedState
-from holdfast.checkpoints.key_groups import KeyGroup, parts_of
+from holdfast.checkpoints.key_groups import KeyGroup, numbering_of, parts_of
 from holdfast.checkpoints.key_rows import KeyRow
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.checkpoints.values import Tell
@@ -211,7 +211,7 @@ def group_rows(
     (name,) = operator.store_names
     found: dict[StoreId, list[RowChange]] = {}
     for group in groups:
-        for row in store_rows(operator.partitions, group.before, group.after):
+        for row in store_rows(operator.partitions, numbering_of(operator), group.before, group.after):
             store = StoreId(operator.operator_id, row.partition, name)
             codec = operator.codec_of(name, row.family)
             found.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))

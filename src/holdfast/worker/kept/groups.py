@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from holdfast.worker.kept.spread import Numbering
 
     Hashes = NDArray[np.uint64]
 
@@ -22,3 +25,10 @@ def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
     """The hashes of a group: from the first to before the second, None past the last."""
     low = -(-(group << 32) // key_groups) << 32
     return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
+
+
+@lru_cache(maxsize=4)
+def numbers_of(key_groups: int, numbering: Numbering) -> NDArray[np.int64 | np.int32]:
+    """The numbers under which groups are stored, in the order of the groups."""
+    numbers = [numbering.number_of(group) for group in range(key_groups)]
+    return np.array(numbers, np.int64 if numbering.even else np.int32)

@@ -27,6 +27,7 @@ from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.loading import Evolution, Loader
 from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run, whole
 from holdfast.worker.kept.segments import SEGMENT_ROWS
+from holdfast.worker.kept.spread import EVEN, Numbering
 from holdfast.worker.kept.store import NEVER, Meta, Store, Write
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Layout:
         has_ttl: Whether anything expires.
         memory_bytes: What a worker may use for one pass, about.
         placement: What decides a key's group, where its hash does not.
+        numbering: How the groups are stored.
     """
 
     operator: str
@@ -77,6 +79,7 @@ class Layout:
     has_ttl: bool = False
     memory_bytes: int = 256 << 20
     placement: Placing | None = None
+    numbering: Numbering = EVEN
 
 
 @dataclass(slots=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
+    from holdfast.worker.kept.spread import Numbering
+
 SCHEMA = "b binary"
 # The same in the form that Spark's client sends once it has had the text parsed.
 SCHEMA_JSON = json.dumps(
@@ -37,11 +39,12 @@ _OK, _NOTHING = 0, 2
 class PipelinedStore:
     """Writes requests ahead of reading the answers, through the socket of Spark's own client."""
 
-    def __init__(self, client: StatefulProcessorApiClient) -> None:
+    def __init__(self, client: StatefulProcessorApiClient, numbering: Numbering) -> None:
         from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: PLC0415 - Spark's worker
 
         self._messages: Any = StateMessage_pb2
         self._client: Any = client
+        self._numbering = numbering
 
     def declare(self) -> None:
         """Tell Spark the variables; once a task, before anything else."""
@@ -109,7 +112,7 @@ class PipelinedStore:
         return self._framed(self._messages.StateRequest(stateVariableRequest=request))
 
     def _key(self, group: int) -> bytes:
-        key = self._messages.SetImplicitKey(key=pickle.dumps((group,), 5))
+        key = self._messages.SetImplicitKey(key=pickle.dumps((self._numbering.number_of(group),), 5))
         request = self._messages.ImplicitGroupingKeyRequest(setImplicitKey=key)
         return self._framed(self._messages.StateRequest(implicitGroupingKeyRequest=request))
 
