@@ -175,7 +175,8 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
         at += _LZ4_HEAD.size
         method, room = token & 0xF0, 1 << (10 + (token & 0x0F))
         bad = magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_PACKED) or length > room
-        if bad or (method == _LZ4_RAW and size != length) or (length == 0) != (size == 0):
+        bad = bad or (method == _LZ4_RAW and size != length) or (length == 0) != (size == 0)
+        if bad or (length == 0 and value != 0):
             raise damaged(_WHAT, where, f"no block at byte {at - _LZ4_HEAD.size}")
         if length == 0:
             break
