@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.measure import beside, measured_apart
+from holdfast.bench.measure import measured_apart, median_within, pairs
 from holdfast.bench.skew_data import Events, write
 from holdfast.bench.skew_process import Measured, Task, measured_from
 from holdfast.bench.skew_sides import SIDES
@@ -94,6 +94,37 @@ COMPARISONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """A comparison of which both sides ran.
+
+    Attributes:
+        comparison: What is compared.
+        value: What came of it.
+        within: Between what the true value is, where batches were compared in pairs.
+        pairs: How many pairs there were.
+    """
+
+    comparison: Comparison
+    value: float
+    within: tuple[float, float] | None = None
+    pairs: int = 0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether a promise is kept; None where there is none."""
+        bound = self.comparison.bound
+        if bound is None:
+            return None
+        return self.value >= bound if self.comparison.at_least else self.value <= bound
+
+    @property
+    def told(self) -> bool:
+        """Whether another such measurement would say the same of the promise."""
+        bound = self.comparison.bound
+        return bound is None or self.within is None or not self.within[0] <= bound < self.within[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """What was measured, by side.
 
@@ -117,15 +148,16 @@ class Skew:
         return self.sizes.rows // (self.sizes.batches * SIDES[side].finer)
 
     @property
-    def results(self) -> list[tuple[Comparison, float]]:
+    def results(self) -> list[Result]:
         """The comparisons of which both sides ran."""
-        return [(each, self._ratio(each)) for each in COMPARISONS if {each.one, each.other} <= set(self.runs)]
+        return [self._result(each) for each in COMPARISONS if {each.one, each.other} <= set(self.runs)]
 
-    def _ratio(self, comparison: Comparison) -> float:
+    def _result(self, comparison: Comparison) -> Result:
         one, other, figure = comparison.one, comparison.other, comparison.figure
         if not SIDES[one].by_turns:
-            return self.median(one, figure) / max(1.0, self.median(other, figure))
-        return beside(self._each(one, figure), [max(1, ms) for ms in self._each(other, figure)])
+            return Result(comparison, self.median(one, figure) / max(1.0, self.median(other, figure)))
+        found = pairs(self._each(one, figure), [max(1, ms) for ms in self._each(other, figure)])
+        return Result(comparison, statistics.median(found), median_within(found), len(found))
 
     @property
     def identical(self) -> bool:
@@ -152,25 +184,24 @@ class Skew:
                 for name, runs in self.runs.items()
             },
             "identical": self.identical,
-            "ratios": {each.name: round(value, 3) for each, value in self.results},
+            "ratios": {each.comparison.name: round(each.value, 3) for each in self.results},
+            "within": {
+                each.comparison.name: [round(value, 3) for value in each.within]
+                for each in self.results
+                if each.within is not None
+            },
             "promises": [
                 {
-                    "name": each.name,
-                    "value": round(value, 3),
-                    "at_least" if each.at_least else "at_most": each.bound,
-                    "holds": holds(each, value),
+                    "name": each.comparison.name,
+                    "value": round(each.value, 3),
+                    "at_least" if each.comparison.at_least else "at_most": each.comparison.bound,
+                    "holds": each.holds,
+                    "told": each.told,
                 }
-                for each, value in self.results
-                if each.bound is not None
+                for each in self.results
+                if each.comparison.bound is not None
             ],
         }
-
-
-def holds(comparison: Comparison, value: float) -> bool | None:
-    """Whether a promise is kept; None where there is none."""
-    if comparison.bound is None:
-        return None
-    return value >= comparison.bound if comparison.at_least else value <= comparison.bound
 
 
 def skew(

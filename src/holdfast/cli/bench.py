@@ -194,8 +194,6 @@ def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> S
 
 
 def _show_skew(hot: Skew) -> None:
-    from holdfast.bench.skew import holds  # noqa: PLC0415 - not needed for --help
-
     output.line()
     output.line(
         f"skew: {hot.sizes.rows:,} events over {hot.sizes.tasks} tasks; one key has half, but for even"
@@ -214,10 +212,12 @@ def _show_skew(hot: Skew) -> None:
             for name, runs in hot.runs.items()
         ],
     )
-    for each, value in hot.results:
-        output.line(
-            f"  {each.name} = {value:.2f}{_kept(each.bound, holds(each, value), at_least=each.at_least)}"
+    for each in hot.results:
+        within = (
+            "" if each.within is None else " ({:.2f} to {:.2f} by {} pairs)".format(*each.within, each.pairs)
         )
+        kept = _kept(each.comparison.bound, each.holds, at_least=each.comparison.at_least, told=each.told)
+        output.line(f"  {each.comparison.name} = {each.value:.2f}{within}{kept}")
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
@@ -303,8 +303,9 @@ def _promise(result: Result) -> str:
     return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least)
 
 
-def _kept(bound: float | None, kept: bool | None, *, at_least: bool) -> str:
+def _kept(bound: float | None, kept: bool | None, *, at_least: bool, told: bool = True) -> str:
     if bound is None:
         return ""
     relation = "at least" if at_least else "at most"
-    return f" (promised: {relation} {bound:,.10g}; {'holds' if kept else 'DOES NOT HOLD'})"
+    word = "holds" if kept else "DOES NOT HOLD" if told else "too few pairs to tell, take more --runs"
+    return f" (promised: {relation} {bound:,.10g}; {word})"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from holdfast.bench.measure import cause_in, processor_time
+import pytest
+
+from holdfast.bench.measure import cause_in, median_within, processor_time
 
 # Works for a while by its own count, says so, and goes on when it is told to.
 WORK = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"
@@ -38,3 +40,25 @@ def test_without_a_traceback_the_last_lines_are_told() -> None:
     lines = [f"line {number}" for number in range(100)]
     assert list(cause_in(lines)) == lines[60:]
     assert list(cause_in(["killed"])) == ["killed"]
+
+
+@pytest.mark.parametrize(
+    ("count", "below"),
+    # How many values lie outside on each side, from a table of the sign test at five in a hundred.
+    [
+        (1, 0),
+        (5, 0),
+        (6, 0),
+        (8, 0),
+        (9, 1),
+        (12, 2),
+        (15, 3),
+        (20, 5),
+        (24, 6),
+        (25, 7),
+        (48, 16),
+        (100, 39),
+    ],
+)
+def test_between_what_a_median_is(count: int, below: int) -> None:
+    assert median_within([float(each) for each in range(count, 0, -1)]) == (below + 1, count - below)

@@ -67,7 +67,20 @@ def test_sides_that_run_by_turns_are_compared_batch_by_batch() -> None:
         "join without skew: split / not, processor": 1.03,
     }
     assert [each["holds"] for each in found.as_dict()["promises"]] == [True, True]
+    assert found.as_dict()["within"]["join without skew: split / not, time"] == [1.01, 1.25]
     assert found.identical
+
+
+@pytest.mark.parametrize(
+    ("took", "holds", "told"),
+    [((101,) * 8, True, True), ((104,) * 8, False, True), ((100, 110) * 4, False, False)],
+)
+def test_a_promise_that_chance_decides_is_said_to_be_untold(
+    took: tuple[int, ...], holds: bool, told: bool
+) -> None:
+    alone, split = (Measured(ms, ms, ms, 10, 77) for ms in ((100,) * 8, took))
+    found = Skew(Sizes(), {"join_even": [alone], "join_even_split": [split]})
+    assert {(each.holds, each.told) for each in found.results} == {(holds, told)}
 
 
 def test_a_run_survives_json() -> None:
