@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,13 +76,15 @@ class Looks:
 class _Version:
     """Whether anybody has written to the registry, at the price of a glance.
 
-    SQLite counts for a connection that stays open what others have committed since.
+    SQLite counts for a connection that stays open what others have committed since. It is closed when nobody
+    asks any more.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._close: Callable[[], object] = lambda: None
 
     def now(self) -> int | None:
         """A number that changes with the registry; None where there is no telling."""
@@ -91,8 +94,10 @@ class _Version:
                     if not self._path.exists():
                         return None
                     self._connection = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
+                    self._close = weakref.finalize(self, self._connection.close)
                 return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
             except sqlite3.Error:
+                self._close()
                 self._connection = None
                 return None
 
