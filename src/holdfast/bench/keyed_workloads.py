@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.bench.keyed_data import Shape
 from holdfast.bench.keyed_figures import MIB, Figures
 from holdfast.bench.keyed_sides import ON_BATCH, ON_BATCH_COMBINED, ON_EVENT, ON_KEY, RAW, SQL
+from holdfast.bench.measure import Result
 
 WORKER_MIB = 256
 RAW_BATCHES = 5
@@ -97,32 +98,6 @@ class Workload:
     def of_sides(self, sides: Collection[str]) -> Workload:
         """The same with some sides only."""
         return replace(self, entries=tuple(each for each in self.entries if each.side in sides))
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A comparison that was made."""
-
-    comparison: Comparison
-    value: float
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether the promise is kept; None where there is none."""
-        bound = self.comparison.bound
-        if bound is None:
-            return None
-        return self.value >= bound if self.comparison.at_least else self.value <= bound
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        relation = "at_least" if self.comparison.at_least else "at_most"
-        return {
-            "name": self.comparison.name,
-            "value": round(self.value, 3),
-            relation: self.comparison.bound,
-            "holds": self.holds,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.engine.session import available_cores
 from holdfast.engine.versions import installed
@@ -102,6 +102,48 @@ def time_commands(commands: Mapping[str, Sequence[str]], runs: int) -> tuple[Ser
             if number:
                 taken[name].append(time.perf_counter() - began)
     return tuple(Series(name, tuple(values)) for name, values in taken.items())
+
+
+class Compared(Protocol):
+    """A figure worth comparing."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def bound(self) -> float | None:
+        """What is promised of it; None where nothing is."""
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the promise is a lower bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A comparison that was made."""
+
+    comparison: Compared
+    value: float
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the promise is kept; None where there is none."""
+        bound = self.comparison.bound
+        if bound is None:
+            return None
+        return self.value >= bound if self.comparison.at_least else self.value <= bound
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        relation = "at_least" if self.comparison.at_least else "at_most"
+        return {
+            "name": self.comparison.name,
+            "value": round(self.value, 3),
+            relation: self.comparison.bound,
+            "holds": self.holds,
+        }
 
 
 def machine(load_before: float) -> Machine:

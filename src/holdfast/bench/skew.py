@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.measure import measured_apart, median_within, pairs
+from holdfast.bench.measure import Result, measured_apart, median_within, pairs
 from holdfast.bench.skew_data import Events, write
 from holdfast.bench.skew_process import Measured, Task, measured_from
 from holdfast.bench.skew_sides import SIDES
@@ -94,34 +94,29 @@ COMPARISONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SkewResult(Result):
     """A comparison of which both sides ran.
 
     Attributes:
-        comparison: What is compared.
-        value: What came of it.
-        within: Between what the true value is, where batches were compared in pairs.
-        pairs: How many pairs there were.
+        pairs: The ratio of each pair, where batches were compared in pairs.
     """
 
-    comparison: Comparison
-    value: float
-    within: tuple[float, float] | None = None
-    pairs: int = 0
+    pairs: Sequence[float] = ()
 
     @property
-    def holds(self) -> bool | None:
-        """Whether a promise is kept; None where there is none."""
-        bound = self.comparison.bound
-        if bound is None:
-            return None
-        return self.value >= bound if self.comparison.at_least else self.value <= bound
+    def within(self) -> tuple[float, float] | None:
+        """Between what the true value is, where there were pairs."""
+        return median_within(self.pairs) if self.pairs else None
 
     @property
     def told(self) -> bool:
         """Whether another such measurement would say the same of the promise."""
-        bound = self.comparison.bound
-        return bound is None or self.within is None or not self.within[0] <= bound < self.within[1]
+        bound, within = self.comparison.bound, self.within
+        return bound is None or within is None or not within[0] <= bound < within[1]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**Result.as_dict(self), "told": self.told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +143,16 @@ class Skew:
         return self.sizes.rows // (self.sizes.batches * SIDES[side].finer)
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[SkewResult]:
         """The comparisons of which both sides ran."""
         return [self._result(each) for each in COMPARISONS if {each.one, each.other} <= set(self.runs)]
 
-    def _result(self, comparison: Comparison) -> Result:
+    def _result(self, comparison: Comparison) -> SkewResult:
         one, other, figure = comparison.one, comparison.other, comparison.figure
         if not SIDES[one].by_turns:
-            return Result(comparison, self.median(one, figure) / max(1.0, self.median(other, figure)))
+            return SkewResult(comparison, self.median(one, figure) / max(1.0, self.median(other, figure)))
         found = pairs(self._each(one, figure), [max(1, ms) for ms in self._each(other, figure)])
-        return Result(comparison, statistics.median(found), median_within(found), len(found))
+        return SkewResult(comparison, statistics.median(found), found)
 
     @property
     def identical(self) -> bool:
@@ -170,6 +165,7 @@ class Skew:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
+        results = self.results
         return {
             "sizes": asdict(self.sizes),
             "sides": {
@@ -184,23 +180,13 @@ class Skew:
                 for name, runs in self.runs.items()
             },
             "identical": self.identical,
-            "ratios": {each.comparison.name: round(each.value, 3) for each in self.results},
+            "ratios": {each.comparison.name: round(each.value, 3) for each in results},
             "within": {
-                each.comparison.name: [round(value, 3) for value in each.within]
-                for each in self.results
-                if each.within is not None
+                each.comparison.name: [round(value, 3) for value in within]
+                for each in results
+                if (within := each.within) is not None
             },
-            "promises": [
-                {
-                    "name": each.comparison.name,
-                    "value": round(each.value, 3),
-                    "at_least" if each.comparison.at_least else "at_most": each.comparison.bound,
-                    "holds": each.holds,
-                    "told": each.told,
-                }
-                for each in self.results
-                if each.comparison.bound is not None
-            ],
+            "promises": [each.as_dict() for each in results if each.holds is not None],
         }
 
 

@@ -11,8 +11,8 @@ from holdfast.cli import options, output
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.bench.keyed_workloads import Part, Result
-    from holdfast.bench.measure import Bench
+    from holdfast.bench.keyed_workloads import Part
+    from holdfast.bench.measure import Bench, Result
     from holdfast.bench.skew import Skew
 
 KEYED = "keyed"
@@ -213,11 +213,11 @@ def _show_skew(hot: Skew) -> None:
         ],
     )
     for each in hot.results:
-        within = (
-            "" if each.within is None else " ({:.2f} to {:.2f} by {} pairs)".format(*each.within, each.pairs)
-        )
-        kept = _kept(each.comparison.bound, each.holds, at_least=each.comparison.at_least, told=each.told)
-        output.line(f"  {each.comparison.name} = {each.value:.2f}{within}{kept}")
+        within = ""
+        if each.within is not None:
+            least, most = each.within
+            within = f" ({least:.2f} to {most:.2f} by {len(each.pairs)} pairs)"
+        output.line(f"  {each.comparison.name} = {each.value:.2f}{within}{_promise(each, told=each.told)}")
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
@@ -299,8 +299,8 @@ def _value(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
 
 
-def _promise(result: Result) -> str:
-    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least)
+def _promise(result: Result, *, told: bool = True) -> str:
+    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least, told=told)
 
 
 def _kept(bound: float | None, kept: bool | None, *, at_least: bool, told: bool = True) -> str:
