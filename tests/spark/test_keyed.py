@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,11 @@ def test_key_groups_are_spread_evenly_over_partitions(spark: SparkSession, tmp_p
 
 @pytest.mark.parametrize("graft", [True, False])
 def test_a_checkpoint_with_groups_under_their_own_numbers_goes_on(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graft: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Callable[[dict[str, str]], None],
+    graft: bool,
 ) -> None:
     """As checkpoints were before key groups were spread: never read as if they were like the new ones."""
     monkeypatch.setattr(keyed_operator, "grafts", lambda: graft)
@@ -81,15 +86,12 @@ def test_a_checkpoint_with_groups_under_their_own_numbers_goes_on(
     for number, batch in enumerate(batches):
         write_batch(tmp_path / "in", number, batch)
         if number == 2:
-            spark.conf.set(SPREAD_KEY, "false")
+            settings({SPREAD_KEY: "false"})
             rows += run(everything(spark, tmp_path / "in", 12), checkpoint)
             spark.conf.unset(SPREAD_KEY)
     with pytest.raises(StreamingQueryException, match="STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"):
         run(everything(spark, tmp_path / "in", 12), checkpoint)
-    spark.conf.set(SPREAD_KEY, "false")
-    try:
-        rows += run(everything(spark, tmp_path / "in", 12), checkpoint)
-    finally:
-        spark.conf.unset(SPREAD_KEY)
+    settings({SPREAD_KEY: "false"})
+    rows += run(everything(spark, tmp_path / "in", 12), checkpoint)
     wanted = expected(checkpoint, batches, Model().batch)
     assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}

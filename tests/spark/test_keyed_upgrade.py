@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ def start(spark: SparkSession, folder: Path, visits: hf.Keyed, key_groups: int =
 
 
 def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, settings: Callable[[dict[str, str]], None]
 ) -> None:
     write_batch(tmp_path / "in", 0, [{"who": "ann", "ts": 0}])
     start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
@@ -52,10 +53,10 @@ def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
     assert (narrowed.value.found, narrowed.value.expected) == ("int", "short")
     with pytest.raises(hf.Invalid, match="key groups"):
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)), key_groups=5)
-    spark.conf.set(SPREAD_KEY, "false")
+    settings({SPREAD_KEY: "false"})
     with pytest.raises(hf.Invalid, match="how key groups are stored") as stored:
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
-    spark.conf.set(SPREAD_KEY, "perhaps")
+    settings({SPREAD_KEY: "perhaps"})
     with pytest.raises(hf.Invalid, match="none of the words"):
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)))
     spark.conf.unset(SPREAD_KEY)

@@ -142,7 +142,7 @@ def tables(state: NamedState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
     own = _own(state)
     for group in own.source.groups():
-        partition = own.operator.numbering.partition_of(group.group, own.operator.partitions)
+        partition = own.operator.partition_of(group.group)
         if state.form in (Form.KEYED, Form.TIMERS):
             yield _by_row(state, group, schema)
             continue
@@ -191,7 +191,7 @@ def _entries(state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]
 
     own = _own(state)
     key = dict(zip(state.key.names, row.key, strict=True))
-    partition = own.operator.numbering.partition_of(group.group, own.operator.partitions)
+    partition = own.operator.partition_of(group.group)
     timers = [{"name": each.name, "clock": each.clock, "at_ms": each.at_ms} for each in row.timers]
     if state.form is Form.KEYED:
         every = {name: row.values.get(name) for name in state.value.names}

@@ -22,7 +22,7 @@ from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
-from holdfast.worker.kept.spread import EVEN, MOST_GROUPS, PLAIN, Numbering
+from holdfast.worker.kept.spread import MOST_GROUPS, Numbering, numbering_by
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META, Meta
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
         Corrupt: A file or a row is damaged.
     """
     numbering = numbering_of(operator)
-    row = group_row(numbering).encode({KEY_GROUP: numbering.number_of(group)})
+    row = group_key(numbering, group)
     name = operator.store_names[0]
     store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
     # Before a row stands a byte that says of which kind it is.
@@ -247,8 +247,13 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
 
 @lru_cache(maxsize=2)
 def group_row(numbering: Numbering) -> RowCodec:
-    """The key of our rows: the number under which a group is stored."""
+    """What writes the key of our rows: the number under which a group is stored."""
     return RowCodec(Struct((KEY_GROUP,), (Atom(numbering.key_type),)))
+
+
+def group_key(numbering: Numbering, group: int) -> bytes:
+    """The key of a group's rows."""
+    return group_row(numbering).encode({KEY_GROUP: numbering.number_of(group)})
 
 
 def numbering_of(operator: OperatorStates) -> Numbering:
@@ -270,4 +275,5 @@ def group_of_key(codec: StateCodec, key: bytes) -> int:
 
 
 def _numbering(codec: StateCodec) -> Numbering:
-    return EVEN if codec.key_type.types[0] == Atom(EVEN.key_type) else PLAIN
+    (key_type,) = codec.key_type.types
+    return numbering_by(getattr(key_type, "name", ""))

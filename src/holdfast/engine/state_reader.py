@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checkpoint_files import has_any
 from holdfast.worker.kept.spark_store import LISTS, VALUES
-from holdfast.worker.kept.spread import EVEN, PLAIN
+from holdfast.worker.kept.spread import numbering_by
 from holdfast.worker.kept.store import BASE, FORMS, LOG, META, MemoryStore, Stored
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def _variable(
     """A state variable's value by key group."""
     reader = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", name)
     frame = reader.option("flattenCollectionTypes", "false").load(checkpoint)
-    key_type = frame.select("key.*").schema[0].dataType.typeName()
-    numbering = EVEN if key_type == EVEN.key_type else PLAIN
+    numbering = numbering_by(frame.select("key.*").schema[0].dataType.typeName())
     column = "list_value" if lists else "value"
     found: dict[int, Any] = {}
     for row in frame.select("key", column).collect():

@@ -26,7 +26,6 @@ from holdfast.worker.kept.groups import group_of
 from holdfast.worker.kept.keys import Keys
 from holdfast.worker.kept.partition import Partition
 from holdfast.worker.kept.runs import empty_run
-from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
 from holdfast.worker.operator import Parts
@@ -334,7 +333,7 @@ class Harness:
             packet
             for seq, batch in enumerate(self._divided(batches))
             for packed in packer.packets([batch], 0, seq)
-            for packet in packets_in(packed, EVEN)
+            for packet in packets_in(packed, self._lane.layout.numbering)
         ]
 
     def _packer(self, at: int) -> Packer:
@@ -353,7 +352,7 @@ class Harness:
         """What touches instances in each batch."""
         if self._options.instances is None:
             return []
-        return list(packets_in(self._packer(0).touching(), EVEN))
+        return list(packets_in(self._packer(0).touching(), self._lane.layout.numbering))
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The events as several tasks would have them, where hot keys are split."""
@@ -366,7 +365,11 @@ class Harness:
         table = self._in_columns(broadcast.name, broadcast.schema, rows)
         spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._lane.streams))
         batch = table.combine_chunks().to_batches()[0]
-        return [packet for packed in spreader.packets(batch, 0, 0) for packet in packets_in(packed, EVEN)]
+        return [
+            packet
+            for packed in spreader.packets(batch, 0, 0)
+            for packet in packets_in(packed, self._lane.layout.numbering)
+        ]
 
     def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         instances = self._options.instances

@@ -171,8 +171,7 @@ class Waker:
 
 def packet_columns(numbering: Numbering) -> str:
     """The columns of packets as Spark is told them."""
-    number = "bigint" if numbering.even else "int"
-    return f"key_group {number}, stream int, part int, seq int, payload binary"
+    return f"key_group {numbering.key_type}, stream int, part int, seq int, payload binary"
 
 
 def answer_schema(output: pa.Schema) -> pa.Schema:

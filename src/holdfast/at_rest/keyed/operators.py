@@ -109,6 +109,10 @@ class KeyedOperator:
     note_path: str | None = None
     numbering: Numbering = EVEN
 
+    def partition_of(self, group: int) -> int:
+        """The partition of a key group."""
+        return self.numbering.partition_of(group, self.partitions)
+
     def state(self, name: str) -> KeptState:
         """A state by its name.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from holdfast.checkpoints.key_groups import KEY_GROUP, KeyGroup, group_row
+from holdfast.checkpoints.key_groups import KEY_GROUP, KeyGroup, group_key, group_row
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.worker.kept.spread import Numbering
@@ -56,10 +57,7 @@ def store_rows(
         after: As it is to be; None where it is to be gone.
     """
     group = after.group if after is not None else before.group if before is not None else 0
-    partition = numbering.partition_of(group, partitions)
-    fields = {KEY_GROUP: numbering.number_of(group)}
-    codec = group_row(numbering)
-    key = codec.encode(fields)
+    partition, key = numbering.partition_of(group, partitions), group_key(numbering, group)
     if after is None or after.meta is None:
         for family in (META, FORMS):
             yield StoreRow(partition, family, key, None)
@@ -75,16 +73,25 @@ def store_rows(
         elif had:
             yield StoreRow(partition, family, key, None, True)
             yield StoreRow(partition, COUNTER + family, key, None)
-    woken, wakes = _wakes(before), _wakes(after)
-    if woken == wakes:
+    yield from _timers(partition, numbering, group, _wakes(before), _wakes(after))
+
+
+def _timers(partition: int, numbering: Numbering, group: int, before: int, after: int) -> Iterator[StoreRow]:
+    if before == after:
         return
-    by_key = RowCodec(Struct(("key", _AT), (codec.type, Atom("long"))))
-    by_time = RowCodec(Struct((_AT, "key"), (Atom("long"), codec.type)))
-    for at, value in ((woken, None), (wakes, (_NOTHING,))):
+    by_key, by_time = _timer_rows(numbering)
+    for at, value in ((before, None), (after, (_NOTHING,))):
         if at != NEVER:
-            values = {_AT: at, "key": fields}
+            values = {_AT: at, "key": {KEY_GROUP: numbering.number_of(group)}}
             yield StoreRow(partition, TIMES_BY_KEY, by_key.encode(values), value)
             yield StoreRow(partition, KEYS_BY_TIME, by_time.encode(values), value)
+
+
+@lru_cache(maxsize=2)
+def _timer_rows(numbering: Numbering) -> tuple[RowCodec, RowCodec]:
+    """What writes the keys of timers, by the group and by the time."""
+    group, at = group_row(numbering).type, Atom("long")
+    return RowCodec(Struct(("key", _AT), (group, at))), RowCodec(Struct((_AT, "key"), (at, group)))
 
 
 def _wakes(group: KeyGroup | None) -> int:

@@ -208,7 +208,8 @@ def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
 
 def _by_partition(operator: OperatorStates, changes: Iterable[GroupChange]) -> dict[int, list[StoreRow]]:
     found: dict[int, list[StoreRow]] = {}
+    numbering = numbering_of(operator)
     for change in changes:
-        for row in store_rows(operator.partitions, numbering_of(operator), change.before, change.after):
+        for row in store_rows(operator.partitions, numbering, change.before, change.after):
             found.setdefault(row.partition, []).append(row)
     return found

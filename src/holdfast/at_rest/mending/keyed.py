@@ -210,8 +210,9 @@ def group_rows(
     """The rows of Spark's stores that key groups are made of, as changes of them."""
     (name,) = operator.store_names
     found: dict[StoreId, list[RowChange]] = {}
+    numbering = numbering_of(operator)
     for group in groups:
-        for row in store_rows(operator.partitions, numbering_of(operator), group.before, group.after):
+        for row in store_rows(operator.partitions, numbering, group.before, group.after):
             store = StoreId(operator.operator_id, row.partition, name)
             codec = operator.codec_of(name, row.family)
             found.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))

@@ -85,6 +85,11 @@ EVEN: Final = Numbering()
 PLAIN: Final = Numbering(even=False)
 
 
+def numbering_by(key_type: str) -> Numbering:
+    """How groups are stored whose numbers are of this type."""
+    return EVEN if key_type == EVEN.key_type else PLAIN
+
+
 @lru_cache(maxsize=MOST_GROUPS)
 def _number_with_hash(hashed: int) -> int:
     """Of the longs below 2**32 the one with this hash."""
