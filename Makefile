@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test lint classes services services-s3 services-hdfs services-kafka bench docs lock clean
+.PHONY: demo test lint classes services services-debian services-s3 services-hdfs services-kafka bench docs lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -22,7 +22,9 @@ lint: $(READY)  ## style, types and layers
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 
-services:  ## install the light servers that some tests start (needs root, Debian)
+services: services-debian services-kafka services-s3  ## the servers that CI's tests start
+
+services-debian:  ## install PostgreSQL, Chromium, promtool and Flink's client (needs root, Debian)
 	@scripts/services.sh
 
 services-s3:  ## build the S3 gateway for the tests of object storage (needs Go, some minutes)

@@ -52,7 +52,7 @@ GROUPS = {
         "migrate",
         "bootstrap",
     ),
-    "savepoint": ("take", "list", "show", "verify", "diff", "delete", "gc"),
+    "savepoint": ("take", "list", "show", "verify", "digest", "label", "diff", "delete", "gc"),
 }
 NOTE = "This page is generated: `make docs` writes it.\n"
 

@@ -8,12 +8,13 @@ need() {
   done
 }
 
-# fetch WHAT DIRECTORY ARTIFACT…: put artifacts and what they need at run time into a directory.
+# fetch WHAT DIRECTORY PIN ARTIFACT…: put artifacts and what they need at run time into a directory.
 #
-# A group in $without is left out of what they need.
+# A group in $without is left out of what they need. Every file has to be the one whose SHA-256 is in PIN, a file
+# of scripts/pins; to pin others, run with HOLDFAST_PIN=1 and look at what has changed in it.
 fetch() {
-  local what=$1 directory=$2 artifact group name version left dependencies= exclusions=
-  shift 2
+  local what=$1 directory=$2 pin=$PWD/scripts/pins/$3 artifact group name version left dependencies= exclusions=
+  shift 3
   for left in ${without:-}; do
     exclusions+="<exclusion><groupId>$left</groupId><artifactId>*</artifactId></exclusion>"
   done
@@ -33,9 +34,25 @@ fetch() {
 POM
   # A repository of its own: in that of the user Spark would find names of packages without their jars.
   if ! mvn -q -B -Dmaven.repo.local="$project/repository" -f "$project/pom.xml" \
-    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$directory"; then
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$project/jars"; then
     echo "error: $what cannot be fetched" >&2
     exit 5
   fi
+  if [ -n "${HOLDFAST_PIN:-}" ]; then
+    (cd "$project/jars" && sha256sum -- *) | LC_ALL=C sort -k 2 >"$pin"
+  fi
+  pinned "$what" "$project/jars" "$pin"
+  mkdir -p "$directory"
+  cp "$project/jars"/* "$directory"
   rm -rf "$project"
+}
+
+# pinned WHAT DIRECTORY PIN: refuse a directory that does not hold exactly the files of a list, byte for byte.
+pinned() {
+  local differences
+  if ! differences=$(diff <(cd "$2" && sha256sum -- * | LC_ALL=C sort -k 2) "$3"); then
+    echo "error: what was fetched for $1 is not what $3 names:" >&2
+    echo "$differences" >&2
+    exit 6
+  fi
 }

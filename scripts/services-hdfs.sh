@@ -12,7 +12,7 @@ target=$PWD/.services/hdfs
 if [ ! -e "$target/.ready" ]; then
   need HDFS
   echo "fetching $artifact $version …" >&2
-  fetch HDFS "$target" "$artifact:$version"
+  fetch HDFS "$target" hdfs.sha256 "$artifact:$version"
   touch "$target/.ready"
 fi
 echo "HDFS  $target"

@@ -16,8 +16,8 @@ without="org.apache.spark org.apache.hadoop"
 if [ ! -e "$target/.ready" ]; then
   need Kafka
   echo "fetching Kafka $broker …" >&2
-  fetch Kafka "$target/broker" "org.apache.kafka:kafka_2.13:$broker"
-  fetch Kafka "$target/spark" "org.apache.spark:spark-sql-kafka-0-10_2.13:$connector" \
+  fetch Kafka "$target/broker" kafka-broker.sha256 "org.apache.kafka:kafka_2.13:$broker"
+  fetch Kafka "$target/spark" kafka-spark.sha256 "org.apache.spark:spark-sql-kafka-0-10_2.13:$connector" \
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:$tokens"
   touch "$target/.ready"
 fi

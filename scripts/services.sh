@@ -46,17 +46,19 @@ if [ ${#missing[@]} -gt 0 ]; then
     || { echo "error: these packages cannot be installed: ${missing[*]}" >&2; exit 5; }
 fi
 
-# Flink's client comes from PyPI and stays out of the environment that Holdfast runs in: it is only asked with.
-flink_version=2.3.0
-flink_home="$(cd "$(dirname "$0")/.." && pwd)/.services/flink"
+# Flink's client is a wheel with a pinned hash. It stays out of Holdfast's own environment: it is only asked with.
+root=$(cd "$(dirname "$0")/.." && pwd)
+flink_pin=$root/scripts/pins/flink.txt
+flink_version=$(sed -n 's/^apache-flink-libraries==\([^ ]*\).*/\1/p' "$flink_pin")
+flink_home=$root/.services/flink
 flink_jars='flink-dist-* flink-scala_* log4j-*'
 if [ ! -e "$flink_home/$flink_version" ]; then
   echo "fetching Flink's client $flink_version …" >&2
   mkdir -p "$flink_home"
   fetched=$(mktemp -d)
   litter+=("$fetched")
-  "${PYTHON:-python3}" -m pip download -q --no-deps -d "$fetched" "apache-flink-libraries==$flink_version" >&2 \
-    || { echo "error: Flink's client cannot be fetched from PyPI" >&2; exit 5; }
+  "${PYTHON:-python3}" -m pip download -q --no-deps --only-binary :all: --require-hashes -d "$fetched" \
+    -r "$flink_pin" >&2 || { echo "error: Flink's client cannot be fetched, or is not the one in $flink_pin" >&2; exit 5; }
   "${PYTHON:-python3}" - "$fetched" "$flink_home" $flink_jars <<'PYTHON'
 import fnmatch
 import sys

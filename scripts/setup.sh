@@ -16,6 +16,7 @@ if [ ! -x "$venv/bin/python" ]; then
     exit 2
   }
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<0.14'
+# What builds and installs is pinned as well: uv by its hash, and what builds the wheel by theirs.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/pins/uv.txt
 VIRTUAL_ENV=$venv "$venv/bin/uv" pip sync --quiet --require-hashes requirements.lock
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps --editable .
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps --build-constraint scripts/pins/build.txt --editable .

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
+    from holdfast.at_rest.mending.dropping import drop_expired
     from holdfast.at_rest.mending.public import (
         edit,
         erase,
@@ -85,6 +86,7 @@ _HOMES = {
         "plan_undo",
         "undo",
     ),
+    "holdfast.at_rest.mending.dropping": ("drop_expired",),
     "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.at_rest.public": ("StatesAtRest", "state"),
     "holdfast.at_rest.warm": ("Bootstrapped",),
@@ -195,6 +197,7 @@ __all__ = [
     "days",
     "dedupe",
     "drill",
+    "drop_expired",
     "edit",
     "enrich",
     "erase",

@@ -261,10 +261,13 @@ Place = (
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # Java writes a number without leading zeros; "007" is not batch 7.
-_NUMBER = r"0|[1-9][0-9]*"
+_NUMBER = r"0|[1-9][0-9]{0,18}"
+_DIGITS: Final = 19
 _VERSION_FILE = re.compile(rf"({_NUMBER})(?:_({_UUID}))?\.(delta|snapshot|changelog|zip)")
 _SOURCE_FILE = re.compile(rf"({_NUMBER})(\.compact)?")
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
+# Parts that no path of a checkpoint has, and that would lead to another.
+_ELSEWHERE = frozenset({"", ".", ".."})
 _KIND = {kind.value: kind for kind in Kind}
 # A path is looked at several times while a checkpoint is: to plan, to copy, to prove.
 _PARSED: Final = 1 << 14
@@ -274,7 +277,7 @@ _PARSED: Final = 1 << 14
 def parse(path: str) -> Place:
     """The value of a path; `parse(path).render() == path` for every path."""
     folder, name = split(path)
-    if path.startswith("/"):
+    if path.startswith("/") or not _ELSEWHERE.isdisjoint(path.split("/")):
         return Unknown(path)
     if name.endswith(".tmp"):
         return Temporary(path)
@@ -294,7 +297,8 @@ def version_file(store: StoreId, name: str) -> StoreFile | None:
 
 def number(text: str) -> int | None:
     """A batch id, operator id or partition as Spark writes it into a name."""
-    return int(text) if text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") else None
+    written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
+    return int(text) if written and len(text) <= _DIGITS else None
 
 
 def split(path: str) -> tuple[str, str]:

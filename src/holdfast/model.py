@@ -56,15 +56,89 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorProgress:
-    """One stateful operator in one batch, as Spark reported it.
+class KeyedState:
+    """One state of a keyed operator after a batch.
 
     Attributes:
-        store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
+        name: As the processor names it.
+        entries: Keys with a value, elements of a list, entries of a map; None where they are not counted.
+        size_bytes: The bytes of its values before compression, former values included that are not cleaned up
+            yet; None where they are not counted.
+        expired: Values that the batch removed or replaced after their time had run out.
     """
 
     name: str
-    rows: int
+    entries: int | None
+    size_bytes: int | None
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedProgress:
+    """A keyed operator in one batch, as its own tasks counted it. Totals that are not known are None.
+
+    Attributes:
+        name: The user's name of the operator.
+        keys: Keys that have state.
+        timers: Timers that are registered.
+        size_bytes: The bytes of all key groups before compression.
+        uncounted_groups: Key groups of older checkpoints that are not counted yet; without them no total is
+            known.
+        touched: Keys that the batch looked up.
+        written: Keys whose state it wrote.
+        added: Keys that got state.
+        removed: Keys that have no state any more.
+        expired: Values that it removed or replaced after their time had run out.
+        events: Events that arrived.
+        late: Those that came too late.
+        failed: Those that were set aside.
+        read_us: What all tasks took together to look up keys, in microseconds.
+        write_us: What they took to write them.
+        states: Its states.
+    """
+
+    name: str
+    keys: int | None
+    timers: int | None
+    size_bytes: int | None
+    uncounted_groups: int | None
+    touched: int
+    written: int
+    added: int
+    removed: int
+    expired: int
+    events: int
+    late: int
+    failed: int
+    read_us: int
+    write_us: int
+    states: tuple[KeyedState, ...] = ()
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> KeyedProgress:
+        """Read back what `asdict` gave, or JSON made of it."""
+        return cls(**{**fields, "states": tuple(KeyedState(**each) for each in fields["states"])})
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProgress:
+    """One stateful operator in one batch, as Spark reported it.
+
+    Spark knows nothing of the keys of Holdfast's keyed operators: name and rows are those that their tasks
+    counted themselves.
+
+    Attributes:
+        name: Spark's name of it, or the name that a keyed operator has from its user.
+        rows: Rows in its state, keys of a keyed operator; None where these are not counted.
+        updated: Rows that the batch wrote.
+        removed: Rows that it took out.
+        store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
+        keyed: What a keyed operator counted itself; None for others.
+        spark_name: Spark's name of a keyed operator.
+    """
+
+    name: str
+    rows: int | None
     updated: int
     removed: int
     late_rows: int
@@ -72,6 +146,14 @@ class OperatorProgress:
     commit_ms: int
     partitions: int
     store: Mapping[str, int] = field(default_factory=dict)
+    keyed: KeyedProgress | None = None
+    spark_name: str | None = None
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> OperatorProgress:
+        """Read back what `asdict` gave, or JSON made of it."""
+        keyed = fields.get("keyed")
+        return cls(**{**fields, "keyed": None if keyed is None else KeyedProgress.from_dict(keyed)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +250,17 @@ class BatchProgress:
     commit_ms: int = 0
 
     @property
-    def state_rows(self) -> int:
-        """Rows in state over all operators."""
-        return sum(operator.rows for operator in self.operators)
+    def state_rows(self) -> int | None:
+        """Rows in state over all operators, keys of keyed ones; None where one of them is not counted."""
+        rows = [operator.rows for operator in self.operators]
+        known = [each for each in rows if each is not None]
+        return sum(known) if len(known) == len(rows) else None
+
+    @property
+    def state_text(self) -> str:
+        """The rows in state in words."""
+        rows = self.state_rows
+        return "state of rows that are not counted yet" if rows is None else f"state {rows:,} rows"
 
     @property
     def late_rows(self) -> int:
@@ -184,7 +274,7 @@ class BatchProgress:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
         """Read back what `as_dict` wrote."""
-        operators = tuple(OperatorProgress(**each) for each in fields["operators"])
+        operators = tuple(OperatorProgress.from_dict(each) for each in fields["operators"])
         # A batch that was noted before there was such a thing has no skew.
         skew = tuple(SkewReport.from_dict(each) for each in fields.get("skew") or ())
         return cls(**{**fields, "operators": operators, "skew": skew})

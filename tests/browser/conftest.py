@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from absent_service import absent_service
 from command import PROGRAM
 from small_session import small_session
 
@@ -31,10 +32,7 @@ _CONF = small_session()
 def browser() -> Iterator[Browser]:
     """The one browser."""
     if not CHROMIUM.exists():
-        message = f"{CHROMIUM} is not there: `make services` brings it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        absent_service(f"{CHROMIUM} is not there: `make services` brings it")
     from playwright.sync_api import sync_playwright
 
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -76,7 +76,7 @@ class Street:
     @contextmanager
     def open(self, token: str | None = None) -> Iterator[str]:
         """Serve it; its jobs have supervisors, but for one."""
-        settings = ServerSettings(port=0, token=token)
+        settings = ServerSettings(port=0, token=token, roots=(f"file://{self.folder}",))
         with ExitStack() as held:
             for each in self.registry.jobs():
                 if not each.state.terminal and each.name != ORPHAN:

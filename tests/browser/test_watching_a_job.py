@@ -65,10 +65,10 @@ def _savepoints(shop: Shop, page: Page) -> None:
 
     page.locator("#savepoints-1").get_by_role("button", name="Fork…").click()
     fork = page.locator("form:popover-open")
-    fork.get_by_label("New checkpoint").fill(f"{shop.folder}/checkpoints/coffee-shop-b")
+    fork.get_by_label("New checkpoint").fill(f"{shop.folder}/checkpoints/coffee-shop-fork")
     fork.get_by_role("button", name="Fork", exact=True).click()
     expect(page.locator("#asked")).to_contain_text("a checkpoint at")
-    forked = shop.folder / "checkpoints" / "coffee-shop-b"
+    forked = shop.folder / "checkpoints" / "coffee-shop-fork"
     assert (forked / "metadata").is_file()
     assert _query_id(forked) != _query_id(shop.folder / "checkpoints" / "coffee-shop")
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.jobs.leadership import Deposed, Term
+from holdfast.errors import Unavailable
+from holdfast.jobs.leadership import Deposed, ElectionState, Term, myself
 from holdfast.jobs.lease import LeaseElection
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
@@ -223,3 +224,73 @@ def test_who_was_seen_alive_after_all_keeps_the_lease_that_he_counts_on() -> Non
         first.renew(kept[0])
     candidates.passes(LEASE_S)
     assert won(second).token == term.token + 1
+
+
+def test_what_a_leader_puts_down_is_read_by_the_next_and_a_former_one_changes_nothing(
+    candidates: Candidates,
+) -> None:
+    first, second = candidates.one(), candidates.one()
+    assert first.look() == ElectionState("", None)
+    old = won(first)
+    first.write_record(old, b"one")
+    state = second.look()
+    assert (state.token, state.record, state.record_token) == (old.token, b"one", old.token)
+    assert state.holder == myself()
+    first.resign(old)
+    # Nobody has written in the new term yet: what was there before counts.
+    new = won(second)
+    assert second.look().record == b"one"
+    with pytest.raises(Deposed):
+        first.write_record(old, b"late")
+    assert second.look().record == b"one"
+    second.write_record(new, b"two")
+    second.write_record(new, b"three")
+    seen = first.look()
+    assert (seen.record, seen.record_token) == (b"three", new.token)
+    # However the place is reached, it has one name.
+    assert len({state.place_id, seen.place_id, second.look().place_id}) == 1
+    assert state.place_id
+    # One record stays.
+    assert sum(name.endswith(".record") for name in candidates.storage.list("job").names) == 1
+
+
+def test_a_former_leader_that_writes_late_writes_where_nobody_reads(candidates: Candidates) -> None:
+    first, second = candidates.one(), candidates.one()
+    old = won(first)
+
+    def takes_over() -> None:
+        first.resign(old)
+        second.write_record(won(second), b"of the next")
+
+    # It is frozen between looking whether it still leads, and writing.
+    frozen = Meddling(candidates.storage, "write", 1, takes_over)
+    first._storage = frozen  # type: ignore[assignment]
+    with pytest.raises(Deposed):
+        first.write_record(old, b"late")
+    assert second.look().record == b"of the next"
+
+
+def test_nobody_leads_in_a_place_that_has_lost_its_terms(tmp_path: Path) -> None:
+    candidates = Candidates(LocalStorage(tmp_path / "leases"))
+    first, second = candidates.one(), candidates.one()
+    term = won(first)
+    assert second.campaign() is None
+    (tmp_path / "leases").rename(tmp_path / "unmounted")
+    candidates.passes(LEASE_S)
+    for act in (
+        second.campaign,
+        second.look,
+        lambda: first.renew(term),
+        lambda: first.write_record(term, b""),
+    ):
+        with pytest.raises(Unavailable, match="has lost the terms"):
+            act()
+    # An empty directory is the same; and nobody has made one.
+    assert not (tmp_path / "leases").exists()
+    (tmp_path / "leases").mkdir()
+    with pytest.raises(Unavailable, match="has lost the terms"):
+        second.campaign()
+    (tmp_path / "leases").rmdir()
+    (tmp_path / "unmounted").rename(tmp_path / "leases")
+    assert first.renew(term).token == term.token
+    assert second.campaign() is None

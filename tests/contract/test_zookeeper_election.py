@@ -11,7 +11,7 @@ import pytest
 from zookeeper_server import Server
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.leadership import Deposed, Term
+from holdfast.jobs.leadership import Deposed, ElectionState, Term, myself
 from holdfast.jobs.tenure import Tenure
 from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
 
@@ -130,3 +130,63 @@ def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
         nobody.campaign()
     nobody.close()
+
+
+def test_what_a_leader_puts_down_is_read_by_the_next_and_a_former_one_changes_nothing(
+    candidate: Callable[[], ZooKeeperElection],
+) -> None:
+    first, second = candidate(), candidate()
+    assert first.look() == ElectionState("", None)
+    old = won(first)
+    first.write_record(old, b"one")
+    state = second.look()
+    assert (state.token, state.record, state.record_token) == (old.token, b"one", old.token)
+    assert state.holder == myself()
+    first.resign(old)
+    new = won(second)
+    assert second.look().record == b"one"
+    with pytest.raises(Deposed):
+        first.write_record(old, b"late")
+    second.write_record(new, b"two")
+    second.write_record(new, b"three\nfour")
+    seen = first.look()
+    assert (seen.record, seen.record_token) == (b"three\nfour", new.token)
+    assert len({state.place_id, seen.place_id, second.look().place_id}) == 1
+    assert state.place_id
+
+
+def test_a_record_is_not_written_if_another_one_is_elected_in_between(
+    candidate: Callable[[], ZooKeeperElection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = candidate(), candidate()
+    old = won(first)
+    newest = ZooKeeperElection._newest
+
+    def slow(election: ZooKeeperElection, talk: object) -> tuple[int | None, int]:
+        answer = newest(election, talk)  # type: ignore[arg-type]
+        if election is first:
+            monkeypatch.setattr(ZooKeeperElection, "_newest", newest)
+            first.resign(old)
+            second.write_record(won(second), b"of the next")
+        return answer
+
+    # Between its look at the counter and its write another one is elected.
+    monkeypatch.setattr(ZooKeeperElection, "_newest", slow)
+    with pytest.raises(Deposed):
+        first.write_record(old, b"late")
+    assert second.look().record == b"of the next"
+
+
+def test_nobody_leads_in_a_place_that_has_lost_its_terms(
+    candidate: Callable[[], ZooKeeperElection],
+) -> None:
+    first, second = candidate(), candidate()
+    term = won(first)
+    assert second.campaign() is None
+    first.resign(term)
+    client = first._connected()
+    client.delete(first._counter)
+    with pytest.raises(Unavailable, match="has lost the terms"):
+        second.campaign()
+    client.set(first._counter, str(term.token).encode())
+    assert won(second).token == term.token + 1

@@ -41,9 +41,12 @@ def test_every_block_of_python_runs(
     _work_in(spark, tmp_path)
     names: dict[str, object] = {"spark": spark, "Path": Path, "__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
-    for found in PYTHON.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        block = found[1] if found[1] is not None else found[2]
+    blocks = list(PYTHON.finditer(text))
+    # An indented fence, or one that nobody closed, would be shown and never run.
+    assert len(blocks) == text.count("```python") + text.count("<!-- python")
+    for match in blocks:
+        line = text.count("\n", 0, match.start()) + 1
+        block = match[1] if match[1] is not None else match[2]
         exec(compile("\n" * line + block, str(page), "exec"), names)
 
 

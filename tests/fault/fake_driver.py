@@ -34,6 +34,8 @@ class FakeDriver:
         self.stop = threading.Event()
         self.leash = Leash()
         self.term: int | None = None
+        self.election = ""
+        self.machine = ""
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
@@ -43,6 +45,7 @@ class FakeDriver:
             else:
                 if message["kind"] == "go":
                     self.term = message["term"]
+                    self.election, self.machine = message["election"], message["machine"]
                 {"go": self.go, "stop": self.stop}[message["kind"]].set()
         self.stop.set()
         self.go.set()
@@ -106,6 +109,7 @@ class FakeDriver:
         checkpoint = Path(self.spec.target).parent / "checkpoint"
         commits = checkpoint / "commits"
         commits.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "metadata").write_text('{"id":"00000000-0000-4000-8000-000000000001"}')
         self.hold(checkpoint)
         ledger = Ledger.sqlite(checkpoint.with_name("results.db"), patience_s=10)
         token = ledger.claim("sink", f"pid {os.getpid()}", term=self.term)
@@ -121,7 +125,7 @@ class FakeDriver:
     def hold(self, checkpoint: Path) -> None:
         """Take the checkpoint's lock for good, by the rules of the JVM's."""
         path = lock_path(checkpoint.as_uri(), Path(self.spec.home))
-        owner = Owner("job", self.spec.home, os.getpid(), self.term or 0)
+        owner = Owner("job", self.spec.home, os.getpid(), self.term or 0, self.election, self.machine)
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         text = os.pread(self.descriptor, 10_000, 0)

@@ -1,6 +1,7 @@
-"""One of several supervisors of a scripted job, as a process: `one_of_several.py SCRIPT HOME ADDRESS LEASE`.
+"""One of several supervisors of a scripted job, as a process.
 
-It prints its events as lines of JSON, and at last how the job ended.
+`one_of_several.py SCRIPT HOME ADDRESS LEASE [MACHINE]`. It prints its events as lines of JSON, and at last
+how the job ended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def tell(event: Event) -> None:
     say(**{"event": event.kind, "at": time.time(), "text": event.text, **event.facts})
 
 
-def main(script: str, home: str, address: str, lease: str) -> None:
+def main(script: str, home: str, address: str, lease: str, machine: str | None = None) -> None:
     leading = Leading.of(address, lease, Path.cwd(), Path(home))
     assert leading is not None
     supervisor = Supervisor(
@@ -43,6 +44,7 @@ def main(script: str, home: str, address: str, lease: str) -> None:
         rng=random.Random(1),
         launch=lambda each: DriverProcess.start(each, FAKE),
         elections=elections(leading),
+        machine=machine,
     )
     try:
         outcome = supervisor.run()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from grid import WHOLE
 from running_job import JOBS, BatchLogs, running
 from small_day import SmallDay, found_in_ledger
 
@@ -17,7 +17,7 @@ from golden import golden_on_disk
 from holdfast.checkpoints.reading import read
 from holdfast.config.recovery import Recovery, recovery
 from holdfast.config.restart import fixed_delay
-from holdfast.errors import Corrupt, HoldfastError
+from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.fallback import WayBack, done, finish, look, under_way
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.fault
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 GOLDEN = "4.2/aggregate-changelog"
 LIMIT_MS = 60_000
-LONG = pytest.mark.skipif(not WHOLE, reason="starts Spark several times; HOLDFAST_GRID=all runs it")
 
 
 def newest_state_file(checkpoint: Path) -> Path:
@@ -126,6 +125,25 @@ def test_a_job_whose_checkpoint_is_damaged_is_not_started_again(case: Case) -> N
     assert before == {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}
 
 
+def test_a_damaged_checkpoint_that_somebody_has_open_is_not_moved_aside(case: Case) -> None:
+    cut_short(newest_state_file(case.checkpoint))
+    before = {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}
+    script = "import sys; f = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(case.checkpoint / "metadata")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(Conflict, match="has the checkpoint open"):
+            case.run(recovery(fallback="batch"), ["die"], ["batch", "finish"])
+        other.communicate("")
+    assert before == {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}
+    assert under_way(case.checkpoint.as_uri()) == []
+
+
 def test_it_goes_back_to_the_newest_batch_that_is_whole(case: Case) -> None:
     damaged = newest_state_file(case.checkpoint).relative_to(case.checkpoint)
     cut_short(case.checkpoint / damaged)
@@ -142,7 +160,9 @@ def test_it_goes_back_to_the_newest_batch_that_is_whole(case: Case) -> None:
     assert (way.aside, way.newest) == (str(case.aside), case.newest)
     done(way)
     assert under_way(case.checkpoint.as_uri()) == []
-    assert sorted(each.name for each in case.checkpoint.parent.glob(".checkpoint*")) == []
+    assert [each.name for each in case.checkpoint.parent.glob(".checkpoint*")] == [
+        ".checkpoint.holdfast.lock"
+    ]
 
 
 def test_it_goes_back_to_the_newest_savepoint_that_is_whole(case: Case) -> None:
@@ -212,7 +232,6 @@ def test_settings_that_cannot_be_right_are_refused() -> None:
             Recovery(**wrong)
 
 
-@LONG
 @pytest.mark.spark
 def test_lost_batches_run_again_with_the_same_input_and_nothing_is_written_twice(tmp_path: Path) -> None:
     day = SmallDay.make(5)

@@ -85,14 +85,14 @@ def test_a_server_killed_in_a_savepoint(tmp_path: Path, seed: int) -> None:
     served.job(checkpoint=checkpoint)
     catalog = tmp_path / "checkpoints" / "sp"
     with served.supervised():
-        with serving(served.home.path) as (process, url):
+        with serving(served.home.path, "--root", str(served.folder)) as (process, url):
             operation = ask(url, f"/jobs/{SHOP}/savepoints", {"target-directory": str(catalog)})
             reached = moments(seed, catalog)
             operations = Operations(served.home)
             until(lambda: reached() or operations.get(operation).state.ended, "the savepoint is under way")
             process.send_signal(signal.SIGKILL)
             process.wait()
-        with serving(served.home.path):
+        with serving(served.home.path, "--root", str(served.folder)):
             found = ended(served.home.path, operation)
             check_savepoints(found, catalog, 0)
             until(lambda: files(served.home.path / "operating") == 1, "nothing of the dead server is left")
@@ -105,7 +105,7 @@ def test_a_server_killed_in_a_stop_with_a_savepoint(tmp_path: Path, seed: int) -
     served.job(checkpoint=served.checkpoint(MEMORY))
     catalog = tmp_path / "checkpoints" / "sp"
     with served.supervised():
-        with serving(served.home.path) as (process, url):
+        with serving(served.home.path, "--root", str(served.folder)) as (process, url):
             operation = ask(url, f"/jobs/{SHOP}/stop", {"targetDirectory": str(catalog)})
             late = seed % 2 == 1
             if late:  # the job has ended, and the savepoint is being taken
@@ -115,7 +115,7 @@ def test_a_server_killed_in_a_stop_with_a_savepoint(tmp_path: Path, seed: int) -
             process.send_signal(signal.SIGKILL)
             process.wait()
         operations = Operations(served.home)
-        with serving(served.home.path):
+        with serving(served.home.path, "--root", str(served.folder)):
 
             def asked() -> bool:
                 return served.registry.was_asked("shop", "stop", 0)
@@ -212,6 +212,6 @@ def test_a_supervisor_killed_in_a_rescale(tmp_path: Path, seed: int) -> None:
         with job.supervised():
             found = ended(job.home.path, operation)
     else:
-        with serving(job.home.path):
+        with serving(job.home.path, "--root", str(job.served.folder)):
             found = ended(job.home.path, operation)
     job.check(found, 5)

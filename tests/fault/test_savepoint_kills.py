@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import PROGRAM
+from large_state import large_checkpoint, large_rows
 
 import holdfast as hf
 from golden import golden_files, golden_on_disk
@@ -91,6 +92,44 @@ def test_takes(place: Place) -> None:
     assert hit
 
 
+def test_digests(tmp_path: Path) -> None:
+    """A take of large state, killed after the savepoint is there; and the pass that makes up for it."""
+    checkpoint = large_checkpoint(tmp_path / "ck", large_rows())
+    rng = random.Random(10)
+    catalog = tmp_path / "catalog"
+    expected = None
+    for _ in range(3):
+        with subprocess.Popen(
+            [PROGRAM, "savepoint", "take", str(checkpoint), str(catalog)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            uri = process.stdout.readline().strip()
+            process.kill()
+        proof = savepoints.verify(uri)
+        assert (proof.ok, proof.content in ("pending", "recorded")) == (True, True)
+        with subprocess.Popen(
+            [PROGRAM, "savepoint", "digest", str(catalog)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                process.wait(rng.uniform(0.2, 1.5))
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert subprocess.run([PROGRAM, "savepoint", "digest", str(catalog)], check=False).returncode == 0
+        proof = savepoints.verify(uri, deep=True)
+        assert (proof.ok, proof.content, proof.compared) == (True, "compared", 1)
+        expected = expected or proof.states
+        assert proof.states == expected
+    savepoints.gc(catalog, older_than="0s")
+    assert all(
+        savepoints.verify(each.uri, deep=True).content == "compared" for each in savepoints.list(catalog)
+    )
+
+
 def test_restores(place: Place) -> None:
     taken = savepoints.take(place.checkpoint, place.catalog)
     rng = random.Random(7)
@@ -136,11 +175,11 @@ def test_rescales(place: Place) -> None:
     before = contents(LocalStorage(place.checkpoint))
     for number in range(KILLS):
         target = place.folder / f"made-{number}" / "new"
-        words = ("rescale", "./ck", "--partitions", "3", "--to", str(target))
+        words = ("rescale", "./ck", "--partitions", "3", "--to", str(target), "--stopped")
         # What is made is seen in the target's folder, first in the sandbox and then in the target.
         hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
         if not (target / "metadata").exists():
-            savepoints.rescale(place.checkpoint, target, partitions=3)
+            savepoints.rescale(place.checkpoint, target, partitions=3, stopped=True)
         assert checkpoints.verify(target).ok
         assert contents(LocalStorage(target)) == before
         assert [operator.partitions for operator in checkpoints.read(target).operators] == [3]
@@ -157,10 +196,11 @@ def test_migrates(place: Place) -> None:
     before = contents(LocalStorage(place.checkpoint))
     for number in range(3):
         target = place.folder / f"moved-{number}" / "new"
-        words = ("state", "migrate", "./ck", "--backend", "rocksdb", "--partitions", "3", "--to", str(target))
+        how = ("--backend", "rocksdb", "--partitions", "3")
+        words = ("state", "migrate", "./ck", *how, "--to", str(target), "--stopped")
         hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
         if not (target / "metadata").exists():
-            hf.migrate(place.checkpoint, target, backend="rocksdb", partitions=3)
+            hf.migrate(place.checkpoint, target, backend="rocksdb", partitions=3, stopped=True)
         assert checkpoints.verify(target).ok
         assert contents(LocalStorage(target)) == before
         assert [operator.partitions for operator in checkpoints.read(target).operators] == [3]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command import Holdfast
+from large_state import large_checkpoint, large_rows
 from running_job import until
 
 from golden import golden_on_disk
@@ -159,6 +160,23 @@ def test_a_record_that_cannot_be_written_is_told_and_the_job_goes_on(case: Case)
     assert "cannot be written" in event.text
 
 
+def test_large_ones_are_digested_and_a_stop_leaves_none_half_done(case: Case) -> None:
+    shutil.rmtree(case.checkpoint)
+    large_checkpoint(case.checkpoint, large_rows())
+    catalog = case.folder / "catalog"
+    # Somebody was killed before he came to the digests of this one.
+    left = savepoints.take(case.checkpoint, catalog, batch=NEWEST - 1, digest=False)
+    spec = case.write(["batch", "wait"], savepoints=periodic(catalog))
+    assert case.run(spec, case.stop_at("digests")).state is JobState.FINISHED
+    assert case.kinds().index("savepoint") < case.kinds().index("digests")
+    contents = {each.savepoint_id: each.content for each in savepoints.list(catalog)}
+    assert "recorded" in contents.values()
+    assert left.manifest.savepoint_id in contents
+    for each in savepoints.list(catalog):
+        proof = savepoints.verify(each.uri, deep=True)
+        assert (proof.ok, proof.content) == (True, "compared" if each.content == "recorded" else "pending")
+
+
 def test_savepoints_are_taken_while_the_job_runs(case: Case) -> None:
     catalog = case.folder / "catalog"
     spec = case.write(["batch", "wait"], savepoints=periodic(catalog))
@@ -232,10 +250,14 @@ def test_stop_with_a_savepoint(case: Case, holdfast: Holdfast) -> None:
     told = json.loads(said.stdout)
     [taken] = told["savepoints"]
     assert (told["state"], taken["query"], taken["batch"]) == ("FINISHED", "q", NEWEST)
+    assert taken["content"] == "recorded"
     assert (savepoints.show(taken["savepoint"]).label, savepoints.verify(taken["savepoint"]).ok) == (
         "before the move",
         True,
     )
+    # Whoever asks over REST may use the directory again.
+    [note] = case.details().savepoints
+    assert (note.uri, note.query, note.batch_id) == (taken["savepoint"], "q", NEWEST)
 
 
 def test_stop_with_a_savepoint_of_a_damaged_checkpoint_stops_and_says_so(

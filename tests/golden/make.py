@@ -4,75 +4,34 @@ Each is a small real checkpoint, packed into `tests/golden/<Spark>/<name>.tar.xz
 Spark or Holdfast change: what was written once must stay readable. Make one anew only if a test needs
 something else to be in it, and look at what its expectations say then.
 
-The input is the same each time, one batch a file: customer `c0` to `c9`, a minute from file to file.
+What plain PySpark can run is in `golden_queries`; `make_plain` runs it with a Spark that Holdfast is not for.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import os
 import shutil
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from golden_queries import (
+    STREAMING,
+    aggregate,
+    deduplicated,
+    events,
+    joined,
+    pack,
+    settings,
+    write_input,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import holdfast as hf
 
 HERE = Path(__file__).parent
-FILES = 12
-BEGIN = 1_767_225_600
-SCHEMA = "customer string, amount long, ts timestamp"
-STREAMING = "spark.sql.streaming"
-MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-PROVIDERS = {
-    "memory": {"providerClass": MEMORY, "checkpointFormatVersion": "1"},
-    "rocksdb": {"providerClass": ROCKSDB, "checkpointFormatVersion": "1", "changelog": "false"},
-    "changelog": {"providerClass": ROCKSDB, "checkpointFormatVersion": "1", "changelog": "true"},
-    "format2": {"providerClass": ROCKSDB, "checkpointFormatVersion": "2", "changelog": "true"},
-}
-
-
-def write_input(folder: Path, side: str, files: int = FILES) -> Path:
-    """Files of ten events each; the tenth of a file is as old as the first of the file before."""
-    place = folder / side
-    place.mkdir(parents=True)
-    for number in range(files):
-        events = [
-            {"customer": f"c{(number + each) % 10}", "amount": number * 10 + each, "ts": stamp(number, each)}
-            for each in range(10)
-        ]
-        text = "".join(json.dumps(event) + "\n" for event in events)
-        file = place / f"{number:03}.json"
-        file.write_text(text)
-        os.utime(file, (BEGIN + number, BEGIN + number))  # the order in which Spark takes them
-    return place
-
-
-def stamp(number: int, each: int) -> str:
-    minute = number - 1 if each == 9 and number else number
-    return f"2026-03-05T08:{minute:02}:{each * 5:02}Z"
-
-
-def events(spark: SparkSession, folder: Path, watermark: str | None = "1 minute") -> DataFrame:
-    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(folder))
-    return stream.withWatermark("ts", watermark) if watermark else stream
-
-
-def aggregate(spark: SparkSession, folder: Path) -> DataFrame:
-    return (
-        events(spark, write_input(folder, "in"), None)
-        .groupBy("customer")
-        .agg(F.count("*").alias("visits"), F.sum("amount").alias("spend"))
-    )
 
 
 def everything(spark: SparkSession, folder: Path) -> DataFrame:
@@ -87,19 +46,6 @@ def limited(spark: SparkSession, folder: Path) -> DataFrame:
 def windowed(spark: SparkSession, folder: Path) -> DataFrame:
     seen = events(spark, write_input(folder, "in"))
     return seen.groupBy(F.window("ts", "2 minutes"), "customer").count()
-
-
-def joined(spark: SparkSession, folder: Path) -> DataFrame:
-    left = events(spark, write_input(folder, "left"))
-    right = events(spark, write_input(folder, "right")).select(
-        F.col("customer").alias("who"), F.col("amount").alias("paid"), F.col("ts").alias("at")
-    )
-    near = F.expr("customer = who and at between ts - interval 1 minute and ts + interval 1 minute")
-    return left.join(right, near, "left_outer")
-
-
-def deduplicated(spark: SparkSession, folder: Path) -> DataFrame:
-    return events(spark, write_input(folder, "in")).dropDuplicatesWithinWatermark(["customer"])
 
 
 def sessions(spark: SparkSession, folder: Path) -> DataFrame:
@@ -181,19 +127,6 @@ REPARTITIONED = {"aggregate-repartitioned": 3}
 ELSEWHERE = ("aggregate-memory", "aggregate-format2", "join-format2", "state-format2")
 
 
-def settings(provider: str) -> dict[str, str]:
-    """What a query runs with: Spark's own choices wherever Holdfast would make another."""
-    given = PROVIDERS[provider]
-    store = f"{STREAMING}.stateStore"
-    return {
-        f"{store}.providerClass": given["providerClass"],
-        f"{store}.checkpointFormatVersion": given["checkpointFormatVersion"],
-        f"{store}.rocksdb.changelogCheckpointing.enabled": given.get("changelog", "false"),
-        f"{store}.minDeltasForSnapshot": "4",
-        f"{STREAMING}.minBatchesToRetain": "6",
-    }
-
-
 def make(spark: SparkSession, name: str, target: Path) -> None:
     query, provider, mode = CHECKPOINTS[name]
     for key, value in settings(provider).items():
@@ -210,21 +143,6 @@ def make(spark: SparkSession, name: str, target: Path) -> None:
             manager.repartition(str(checkpoint), REPARTITIONED[name])
         pack(checkpoint, target / f"{name}.tar.xz")
     print(target / name)  # noqa: T201 - says what it has made
-
-
-def pack(folder: Path, target: Path) -> None:
-    """Files of one kind side by side, since they are much alike; the same files give the same archive."""
-    target.parent.mkdir(exist_ok=True)
-    files = [file for file in folder.rglob("*") if file.is_file() and file.suffix != ".tmp"]
-    with tarfile.open(target, "w:xz", preset=9) as archive:
-        for file in sorted(files, key=lambda file: (file.suffix, str(file))):
-            try:
-                data = file.read_bytes()
-            except FileNotFoundError:
-                continue  # Spark's maintenance has deleted it: no kept batch needs it
-            info = tarfile.TarInfo(str(file.relative_to(folder)))
-            info.size, info.mtime = len(data), BEGIN
-            archive.addfile(info, io.BytesIO(data))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from absent_service import absent_service
 from class_archive import making, using
 
 HOME = Path(__file__).resolve().parents[2] / ".services" / "flink"
@@ -85,13 +86,8 @@ class FlinkClient:
 @pytest.fixture(scope="session")
 def flink_client() -> type[FlinkClient]:
     """The client, to be pointed at a server."""
-    missing = None
     if not any(HOME.glob("lib/flink-dist-*.jar")):
-        missing = "Flink's client is not there; `make services` fetches it"
-    elif shutil.which("java") is None:
-        missing = "Flink's client needs Java"
-    if missing is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        absent_service("Flink's client is not there; `make services` fetches it")
+    if shutil.which("java") is None:
+        absent_service("Flink's client needs Java")
     return FlinkClient

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from absent_service import absent_service
 from loopback import free_ports, listens
 
 HOME = Path(__file__).parents[2] / ".services" / "kafka"
@@ -75,9 +76,9 @@ def connector() -> str:
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the whole session."""
     if not (HOME / ".ready").exists():
-        pytest.skip("Kafka is not there; `make services-kafka` fetches it")
+        absent_service("Kafka is not there; `make services-kafka` fetches it")
     if shutil.which("java") is None:
-        pytest.skip("Kafka needs Java")
+        absent_service("Kafka needs Java")
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     yield broker
     broker.stop()

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from absent_service import absent_service
 from loopback import free_ports
 
 PATIENCE_S = 60
@@ -105,10 +106,7 @@ def postgres_server() -> Iterator[Server]:
     """One server for the whole session."""
     programs = binaries()
     if programs is None:
-        reason = "PostgreSQL is not installed; `make services` brings it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        absent_service("PostgreSQL is not installed; `make services` brings it")
     # Not pytest's own temporary directory: it is closed to the user that the server runs as.
     directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from absent_service import absent_service
 from loopback import free_ports, listens
 
 PROGRAM = Path(__file__).parents[2] / ".services" / "bin" / "versitygw"
@@ -66,7 +67,7 @@ def filesystem() -> Any:
 def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for the whole session."""
     if not PROGRAM.exists():
-        pytest.skip("the S3 gateway is not there; `make services-s3` builds it")
+        absent_service("the S3 gateway is not there; `make services-s3` builds it")
     pytest.importorskip("s3fs", reason="comes with the extra s3")
     gateway = Gateway(tmp_path_factory.mktemp("s3"))
     with pytest.MonkeyPatch.context() as patched:

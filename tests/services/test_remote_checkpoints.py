@@ -88,7 +88,7 @@ def test_a_savepoint_moves_between_a_disk_and_elsewhere(place: str, tmp_path: Pa
 def test_state_elsewhere_gets_other_partitions(place: str) -> None:
     source = made(place, "4.2/aggregate-memory")
     before = contents(open_storage(source))
-    wider = savepoints.rescale(source, source.replace("checkpoint", "wider"), partitions=5)
+    wider = savepoints.rescale(source, source.replace("checkpoint", "wider"), partitions=5, stopped=True)
     assert contents(open_storage(wider.checkpoint)) == before
     assert {each.partitions for each in checkpoints.read(wider.checkpoint).operators} == {5}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from absent_service import absent_service
 from loopback import free_ports
 
 PATIENCE_S = 60
@@ -78,10 +78,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
     """One server for the whole session; a test that kills it starts it again."""
     java = shutil.which("java")
     if java is None:
-        reason = "there is no Java to run ZooKeeper with"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        absent_service("there is no Java to run ZooKeeper with")
     import pyspark
 
     server = Server(java, Path(pyspark.__file__).parent / "jars", tmp_path_factory.mktemp("zookeeper"))

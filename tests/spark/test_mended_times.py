@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast import savepoints
 from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
 from holdfast.engine.workers import ship_by_value
-from holdfast.savepoints.public import opened
+from holdfast.savepoints.access import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,6 +145,15 @@ def test_times_stay_in_step(
         for k, _ in rows_of(view(made.uri), "$procTimers_keyToTimestamp")
     }
     assert timers == {("bob", 10), ("bob", 20), ("bob", 99), ("cid", 7)}
+    # Spark removes what has expired by itself; where it has not, a savepoint without it is refused by name.
+    clean = hf.drop_expired(made.uri, to=tmp_path / "clean").manifest.expired
+    assert clean is not None
+    assert {each["state"]: each["values"] for each in clean["states"]} == {"latest": 0, "short": 0, "kept": 0}
+    stale = hf.edit(made.uri, "latest", key="bob", set={"expires_ms": 5}, to=tmp_path / "stale")
+    with pytest.raises(hf.Unsupported, match="has expired") as refused:
+        hf.drop_expired(stale.uri)
+    assert "latest" in str(refused.value.where)
+    assert len(savepoints.list(tmp_path / "stale")) == 1
     found = hf.erase("cid", everywhere=tmp_path / "sp")
     assert found.proved
     in_step(view(made.uri))

@@ -76,6 +76,7 @@ def test_a_query_goes_on_elsewhere(
         backend="memory" if there == "memory" else "rocksdb",
         partitions=after,
         state_format=int(PROVIDERS[there][FORMAT_KEY]),
+        stopped=True,
     )
     assert moved.rows > 0
     assert moved.before == moved.after
@@ -135,6 +136,7 @@ def test_state_goes_on_as_that_of_a_query_that_stayed(
         backend="memory" if there == "memory" else "rocksdb",
         partitions=3,
         state_format=int(PROVIDERS[there][FORMAT_KEY]),
+        stopped=True,
     )
     assert moved.rows > 0
     go_on(tmp_path / "moved", there, 7)
@@ -154,7 +156,7 @@ def test_every_family_of_transform_with_state_finds_its_keys(
     for number, sides in enumerate(made[:2]):
         grid_queries.write(tmp_path, number, sides)
     run_kept(spark, tmp_path, tmp_path / "first")
-    moved = hf.migrate(tmp_path / "first", tmp_path / "second", partitions=5)
+    moved = hf.migrate(tmp_path / "first", tmp_path / "second", partitions=5, stopped=True)
     families = {each.state.family for each in moved.after if each.rows}
     assert {"count", "amounts", "often"} < families
     assert len([each for each in families if each.startswith("$ttl_")]) == 3

@@ -54,7 +54,7 @@ def test_a_query_goes_on_in_other_partitions(
         grid_queries.write(tmp_path, number, sides)
     rows = run(spark, kind, tmp_path, tmp_path / "first")
     kept = fingerprint(tmp_path / "first")
-    rescaled = savepoints.rescale(tmp_path / "first", tmp_path / "second", partitions=after)
+    rescaled = savepoints.rescale(tmp_path / "first", tmp_path / "second", partitions=after, stopped=True)
     assert fingerprint(tmp_path / "first") == kept
     [operator] = checkpoints.read(tmp_path / "second").operators
     assert operator.partitions == after
@@ -68,5 +68,5 @@ def test_a_query_goes_on_in_other_partitions(
     left = [event for sides in made for event in sides[0]]
     right = [event for sides in made for event in sides[1]]
     assert grid_queries.in_the_end(rows, KINDS[kind].key_columns) == KINDS[kind].model(left, right)
-    # No session may still be there that works in the source's directory.
-    assert {each.name for each in tmp_path.iterdir()} == {"left", "right", "second"}
+    # No session may still be there that works in the source's directory; the source's lock lies beside it.
+    assert {each.name for each in tmp_path.iterdir()} == {".first.holdfast.lock", "left", "right", "second"}

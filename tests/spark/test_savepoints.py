@@ -19,6 +19,7 @@ import holdfast as hf
 from holdfast import checkpoints, savepoints
 from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
 from holdfast.engine.workers import ship_by_value
+from holdfast.savepoints.facts import SMALL_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,3 +190,47 @@ def test_keyed_state_goes_on_elsewhere_after_its_checkpoint_is_lost(
     assert not original.exists()
     # What the query did to its new checkpoint has not touched what they share.
     assert savepoints.verify(taken.uri).problems == ()
+
+
+KEYS = 60_000
+
+
+def test_large_state_of_a_query_is_digested_behind_the_take(spark: SparkSession, tmp_path: Path) -> None:
+    """Two queries over the same input, with other stores and partitions, have the same rows and digests."""
+    for file in range(2):
+        # Text that no compression makes small.
+        keys = spark.range(file * KEYS // 2, (file + 1) * KEYS // 2 + 10, 1, 1)
+        keys = keys.selectExpr("sha2(string(id), 256) AS user")
+        keys.write.mode("append").parquet(str(tmp_path / "events"))
+
+    def run(name: str, partitions: int, settings: dict[str, str]) -> Path:
+        given = {**settings, "spark.sql.shuffle.partitions": str(partitions)}
+        before = {key: spark.conf.get(key, None) for key in given}
+        for key, value in given.items():
+            spark.conf.set(key, value)
+        try:
+            events = spark.readStream.schema("user string").option("maxFilesPerTrigger", "1")
+            counts = events.parquet(str(tmp_path / "events")).groupBy("user").count()
+            writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+            writer.option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
+        finally:
+            for key, old in before.items():
+                spark.conf.unset(key) if old is None else spark.conf.set(key, old)
+        return tmp_path / name
+
+    sides = {
+        "rocksdb": run("rocksdb", 2, {}),
+        "memory": run("memory", 3, PLAIN_SETTINGS["defaults"]),
+    }
+    told = {}
+    for name, checkpoint in sides.items():
+        catalog = tmp_path / f"catalog-{name}"
+        taken = savepoints.take(checkpoint, catalog, digest=False)
+        assert savepoints.verify(taken.uri, deep=True).content == "pending"
+        [state] = savepoints.digest(taken.uri, gentle=False).states or ()
+        proof = savepoints.verify(taken.uri, deep=True)
+        assert (proof.problems, proof.content, proof.compared) == ((), "compared", 1)
+        told[name] = (state.rows, state.digest)
+        assert taken.manifest.size_bytes > SMALL_BYTES, name
+    assert told["rocksdb"] == told["memory"]
+    assert told["rocksdb"][0] == KEYS + 10

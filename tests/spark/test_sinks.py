@@ -102,6 +102,25 @@ def test_a_batch_that_spark_runs_again_leaves_the_table_as_it_is(
     assert {row.query_id for row in book.history("orders")} == {identity}
 
 
+@pytest.mark.parametrize("change", ["append", "upsert", "replace"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+def test_names_may_hold_the_marks_of_a_driver(
+    shop: Shop, database: str, change: str, ledger_address: Callable[[str], str]
+) -> None:
+    address = ledger_address(database)
+    book = Ledger.postgres(address) if database == "postgres" else Ledger.sqlite(address[len("sqlite:///") :])
+    table, share = "share % of %s? (100%)", "%s of 100 % ?"
+    shop.put("a", ("ann", 3), ("bob", 5))
+    if change == "replace":
+        to = sink(shop.totals().withColumnRenamed("total", share), mode="complete").replace(table, book)
+    elif change == "upsert":
+        to = sink(shop.stream().withColumnRenamed("amount", share)).upsert(table, ["customer"], book)
+    else:
+        to = sink(shop.stream().withColumnRenamed("amount", share)).append(table, book)
+    shop.run(to)
+    assert sorted(rows(book, f'SELECT customer, "{share}" FROM "{table}"')) == [("ann", 3), ("bob", 5)]
+
+
 def test_a_skipped_batch_still_saves_the_operators_state(shop: Shop, book: Ledger) -> None:
     shop.put("a", ("ann", 3), ("bob", 5))
     shop.put("b", ("ann", 4))

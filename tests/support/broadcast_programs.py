@@ -6,8 +6,9 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from keyed_runs import Checkpoints, offset_logs
 
 import holdfast as hf
 
@@ -79,10 +80,10 @@ def events_and_rules(seed: int, batches: int, size: int, start: int) -> list[tup
     return made
 
 
-def read_in(checkpoint: Path) -> list[tuple[int, int]]:
+def read_in(checkpoints: Checkpoints) -> list[tuple[int, int]]:
     """Per batch, from Spark's offset log, how many files of events and of rules are read by its end."""
     found = []
-    for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda each: int(each.name)):
+    for path in offset_logs(checkpoints):
         sources = path.read_text(encoding="utf-8").splitlines()[2:]
         events, rules = (0 if each == "-" else json.loads(each)["logOffset"] + 1 for each in sources)
         found.append((events, rules))
@@ -90,11 +91,11 @@ def read_in(checkpoint: Path) -> list[tuple[int, int]]:
 
 
 def expected(
-    checkpoint: Path, files: list[tuple[list[Event], list[Event]]]
+    checkpoints: Checkpoints, files: list[tuple[list[Event], list[Event]]]
 ) -> dict[int, Counter[tuple[Any, ...]]]:
     """What the model answers to the batches that Spark ran, by number; without those that have no rows."""
     model, before, rows = Model(), (0, 0), {}
-    for number, after in enumerate(read_in(checkpoint)):
+    for number, after in enumerate(read_in(checkpoints)):
         events = [row for file, _ in files[before[0] : after[0]] for row in file]
         rules = [row for _, file in files[before[1] : after[1]] for row in file]
         rows[number] = Counter(model.batch(events, rules))

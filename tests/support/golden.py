@@ -15,10 +15,14 @@ KEYED = ("4.2/keyed-format2", "4.2/spread-format2")
 # Their number of partitions is not what Spark notes of their operators.
 REPARTITIONED = "4.2/aggregate-repartitioned"
 GATHERED = ("4.2/global-changelog", "4.2/limit-memory")
-NAMES = sorted(
-    {f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")}
-    - {REPARTITIONED, *GATHERED}
-)
+# Of a query without state.
+STATELESS = "3.5/stateless-memory"
+_ALL = {
+    f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")
+}
+# Spark 3.5 notes nothing of its operators.
+UNNAMED = sorted(name for name in _ALL if name.startswith("3.5/") and name != STATELESS)
+NAMES = sorted(_ALL - {REPARTITIONED, *GATHERED, STATELESS, *UNNAMED})
 
 
 @functools.cache

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 START = 1_700_000_000_000
 
+# One checkpoint, or those of a query that has moved on, the oldest first.
+Checkpoints = Path | Sequence[Path]
+
 
 def program(seed: int, batches: int, events: int) -> list[list[dict[str, Any]]]:
     """A random program of `Everything`, whose event times move on and are sometimes late."""
@@ -86,10 +89,22 @@ def run(frame: DataFrame, checkpoint: Path) -> list[tuple[int, dict[str, Any]]]:
     return rows
 
 
-def clocks(checkpoint: Path) -> list[tuple[int, int, int]]:
+def offset_logs(checkpoints: Checkpoints) -> list[Path]:
+    """The files of Spark's offset log in the order of the batches.
+
+    A query that has moved on from one checkpoint to another has its older batches in the first.
+    """
+    each_of = [checkpoints] if isinstance(checkpoints, Path) else checkpoints
+    by_batch = {
+        int(path.name): path for checkpoint in each_of for path in (checkpoint / "offsets").glob("[0-9]*")
+    }
+    return [path for _, path in sorted(by_batch.items())]
+
+
+def clocks(checkpoints: Checkpoints) -> list[tuple[int, int, int]]:
     """Per batch, from Spark's offset log: the processing time, the watermark, and the files read so far."""
     found = []
-    for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda each: int(each.name)):
+    for path in offset_logs(checkpoints):
         _, facts, source, *_ = path.read_text(encoding="utf-8").splitlines()
         fields = json.loads(facts)
         read = json.loads(source)["logOffset"] + 1
@@ -98,24 +113,24 @@ def clocks(checkpoint: Path) -> list[tuple[int, int, int]]:
 
 
 def batches_read(
-    checkpoint: Path, files: Sequence[list[dict[str, Any]]]
+    checkpoints: Checkpoints, files: Sequence[list[dict[str, Any]]]
 ) -> list[tuple[int, int, list[dict[str, Any]]]]:
     """Per batch that Spark ran: the processing time, the watermark, and the events of its files."""
     before = 0
     found = []
-    for now, watermark, read in clocks(checkpoint):
+    for now, watermark, read in clocks(checkpoints):
         found.append((now, watermark, [event for file in files[before:read] for event in file]))
         before = read
     return found
 
 
 def expected(
-    checkpoint: Path,
+    checkpoints: Checkpoints,
     batches: Sequence[list[dict[str, Any]]],
     answer: Callable[[int, int | None, list[dict[str, Any]]], dict[str | None, list[Any]]],
 ) -> dict[int, dict[str | None, list[Any]]]:
     """What a model answers to the batches that Spark ran, by batch number."""
-    read = batches_read(checkpoint, batches)
+    read = batches_read(checkpoints, batches)
     return {number: answer(now, watermark, events) for number, (now, watermark, events) in enumerate(read)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from golden import golden_on_disk
@@ -14,6 +14,8 @@ from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 from holdfast.server.app import app
 from holdfast.server.settings import ServerSettings
+
+__all__ = ["AGGREGATE", "NOW_MS", "SHOP", "TILL", "Served", "TestClient", "batch"]
 
 with warnings.catch_warnings():
     # It would rather have another client, which is not needed for anything that it does here.
@@ -39,13 +41,15 @@ class Served:
 
     Attributes:
         folder: Where everything of the test is.
-        settings: How the control plane is reached.
+        settings: How the control plane is reached; by default requests may name what is beside checkpoints.
     """
 
     folder: Path
     settings: ServerSettings = field(default_factory=ServerSettings)
 
     def __post_init__(self) -> None:
+        if not self.settings.roots:
+            self.settings = replace(self.settings, roots=(f"file://{self.folder / 'checkpoints'}",))
         self.home = StateHome(self.folder / "home")
         self.home.path.mkdir(parents=True, exist_ok=True)
         self.registry = Registry(self.home.registry)
@@ -54,6 +58,11 @@ class Served:
         """Asks as somebody on this machine does."""
         made = app(self.home.path, self.settings, lambda: now_ms)
         return TestClient(made, base_url="http://127.0.0.1:8081", raise_server_exceptions=False)
+
+    def clients(self, *addresses: str) -> list[TestClient]:
+        """Ask one server from several addresses."""
+        made = app(self.home.path, self.settings, lambda: NOW_MS)
+        return [TestClient(made, base_url="http://127.0.0.1:8081", client=(each, 4242)) for each in addresses]
 
     def checkpoint(self, name: str = AGGREGATE) -> Path:
         """A real checkpoint of a query that stands still."""

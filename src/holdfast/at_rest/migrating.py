@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.checkpoint_guard import CheckpointGuard, refuse_held
 from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.states import operator_states
+from holdfast.checkpoints.usage import CheckpointUsage
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.check import whole
 from holdfast.config.defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.layout import DEFAULT_STORE
+from holdfast.savepoints.access import Address, beside, now_ms, source_guard, source_of, source_usage, token
 from holdfast.savepoints.copying import Tell
-from holdfast.savepoints.public import Address, beside, now_ms, source_of, token
 from holdfast.savepoints.rescaling import at_rest, prove_same, provider_of, refuse_uncertain
 from holdfast.savepoints.restoring import Operation, free
 from holdfast.savepoints.rewriting import StateShape, rewrite
@@ -54,6 +56,7 @@ class MigrationPlan:
         size_bytes: The bytes of the state before.
         key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
         key_groups: How many each of them is to have; None leaves them.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
     source: str
@@ -67,6 +70,7 @@ class MigrationPlan:
     size_bytes: int
     key_groups_before: Mapping[str, int]
     key_groups: int | None = None
+    usage: CheckpointUsage | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -85,6 +89,7 @@ class MigrationPlan:
             "key_groups_before": dict(self.key_groups_before),
             "key_groups": self.key_groups,
             "bytes": self.size_bytes,
+            "usage": None if self.usage is None else self.usage.as_dict(),
         }
 
 
@@ -140,6 +145,7 @@ def migrate(
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,
+    stopped: bool = False,
     tell: Tell | None = None,
 ) -> Migrated:
     """Make a new checkpoint with the same state in another backend, other partitions, another format.
@@ -164,18 +170,26 @@ def migrate(
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
         key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
             Start the job with the same number. By default as many as they have.
+        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
+            none. The checkpoint is watched all the same, for some seconds to two minutes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
         NotFound: There is no such checkpoint or savepoint.
-        Conflict: The target exists, or a batch is under way in the checkpoint.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
+            said that none does.
         Corrupt: The source is damaged.
         Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
         Unsupported: The backend cannot hold the state, or is not one that state is moved to.
     """
     given, target, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
-    with sandbox(beside(target), "migrate", token()) as work:
-        return apply_migration(given, target, plan, work, clock=now_ms, chance=os.urandom, tell=tell)
+    with (
+        source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
+        sandbox(beside(target), "migrate", token()) as work,
+    ):
+        return apply_migration(
+            given, target, plan, work, clock=now_ms, chance=os.urandom, tell=tell, guard=guard
+        )
 
 
 def plan_migrate(
@@ -192,7 +206,8 @@ def plan_migrate(
     Raises:
         As `migrate`.
     """
-    return _planned(source, checkpoint, backend, partitions, state_format, key_groups)[2]
+    given, _, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
+    return replace(plan, usage=source_usage(given))
 
 
 def apply_migration(
@@ -204,6 +219,7 @@ def apply_migration(
     clock: Clock,
     chance: Chance,
     tell: Tell | None = None,
+    guard: CheckpointGuard | None = None,
 ) -> Migrated:
     """Make the checkpoint that was planned.
 
@@ -218,6 +234,7 @@ def apply_migration(
         clock: The time in epoch milliseconds.
         chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
 
     Raises:
         Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
@@ -231,7 +248,7 @@ def apply_migration(
     rewrite(work.checkpoint, plan.after, folder / "stores", clock, tell)
     after = contents(work.checkpoint, tell=tell)
     prove_same(before, after, plan.source)
-    made = work.published(target, Operation.MIGRATE, (plan.source, plan.original))
+    made = work.published(target, Operation.MIGRATE, (plan.source, plan.original), guard)
     return Migrated(plan, made.batch_id, before, after, read(target).size_bytes, keyed)
 
 
@@ -333,6 +350,8 @@ def _planned(
             whole(number, name, least=1)
     _backend(backend)
     given = source_of(source)
+    if given.savepoint_id is None:
+        refuse_held(given.storage)
     if checkpoint is None:
         checkpoint = f"{given.view()[1].rstrip('/')}-migrated"
     target = open_storage(os.fspath(checkpoint))

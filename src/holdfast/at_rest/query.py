@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # What a query may take besides the states that it reads.
 _MEMORY: Final = "1GB"
 ROWS: Final = "rows"
+_FEW_ROWS: Final = 2048
 
 
 def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
@@ -81,12 +82,40 @@ def answer(
         Unavailable: It took too long.
     """
     with _connected(tables) as connection, _told(query), _within(connection, timeout_s):
-        relation = connection.sql(query)
-        if relation is None:
-            raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
-        if most_rows is not None:
-            relation = relation.limit(most_rows)
-        return _whole_numbers(relation.to_arrow_table())
+        return _whole_numbers(_asked(connection, query, most_rows).to_arrow_table())
+
+
+@contextmanager
+def streamed(
+    query: str,
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
+    *,
+    most_rows: int | None = None,
+    threads: int | None = None,
+) -> Iterator[pa.RecordBatchReader]:
+    """The same as a stream of some rows at a time; read it inside the block.
+
+    Args:
+        query: As for `answer`.
+        tables: As for `answer`.
+        most_rows: As for `answer`.
+        threads: So many threads of DuckDB; as many as there are cores by default.
+
+    Raises:
+        Invalid: As `answer`.
+        Unavailable: It needs more memory than it may take.
+    """
+    with _connected(tables, threads) as connection, _told(query):
+        yield _asked(connection, query, most_rows).to_arrow_reader(_FEW_ROWS)
+
+
+def _asked(
+    connection: duckdb.DuckDBPyConnection, query: str, most_rows: int | None
+) -> duckdb.DuckDBPyRelation:
+    relation = connection.sql(query)
+    if relation is None:
+        raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
+    return relation if most_rows is None else relation.limit(most_rows)
 
 
 def _whole_numbers(table: pa.Table) -> pa.Table:
@@ -131,12 +160,16 @@ def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.Reco
 
 
 @contextmanager
-def _connected(tables: Mapping[str, pa.Table | pa.RecordBatchReader]) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader], threads: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that knows the tables and can reach nothing else."""
     import duckdb  # noqa: PLC0415 - as above
 
-    # Half a thread pool is no loss: rows come from one thread.
-    with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": ""}) as connection:
+    config: dict[str, Any] = {"memory_limit": _MEMORY, "temp_directory": ""}
+    if threads is not None:
+        config["threads"] = threads
+    with duckdb.connect(config=config) as connection:
         for number, (name, table) in enumerate(tables.items()):
             alias = f"_state_{number}"
             connection.register(alias, table)
@@ -198,7 +231,8 @@ def _as_ours(
 
     if failed:
         return failed[0]
-    if isinstance(error, duckdb.OutOfMemoryException):
+    # Arrow tells what DuckDB says on the way to it as an error of its own.
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
             "the query needs more memory than it may take", found=_first(error), expected=_MEMORY
         )

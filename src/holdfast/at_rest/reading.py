@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,13 +162,24 @@ class StateReader:
 
     def ask(self, query: str, *, tell: Tell | None = None, **bounds: Any) -> pa.Table:
         """What a query in SQL says of the states that it names; see `query.answer`."""
-        from holdfast.at_rest.query import answer, tables_in  # noqa: PLC0415 - it needs DuckDB
+        from holdfast.at_rest.query import answer  # noqa: PLC0415 - it needs DuckDB
+
+        return answer(query, self._named_in(query, tell), **bounds)
+
+    def asked(self, query: str, **bounds: Any) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The same as a stream; see `query.streamed`."""
+        from holdfast.at_rest.query import streamed  # noqa: PLC0415 - it needs DuckDB
+
+        return streamed(query, self._named_in(query, None), **bounds)
+
+    def _named_in(self, query: str, tell: Tell | None) -> dict[str, pa.Table]:
+        """The states that a query names, read whole: it may read each of them several times."""
+        from holdfast.at_rest.query import tables_in  # noqa: PLC0415 - it needs DuckDB
         from holdfast.at_rest.tables import schema_of, state_table  # noqa: PLC0415 - as above
 
         known = table_names(self.operators)
         named = tables_in(query, {name: schema_of(state) for name, (_, state) in known.items()})
-        tables = {name: state_table(self, *known[name], tell=tell).whole() for name in named}
-        return answer(query, tables, **bounds)
+        return {name: state_table(self, *known[name], tell=tell).whole() for name in named}
 
     def get(self, name: str, key: Any, operator: str | int | None = None) -> Found:
         """What a state holds for a key.

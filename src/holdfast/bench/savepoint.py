@@ -30,6 +30,8 @@ _APART: Final = 6
 _SNAPSHOTS: Final = 2
 # Takes in a run: batches differ much among themselves, and few of them tell nothing.
 _TAKES: Final = 4
+# Batches beside a pass over all rows, and as long afterwards.
+_DIGESTING: Final = 600
 _WAIT_S: Final = 600
 _MEGABYTE: Final = 1_000_000
 _VERIFY_MB_S: Final = 500
@@ -80,8 +82,13 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
         folder = Path(name)
         say(f"measuring savepoint: a state of {sizes.keys:,} keys …")
         # A batch in two seconds at the least, and a good many of them.
-        write(folder / "events", sizes.keys, sizes.rows, _WARM + (_TAKES * runs + 2) * (2 * _APART + 20))
-        taken, ran, windows, idle = _takes(folder, _TAKES * runs, say)
+        write(
+            folder / "events",
+            sizes.keys,
+            sizes.rows,
+            _WARM + (_TAKES * runs + 2) * (2 * _APART + 20) + _DIGESTING,
+        )
+        taken, ran, windows, idle, digesting = _takes(folder, _TAKES * runs, say)
         sizes_of = [savepoints.show(each).size_bytes for each in taken]
         say("measuring savepoint: the bytes of the next …")
         share = _share_of_next(folder)
@@ -111,6 +118,8 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
         "the same where nothing was taken, median": statistics.median(control),
         "batch while taking / its neighbours, slowest": max(slower),
         "the same where nothing was taken, slowest": max(control),
+        "seconds of the digests of a savepoint": digesting.seconds,
+        "batch while digesting / those afterwards, median": digesting.slower,
         "bytes of the next savepoint / of the first": share,
         f"{_VERIFY_MB_S} MB/s / verify": _VERIFY_MB_S / statistics.median(rate),
         "restore and restart / restart": statistics.median(restored) / statistics.median(plain),
@@ -119,6 +128,7 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
     bounds = {
         "seconds of a take": 1.0,
         "batch while taking / its neighbours, median": 1.05,
+        "batch while digesting / those afterwards, median": 1.05,
         "bytes of the next savepoint / of the first": 0.05,
         f"{_VERIFY_MB_S} MB/s / verify": 1.0,
         "restore and restart / restart": 1.1,
@@ -130,7 +140,7 @@ def savepoint(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
 
 def _takes(
     folder: Path, count: int, say: Say
-) -> tuple[list[str], list[Ran], list[tuple[float, float]], list[tuple[float, float]]]:
+) -> tuple[list[str], list[Ran], list[tuple[float, float]], list[tuple[float, float]], _Digesting]:
     """Take savepoints of the running query, each into a catalog of its own.
 
     Behind each take comes as much time in which nothing is taken, begun at the same moment of a batch. A long
@@ -144,13 +154,44 @@ def _takes(
         for number in range(count):
             say(f"measuring savepoint: take {number + 1} of {count} …")
             began = time.time()
-            taken.append(savepoints.take(folder / "checkpoint", folder / f"catalog-{number}").uri)
+            # As the supervisor does it: the digests are made by a pass of its own, which is measured below.
+            taken.append(
+                savepoints.take(folder / "checkpoint", folder / f"catalog-{number}", digest=False).uri
+            )
             windows.append((began, time.time()))
             newest = heard.until(newest + _APART)
             began = time.time()
             idle.append((began, began + windows[-1][1] - windows[-1][0]))
             newest = heard.until(newest + _APART)
-    return taken, heard.ran, windows, idle
+        say("measuring savepoint: its digests …")
+        counted = len(heard.ran)
+        began = time.time()
+        savepoints.digest(taken[-1], gentle=True)
+        digesting = (began, time.time())
+        heard.until(newest + 1)
+        while heard.ran[-1].began < digesting[1] + (digesting[1] - digesting[0]):
+            heard.until(heard.ran[-1].batch + 1)
+    return taken, heard.ran[:counted], windows, idle, _Digesting(digesting, tuple(heard.ran[counted:]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Digesting:
+    """A pass over the rows of a savepoint, and the batches beside it and as long afterwards."""
+
+    window: tuple[float, float]
+    ran: tuple[Ran, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.window[1] - self.window[0]
+
+    @property
+    def slower(self) -> float:
+        """The median of the batches beside it, against that of those behind it."""
+        beside = [each.seconds for each in self.ran if each.overlaps(self.window)]
+        behind = [each.seconds for each in self.ran if not each.overlaps(self.window)]
+        return statistics.median(beside) / statistics.median(behind)
 
 
 class _Heard:
@@ -212,9 +253,9 @@ def _snapshots(folder: Path) -> list[Path]:
 def _share_of_next(folder: Path) -> float:
     """What a savepoint adds to one of the batch before, with the next batch's keys changed."""
     checkpoint, catalog = folder / "checkpoint", folder / "next"
-    newest = savepoints.take(checkpoint, folder / "newest").manifest.batch_id
-    first = savepoints.take(checkpoint, catalog, batch=newest - 1)
-    second = savepoints.take(checkpoint, catalog, batch=newest)
+    newest = savepoints.take(checkpoint, folder / "newest", digest=False).manifest.batch_id
+    first = savepoints.take(checkpoint, catalog, batch=newest - 1, digest=False)
+    second = savepoints.take(checkpoint, catalog, batch=newest, digest=False)
     return second.manifest.new_bytes / first.manifest.size_bytes
 
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.record import Record
     from holdfast.checkpoints.values import Batch, Checkpoint, Tell
     from holdfast.checkpoints.verification import Verification
+    from holdfast.storage.port import Storage
 
 __all__ = ["history", "read", "verify"]
 
@@ -99,6 +101,21 @@ def verify(
         return found
     what = f"{why}: swapped and stale files, and edited logs, are found only as far as checksums and ids tell"
     return replace(found, remarks=(*found.remarks, Remark(WHOLE, what)))
+
+
+def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> Record | None:
+    """The record of a checkpoint's good batches in a state home; None where there is none that counts.
+
+    Args:
+        storage: The checkpoint.
+        home: The state home; by default the one that holds here.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    from holdfast.checkpoints.record import find_record  # noqa: PLC0415 - as above
+
+    return find_record(_home(home), storage)[0]
 
 
 def _home(home: str | os.PathLike[str] | None) -> Path:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, store_names
 from holdfast.checkpoints.stores import StoreFolder
 from holdfast.checkpoints.values import Batch, OperatorBatch, Tell
 from holdfast.errors import NotFound
-from holdfast.layout import StoreId
+from holdfast.layout import Log, LogFile, StoreId
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
+
+# What tells how long a batch took: a supervisor, or nothing but the times of the log files.
+FROM_REGISTRY: Final = "registry"
+FROM_FILES: Final = "files"
+# Spark writes a batch's offsets so soon after the time that they bear; later ones are of a copy.
+_PLANNING_MS: Final = 60_000
 
 
 def history(storage: Storage, last: int | None = None, tell: Tell | None = None) -> tuple[Batch, ...]:
@@ -52,7 +61,7 @@ def history(storage: Storage, last: int | None = None, tell: Tell | None = None)
             if tell is not None:
                 tell(done, total, "")
         added.append(counted.batches())
-    made = (_batch(logs, batch_id, added) for batch_id in batches)
+    made = (_batch(storage, logs, batch_id, added) for batch_id in batches)
     return tuple(batch for batch in made if batch is not None)
 
 
@@ -92,10 +101,21 @@ class _Counted:
         }
 
 
-def _batch(logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]) -> Batch | None:
+def _batch(
+    storage: Storage, logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]
+) -> Batch | None:
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
         return None  # the query has forgotten this batch since the logs were listed
+    committed_ms = _written_ms(storage, LogFile(Log.COMMITS, batch_id).render())
+    offered_ms = _written_ms(storage, LogFile(Log.OFFSETS, batch_id).render())
+    duration_ms = None
+    if committed_ms is not None and offered_ms is not None:
+        # The files of a copy bear the time of the copying.
+        if 0 <= offered_ms - offsets.timestamp_ms <= _PLANNING_MS and committed_ms >= offered_ms:
+            duration_ms = committed_ms - offered_ms
+        else:
+            committed_ms = None
     return Batch(
         batch_id=batch_id,
         planned_ms=offsets.timestamp_ms,
@@ -103,4 +123,16 @@ def _batch(logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]) -> 
         next_watermark_ms=commit.next_watermark_ms or None,
         offsets=dict(offsets.offsets),
         operators=tuple(each[batch_id] for each in added if batch_id in each),
+        committed_ms=committed_ms,
+        duration_ms=duration_ms,
+        duration_source=None if duration_ms is None else FROM_FILES,
     )
+
+
+def _written_ms(storage: Storage, path: str) -> int | None:
+    """When a file on this machine was written."""
+    file = file_of(storage, path)
+    try:
+        return None if file is None else int(file.stat().st_mtime * 1000)
+    except OSError:
+        return None  # it is gone meanwhile

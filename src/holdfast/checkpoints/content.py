@@ -21,6 +21,7 @@ from holdfast.formats.query import parse_query
 from holdfast.formats.records import HEAD_BYTES, Lineage, parse_head, records_of
 from holdfast.formats.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
 from holdfast.formats.source_log import parse_source
+from holdfast.formats.sst import check_sst
 from holdfast.formats.state_schema import parse_schema
 from holdfast.formats.text import decoded, json_object
 from holdfast.layout import Kind, Place, StoreFile
@@ -36,6 +37,7 @@ class Content:
 
     Attributes:
         problems: Damage, at most one for each file.
+        misleading: Damaged files that can be read all the same: Spark uses them without an error.
         remarks: What could not be looked into.
         lineages: The lineage of each changelog that has one, by path.
         snapshots: What each snapshot of RocksDB is made of, by path.
@@ -45,6 +47,7 @@ class Content:
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
+    misleading: set[str] = field(default_factory=set)
     remarks: list[Remark] = field(default_factory=list)
     lineages: dict[str, tuple[Lineage, ...]] = field(default_factory=dict)
     snapshots: dict[str, SnapshotMetadata] = field(default_factory=dict)
@@ -101,6 +104,8 @@ class ContentCheck:
         unlike = self._unlike(path, data)
         if unlike is not None:
             self._problem(path, unlike, UNLIKE)
+            if self._readable(path, place, data):
+                self.found.misleading.add(path)
             return
         checked = path in self._known or self._sums(path, data)
         if checked is None:
@@ -109,6 +114,16 @@ class ContentCheck:
             self._content(path, place, data, checked)
         except (Corrupt, Unsupported) as error:
             self._problem(path, said(error, path), error.hint or RESTORE)
+
+    def _readable(self, path: str, place: Place, data: bytes) -> bool:
+        """Whether Spark reads a file that is not the recorded one without noticing."""
+        if self._sums(path, data) is None:
+            return False
+        try:
+            self._content(path, place, data, checked=False)
+        except (Corrupt, Unsupported):
+            return False
+        return True
 
     def check_data_file(self, path: str, size: int) -> str | None:
         """Look at a data file of RocksDB: its size, its end, its checksum where there is one.
@@ -123,7 +138,8 @@ class ContentCheck:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
         recorded = self._record is not None and path in self._record.files
         summed = path not in self._known and self._tree.has(layout.HadoopChecksum(path).render())
-        if not recorded and not summed:
+        looked_through = self._unpack and path not in self._known
+        if not recorded and not summed and not looked_through:
             end = self._read(path, max(size - len(SST_MAGIC), 0))
             self.found.files += end is not None
             return self._end(path, end)
@@ -135,6 +151,8 @@ class ContentCheck:
         what = self._unlike(path, data) or self._end(path, data[-len(SST_MAGIC) :])
         if what is None and self._sums(path, data) is None:
             what = self.found.problems.pop(path).what if path in self.found.problems else None
+        if what is None and looked_through:
+            what = self._blocks(path, data)
         return what
 
     def _unlike(self, path: str, data: bytes) -> str | None:
@@ -149,6 +167,18 @@ class ContentCheck:
             return "it is not there"
         if path.endswith(".sst") and end != SST_MAGIC:
             return "it does not end as a data file of RocksDB does"
+        return None
+
+    @staticmethod
+    def _blocks(path: str, data: bytes) -> str | None:
+        if not path.endswith(".sst"):
+            return None
+        try:
+            check_sst(lambda start, size: data[start : start + size], len(data), path)
+        except Corrupt as error:
+            return said(error, path)
+        except Unsupported:
+            return None  # of a newer RocksDB: nothing can be told of it here
         return None
 
     def _read(self, path: str, start: int = 0) -> bytes | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.families import Pairs
-from holdfast.checkpoints.rows import state_chunks
-from holdfast.checkpoints.states import StateCodec, StateName, operator_states
+from holdfast.checkpoints.rows import state_chunks, store_chunks
+from holdfast.checkpoints.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt
-from holdfast.layout import DEFAULT_STORE
+from holdfast.layout import DEFAULT_STORE, StoreId
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -78,11 +78,47 @@ def contents(
         Unavailable: The storage does not answer.
     """
     sums: dict[StateName, ContentSum] = {}
-    for operator in operator_states(storage, batch_id):
-        for codec in operator.known():
-            sums[codec.name] = ContentSum()
     for codec, _, pairs in state_chunks(storage, batch_id, tell=tell):
         sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
+    return state_contents(operator_states(storage, batch_id), sums)
+
+
+def store_sums(
+    storage: Storage,
+    operator: OperatorStates,
+    store: StoreId,
+    step: Callable[[], None] = lambda: None,
+) -> dict[StateName, ContentSum]:
+    """The rows of one store of one partition, added up for each state that has some.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: Whose store it is.
+        store: The store.
+        step: Called after every few thousand rows.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    sums: dict[StateName, ContentSum] = {}
+    for codec, pairs in store_chunks(storage, operator, store):
+        sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
+        step()
+    return sums
+
+
+def state_contents(
+    operators: Iterable[OperatorStates], sums: Mapping[StateName, ContentSum]
+) -> tuple[StateContent, ...]:
+    """The content of each state, ascending by operator and name; states without rows as schemas name them.
+
+    Args:
+        operators: The operators, whose schemas name states.
+        sums: What was added up of the states that have rows.
+    """
+    sums = {**{codec.name: ContentSum() for each in operators for codec in each.known()}, **sums}
     named = {(name.operator_id, name.store) for name in sums if name.family != DEFAULT_STORE}
     return tuple(
         StateContent(name, found.rows, found.digest(), found.size_bytes)
@@ -157,6 +193,24 @@ class ContentSum:
         self._sum = (self._sum + sum(total << (32 * lane) for lane, total in enumerate(totals))) % _MODULUS
         self.rows += len(digests)
         self.size_bytes += sum(map(len, keys)) + sum(map(len, values))
+
+    @classmethod
+    def restored(cls, rows: int, total: str, size_bytes: int) -> ContentSum:
+        """A sum that was worked out earlier, from its `total`."""
+        content = cls()
+        content.rows, content.size_bytes, content._sum = rows, size_bytes, int(total, 16)
+        return content
+
+    @property
+    def total(self) -> str:
+        """The sum itself, as 128 hexadecimal digits."""
+        return f"{self._sum:0128x}"
+
+    def merge(self, other: ContentSum) -> None:
+        """Take in the rows that another one has taken in."""
+        self.rows += other.rows
+        self.size_bytes += other.size_bytes
+        self._sum = (self._sum + other._sum) % _MODULUS
 
     def digest(self) -> str:
         """The hash of what was taken in: 64 hexadecimal digits."""

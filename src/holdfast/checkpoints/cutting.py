@@ -13,16 +13,22 @@ from enum import Enum
 
 from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.lost_state import require_state
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
+from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.sources import source_folders
 from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.offset_log import OffsetLog, log_offset
 from holdfast.formats.operator_metadata import parse_operator
+from holdfast.formats.providers import known_provider
 from holdfast.formats.source_log import SourceLog, compact_interval, parse_source
 from holdfast.layout import Kind, StoreId
 from holdfast.storage.port import Storage, full
+
+# Between two entries of a source's log that repeat all before them lie ten as a rule.
+_MOST_ENTRIES = 100_000
 
 
 class How(str, Enum):
@@ -81,15 +87,17 @@ class Cut:
         batch_id: The batch.
         query_id: The query's id; a fork must get a new one, since sinks tell batches apart by it.
         files: The files, ascending by path. `metadata` is among them and should be written last.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
     """
 
     uri: str
     batch_id: int
     query_id: str
     files: tuple[CutFile, ...]
+    untold: str | None = None
 
 
-def cut(storage: Storage, batch_id: int | None = None) -> Cut:
+def cut(storage: Storage, batch_id: int | None = None, record: Record | None = None) -> Cut:
     """Work out the files of a copy at a committed batch.
 
     The query may run meanwhile. Then a file may be gone before it is copied, and the copy has to be begun
@@ -101,16 +109,27 @@ def cut(storage: Storage, batch_id: int | None = None) -> Cut:
     Args:
         storage: The checkpoint.
         batch_id: The batch; the newest committed one by default.
+        record: What the files were when their batches were committed.
 
     Raises:
         NotFound: The batch is not committed, or a file that it needs is gone.
-        Corrupt: A file that had to be read is damaged.
+        Corrupt: A file that had to be read is damaged, or an operator has lost its state, or all commits
+            are lost.
+        Unsupported: The state is of a provider that is not known here.
         Unavailable: The storage does not answer.
     """
     logs = Logs(storage)
     tree = Tree(storage)
     query_id = read_query_id(storage, logs)
     wanted = logs.newest if batch_id is None else batch_id
+    if not logs.committed and logs.offered and logs.offered[-1] > 0 and not Logs(storage).committed:
+        raise Corrupt(
+            "the checkpoint has lost its commit log",
+            where=full(storage.uri, layout.COMMITS),
+            found=f"no commit, though batch {logs.offered[-1]} was planned",
+            expected="the commit of every batch before it",
+            hint=f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
+        )
     if wanted is None or wanted not in logs.committed:
         kept = f"batches {logs.committed[0]} to {logs.committed[-1]}" if logs.committed else "none"
         raise NotFound(
@@ -124,7 +143,11 @@ def cut(storage: Storage, batch_id: int | None = None) -> Cut:
         *_source_files(storage, tree, logs, wanted),
         *_own_files(tree),
     ]
-    for folder in operator_folders(storage, wanted):
+    folders = operator_folders(storage, wanted)
+    evidence = require_state(storage, logs, [each.operator_id for each in folders], wanted, record)
+    if folders and (offsets := logs.offsets(wanted)) is not None:
+        known_provider(offsets.confs, storage.uri)
+    for folder in folders:
         files += _operator_files(storage, tree, logs, folder, wanted)
     with_sums = {file.path: file for file in files}
     for file in files:
@@ -134,7 +157,8 @@ def cut(storage: Storage, batch_id: int | None = None) -> Cut:
                 beside = layout.HadoopChecksum(sums).render()
                 if tree.has(beside):
                     with_sums[beside] = CutFile(beside, How.WHOLE, beside)
-    return Cut(storage.uri, wanted, query_id, tuple(with_sums[path] for path in sorted(with_sums)))
+    ordered = tuple(with_sums[path] for path in sorted(with_sums))
+    return Cut(storage.uri, wanted, query_id, ordered, evidence.untold)
 
 
 def _log_files(storage: Storage, logs: Logs, batch_id: int) -> Iterator[CutFile]:
@@ -192,6 +216,12 @@ def _entries(
     compact = {place.entry for place in places if place.compact}
     interval = compact_interval(compact)
     base = (last + 1) // interval * interval - 1
+    if last - base > _MOST_ENTRIES:
+        raise Corrupt(
+            "a source's log cannot be as long as it says",
+            where=full(storage.uri, f"{layout.SOURCES}/{source}"),
+            found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
+        )
     later = min((entry for entry in compact if entry >= last), default=None)
     for entry in range(max(base, 0), last + 1):
         compacted = entry == base

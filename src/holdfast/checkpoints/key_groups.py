@@ -18,6 +18,7 @@ from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.rows import state_chunks, stored_values
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt
+from holdfast.formats.arrow import is_packed
 from holdfast.formats.spark_types import Atom, Struct
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import StoreId
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 OWN_FAMILIES: Final = frozenset({META, FORMS, BASE, LOG})
 KEY_GROUP: Final = "key_group"
+# What stands before the rows in a message of Arrow's: some hundred bytes for each column.
+_LONGEST_HEAD: Final = 1 << 20
+_UNREADABLE: Final = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
+    *(OSError, MemoryError, RuntimeError, struct.error, Corrupt),
+)
 
 
 def is_keyed(operator: OperatorStates) -> bool:
@@ -74,7 +81,7 @@ class KeyGroup:
         """
         try:
             return _forms_of(self.forms)
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        except _UNREADABLE as error:
             raise self.unreadable(where, error) from error
 
     def unreadable(self, where: str, error: Exception) -> Corrupt:
@@ -110,31 +117,49 @@ def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
     Raises:
         Corrupt: A blob cannot be read.
     """
+    known = group.known(where)
+    try:
+        parts = _parts(group, known)
+        if dead:
+            return parts
+        return [Part(each.form, {name: run.alive() for name, run in each.tables.items()}) for each in parts]
+    except _UNREADABLE as error:
+        raise group.unreadable(where, error) from error
+
+
+def _parts(group: KeyGroup, known: Mapping[bytes, Form]) -> list[Part]:
     import pyarrow as pa  # noqa: PLC0415 - a verb that reads no keyed state does not load it
 
     from holdfast.worker.kept.form import decode, fingerprint_of  # noqa: PLC0415 - as above
     from holdfast.worker.kept.runs import sorted_run  # noqa: PLC0415 - as above
 
-    known = group.known(where)
     stretches: list[tuple[Form, dict[str, list[pa.RecordBatch]]]] = []
-    try:
-        for blob in (*group.base, *group.log):
-            form = known[fingerprint_of(blob)]
-            if not stretches or stretches[-1][0] is not form:
-                stretches.append((form, {}))
-            for name, batch in decode(form, blob).items():
-                stretches[-1][1].setdefault(name, []).append(batch)
-    except (ValueError, KeyError, TypeError, struct.error, Corrupt) as error:
-        raise group.unreadable(where, error) from error
+    for blob in (*group.base, *group.log):
+        form = known[fingerprint_of(blob)]
+        if not stretches or stretches[-1][0] is not form:
+            stretches.append((form, {}))
+        _require_plain(blob)
+        for name, batch in decode(form, blob).items():
+            batch.validate(full=True)
+            stretches[-1][1].setdefault(name, []).append(batch)
     parts = [
         Part(form, {name: sorted_run(pa.concat_batches(found)) for name, found in tables.items()})
         for form, tables in stretches
     ]
-    if len(parts) > 1:
-        parts = _latest(parts)
-    if dead:
-        return parts
-    return [Part(each.form, {name: run.alive() for name, run in each.tables.items()}) for each in parts]
+    return _latest(parts) if len(parts) > 1 else parts
+
+
+def _require_plain(blob: bytes) -> None:
+    """Refuse what Arrow would unpack to as much as it says.
+
+    Raises:
+        ValueError: A batch in it is packed, which none of ours is.
+    """
+    from holdfast.worker.kept.form import messages  # noqa: PLC0415 - as above
+
+    for _, message in messages(blob):
+        if is_packed(bytes(message[:_LONGEST_HEAD])):
+            raise ValueError("a packed batch of rows, and Holdfast packs none")
 
 
 def _latest(parts: list[Part]) -> list[Part]:

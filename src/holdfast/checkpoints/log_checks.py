@@ -19,6 +19,8 @@ from holdfast.formats.offset_log import OffsetLog, log_offset
 from holdfast.formats.source_log import SeenFile, SourceLog, compact_interval, parse_source
 from holdfast.storage.port import Storage
 
+# Of files that are lost in a row, each is named up to so many.
+_MOST_NAMED = 100
 _EDITED = "one of the two was edited or put back from another time; restore both from the same copy"
 
 T = TypeVar("T")
@@ -51,6 +53,9 @@ def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[P
         for batch_id in range(before + 1, after):
             file = layout.LogFile(log, batch_id).render()
             what = f"batch {batch_id} is not in the log, though {before} and {after} are"
+            if batch_id - before > _MOST_NAMED:
+                yield Problem(file, f"{what}; nor is any up to {after}", RESTORE)
+                break
             if stateful:
                 yield Problem(file, what, RESTORE)
             else:
@@ -60,6 +65,7 @@ def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[P
 
 
 def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
+    yield from _never_committed(logs, stateful)
     if not logs.committed:
         return
     newest = logs.committed[-1]
@@ -73,17 +79,38 @@ def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
             file, what, "put back the file from a copy; Spark takes this for a second query at work"
         )
         return
-    if stateful and offered > newest + 1:
-        file = layout.LogFile(layout.Log.COMMITS, newest + 1).render()
-        what = f"batch {offered} was planned, and the commit log ends at {newest}"
-        yield Problem(
-            file, what, "put back the lost commits from a copy, or Spark runs committed batches again"
-        )
     if stateful and offered > 0 and offered - 1 not in logs.offered:
         file = layout.LogFile(layout.Log.OFFSETS, offered - 1).render()
         yield Problem(
             file, f"batch {offered} cannot be started without the offsets of the one before it", RESTORE
         )
+
+
+def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
+    """Batches whose commits are lost: Spark plans one only when the one before it is committed.
+
+    Under asynchronous progress tracking neither log has every batch, but what is in the offset log is
+    committed before the next gets there, since one thread writes both. Continuous processing notes no
+    settings with its offsets, and commits later.
+    """
+    newest = logs.newest
+    pending = [each for each in logs.offered if newest is None or each > newest]
+    first = pending[0] if pending else 0
+    skipped = len(pending) > 1 or (first > 0 and newest is None) or (stateful and first > (newest or 0) + 1)
+    if not pending or not skipped:
+        return
+    planned = readable(partial(logs.offsets, pending[-1]))
+    if planned is not None and planned.fields is None:
+        return
+    lost = first if newest is None or not stateful else newest + 1
+    if newest is None and len(pending) == 1:
+        lost = first - 1
+    end = "is empty" if newest is None else f"ends at {newest}"
+    yield Problem(
+        layout.LogFile(layout.Log.COMMITS, lost).render(),
+        f"batch {pending[-1]} was planned, and the commit log {end}",
+        "put back the lost commits from a copy, or Spark runs committed batches again",
+    )
 
 
 def _neighbours(logs: Logs) -> Iterator[Problem]:
@@ -199,11 +226,15 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
     newest = max([needed, *plain, *compact])
     start = max(compact, default=0)
     interval = compact_interval(compact)
+    missing = 0
     for entry in range(start, newest + 1):
+        if missing == _MOST_NAMED:
+            return
         if entry not in plain and entry not in compact:
             place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
             what = f"entry {entry} of source {source} is not there, and the offset log has {needed}"
             hint = "put it back from a copy; without it Spark cannot tell which files it has read"
+            missing += 1
             yield Problem(place.render(), what, hint)
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from holdfast import layout
+from holdfast.config.private_files import make_directory, open_file
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
 from holdfast.formats.query import parse_query
 from holdfast.storage.file_lock import FileLock
@@ -255,8 +256,8 @@ class RecordFile:
         data = b"".join(_rendered(entry) for entry in record.entries())
         beside = self.path.with_suffix(".tmp")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
+            make_directory(self.path.parent)
+            with os.fdopen(open_file(beside, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.errors import Corrupt, NotFound
-from holdfast.formats.snapshot import METADATA, SharedFile, SnapshotMetadata, parse_snapshot
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.snapshot import SharedFile, SnapshotMetadata, parse_snapshot, snapshot_entries
+from holdfast.formats.sst import check_sst
+from holdfast.formats.text import damaged
 from holdfast.layout import StoreFile
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage, full
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+# What RocksDB calls its files; `CURRENT` holds the name of one.
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_SST: Final = re.compile(r"[0-9]{1,18}\.sst")
+_CURRENT: Final = re.compile(rb"MANIFEST-[0-9]{1,18}\n")
+# RocksDB looks at a block of rows when it reads it. Of as much as this, each is looked at before: a small
+# file may say that it unpacks to gigabytes. It takes 50 milliseconds.
+_LOOKED_THROUGH: Final = 64 << 20
 # RocksDB makes a merge operator only from such a file. Spark's own file leaves out what stands between merged
 # values, and would have RocksDB take memory for writing.
 _OPTIONS: Final = """[Version]
@@ -146,14 +152,15 @@ def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata
     data = storage.read(path)
     metadata = parse_snapshot(data, path)
     place.mkdir()
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for name in archive.namelist():
-            # What a log archive of RocksDB's holds is in the data files already.
-            if name != METADATA and _NAME.fullmatch(name):
-                (place / name).write_bytes(archive.read(name))
+    for name, content in snapshot_entries(data, path):
+        if name == "CURRENT" and not _CURRENT.fullmatch(content):
+            raise damaged("a snapshot", full(storage.uri, path), f"{name} is {content!r}", "a MANIFEST")
+        if _NAME.fullmatch(name) and not _SST.fullmatch(name):
+            (place / name).write_bytes(content)
+    blocks = metadata.size_bytes <= _LOOKED_THROUGH
     for shared in metadata.shared:
         if shared.folder == layout.SSTS:
-            _bring(storage, file, shared, place)
+            _bring(storage, file, shared, place, blocks=blocks)
     return metadata
 
 
@@ -171,13 +178,15 @@ def database_options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
     return Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
 
 
-def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path) -> None:
-    """Put a data file under the name by which RocksDB knows it."""
+def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *, blocks: bool) -> None:
+    """Put a data file under the name by which RocksDB knows it, and look at it before RocksDB does."""
     path = layout.SharedFile(file.store, shared.folder, shared.name).render()
     size = storage.size(path)
     if size is None:
         raise NotFound("a data file of a snapshot is not there", where=full(storage.uri, path))
-    if size != shared.size_bytes or not _NAME.fullmatch(shared.local_name):
+    if not _SST.fullmatch(shared.local_name):
+        raise damaged("a snapshot", full(storage.uri, file.render()), shared.local_name, "000123.sst")
+    if size != shared.size_bytes:
         raise Corrupt(
             "a data file does not have the size that its snapshot says",
             where=path,
@@ -186,14 +195,23 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path) -
         )
     target = place / shared.local_name
     origin = file_of(storage, path)
+    if target.exists():
+        raise damaged("a snapshot", full(storage.uri, file.render()), f"{shared.local_name} twice")
     if origin is None:
         target.write_bytes(storage.read(path))
-        return
-    try:
-        os.link(origin, target)
-    except OSError:
-        # Another disk: RocksDB opens every data file at once, and keeps it open.
-        target.symlink_to(origin)
+    else:
+        try:
+            os.link(origin, target)
+        except OSError:
+            # Another disk: RocksDB opens every data file at once, and keeps it open.
+            target.symlink_to(origin)
+    with target.open("rb", buffering=0) as opened_file:
+
+        def read(start: int, length: int) -> bytes:
+            return os.pread(opened_file.fileno(), length, start)
+
+        with suppress(Unsupported):  # RocksDB may know what is not known here
+            check_sst(read, size, full(storage.uri, path), blocks=blocks)
 
 
 def _damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata, error: Exception) -> Exception:

@@ -25,6 +25,7 @@ from holdfast.formats.records import Change, Record, parse_head, records_of
 from holdfast.formats.row_forms import ValueForm
 from holdfast.formats.snapshot import parse_snapshot
 from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Storage, full
 
 # Rows handed on at a time: enough that what is done for each handing on does not count.
@@ -258,7 +259,9 @@ def store_chunks(
                 chunks = iter(lambda: list(islice(rows, CHUNK)), [])
             named = None if snapshot is None else snapshot.metadata
             families = Families.of(operator, store.name, named, marked=found.marked)
-            yield from _sorted_out(found.changes.over_chunks(chunks, CHUNK), families, operator, store)
+            for chunk in _sorted_out(found.changes.over_chunks(chunks, CHUNK), families, operator, store):
+                go_on()
+                yield chunk
     except (struct.error, ValueError, IndexError) as error:
         raise _damaged(storage, store, str(error)) from error
 

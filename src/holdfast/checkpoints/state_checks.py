@@ -11,15 +11,17 @@ from holdfast import layout
 from holdfast.checkpoints.content import RESTORE, Content, ContentCheck
 from holdfast.checkpoints.log_checks import readable
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.lost_state import state_evidence
 from holdfast.checkpoints.reading import store_names
+from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.stores import Chain, StoreFolder, partitions_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification import Problem, Remark
-from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.config.storage import canonical_uri
 from holdfast.errors import HoldfastError
-from holdfast.formats.offset_log import PROVIDER, OffsetLog
+from holdfast.formats.offset_log import OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata, schema_place, schema_root
+from holdfast.formats.providers import PROVIDERS, provider_class
 from holdfast.formats.snapshot import SharedFile
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage
@@ -35,10 +37,14 @@ class StateFound:
     Attributes:
         found: Problems and remarks.
         restorable: The committed batches that the state allows to go on from.
+        stateful: Whether the query keeps state; None where nothing tells.
+        foreign: The provider, if its files are not known here.
     """
 
     found: tuple[Problem | Remark, ...]
     restorable: frozenset[int]
+    stateful: bool | None = None
+    foreign: str | None = None
 
 
 class StateCheck:
@@ -51,10 +57,18 @@ class StateCheck:
         content: What reading the files has brought to light.
         check: Reads the data files of RocksDB.
         codec: The compression of state files.
+        record: What the files were when their batches were committed.
     """
 
     def __init__(
-        self, storage: Storage, tree: Tree, logs: Logs, content: Content, check: ContentCheck, codec: str
+        self,
+        storage: Storage,
+        tree: Tree,
+        logs: Logs,
+        content: Content,
+        check: ContentCheck,
+        codec: str,
+        record: Record | None = None,
     ) -> None:
         self._storage = storage
         self._tree = tree
@@ -62,6 +76,8 @@ class StateCheck:
         self._content = content
         self._check = check
         self._codec = codec
+        self._record = record
+        self._foreign: str | None = None
         self._bad = {*content.problems}
         self._found: list[Problem | Remark] = []
         self._shared: dict[str, str | None] = {}
@@ -71,21 +87,23 @@ class StateCheck:
         """Look at every operator."""
         newest = self._logs.newest
         folders = operator_folders(self._storage, newest)
+        stateful = None
         if newest is not None:
             offsets = readable(partial(self._logs.offsets, newest))
             for folder in folders:
                 self._operator(folder, newest, offsets)
-            self._named_operators(folders, newest)
-        return StateFound(tuple(self._found), self._restorable)
+            stateful = self._lost_operators({folder.operator_id for folder in folders}, newest)
+        return StateFound(tuple(self._found), self._restorable, stateful, self._foreign)
 
-    def _named_operators(self, folders: list[OperatorFolder], newest: int) -> None:
-        commit = readable(partial(self._logs.commit, newest))
-        known = {folder.operator_id for folder in folders}
-        for operator_id in sorted({} if commit is None or commit.state_ids is None else commit.state_ids):
-            if operator_id not in known:
-                file = f"{layout.STATE}/{operator_id}"
-                what = f"the state of operator {operator_id} is not there, and batch {newest} committed some"
-                self._found.append(Problem(file, what, RESTORE))
+    def _lost_operators(self, present: set[int], newest: int) -> bool | None:
+        """Operators of which nothing is there; whether the query keeps state at all."""
+        evidence = state_evidence(self._storage, self._logs, present, newest, self._record)
+        for file, what in evidence.lost:
+            self._found.append(Problem(file, what, RESTORE))
+            self._restorable = frozenset()
+        if evidence.untold is not None:
+            self._found.append(Remark(layout.STATE, evidence.untold))
+        return evidence.stateful
 
     def _operator(self, folder: OperatorFolder, newest: int, offsets: OffsetLog | None) -> None:
         metadata = readable(partial(read_operator, self._storage, folder.metadata_path))
@@ -94,8 +112,15 @@ class StateCheck:
                 0 if layout.STATE_SCHEMA in self._tree.names(f"{layout.STATE}/{folder.operator_id}") else None
             )
             file = layout.OperatorMetadataFile(folder.operator_id, first).render()
-            what = f"operator {folder.operator_id} has no metadata"
-            self._found.append(Problem(file, what, RESTORE))
+            if first is None and offsets is not None and not offsets.notes_operators:
+                what = (
+                    f"operator {folder.operator_id} has no name: Spark before 4.0 noted none, and this is no "
+                    "damage; it is told by its stores, and what goes by an operator's name does not know it"
+                )
+                self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+            else:
+                what = f"operator {folder.operator_id} has no metadata"
+                self._found.append(Problem(file, what, RESTORE))
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
         count = partitions_of(self._storage, folder, metadata, offsets, newest).count
         if metadata is not None:
@@ -103,14 +128,13 @@ class StateCheck:
             self._partitions_agree(metadata, folder.metadata_path or "", count, newest)
         if not self._ids_agree(folder.operator_id, count, len(names), newest):
             return
-        provider = ROCKSDB_PROVIDER if offsets is None else offsets.confs.get(PROVIDER, MEMORY_PROVIDER)
-        if provider not in (ROCKSDB_PROVIDER, MEMORY_PROVIDER):
-            what = (
-                f"the provider {provider.rsplit('.', 1)[-1]} keeps its state in a way that is not known here"
-            )
+        provider = None if offsets is None else provider_class(offsets.confs)
+        if provider is not None and provider not in PROVIDERS:
+            what = f"the provider {provider} keeps its state in a way that is not known here"
             self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+            self._foreign = provider
             return
-        for partition in range(max([count, *(each + 1 for each in folder.partitions)])):
+        for partition in sorted({*range(count), *folder.partitions}):
             for index, name in enumerate(names):
                 store = StoreId(folder.operator_id, partition, name)
                 if partition < count:
@@ -207,7 +231,7 @@ class StateCheck:
             self._found.append(Problem(chain.missing, what, RESTORE))
         self._lineages(folder, known, newest)
         self._data_files(folder, chain, newest)
-        good = folder.whole(newest + 1, known.get, frozenset(self._bad))
+        good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
         self._restorable = frozenset(each for each in self._restorable if each + 1 in good)
 
     def _chain(self, folder: StoreFolder, version: int, known: Mapping[int, str | None]) -> Chain:

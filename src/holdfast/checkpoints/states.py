@@ -10,9 +10,11 @@ from holdfast import layout
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.reading import codec_of, read_query_id, store_names
 from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
+from holdfast.config.defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, PROVIDER, ROW_CHECKSUM, OffsetLog
+from holdfast.formats.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.operator_metadata import OperatorMetadata
+from holdfast.formats.providers import known_provider
 from holdfast.formats.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
 from holdfast.formats.spark_types import Struct, parse_struct
 from holdfast.formats.state_schema import ColumnFamily, parse_schema
@@ -20,8 +22,6 @@ from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import DEFAULT_STORE, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
-ROCKSDB: Final = "RocksDBStateStoreProvider"
-MEMORY: Final = "HDFSBackedStateStoreProvider"
 _AVRO: Final = "avro"
 _PREFIX_COLUMNS: Final = "numColsPrefixKey"
 # Of the merge operator: the first puts a comma between values, the second nothing.
@@ -314,14 +314,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
 
 def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
     confs = {} if offsets is None else offsets.confs
-    provider = confs.get(PROVIDER, MEMORY).rsplit(".", 1)[-1]
-    if provider not in (ROCKSDB, MEMORY):
-        raise Unsupported(
-            "the state of this provider cannot be read from files",
-            where=where,
-            found=provider,
-            expected=f"{ROCKSDB} or {MEMORY}",
-        )
+    provider = known_provider(confs, where)
     version = confs.get(MERGE_OPERATOR, "1")
     if version not in _DELIMITERS:
         raise Unsupported(
@@ -330,7 +323,7 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
             found=f"{MERGE_OPERATOR} = {version}",
             expected=" or ".join(_DELIMITERS),
         )
-    rocksdb = provider == ROCKSDB
+    rocksdb = provider == ROCKSDB_PROVIDER
     return ValueForm(
         rocksdb=rocksdb,
         checksums=confs.get(ROW_CHECKSUM, "false") == "true",

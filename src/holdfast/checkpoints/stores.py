@@ -7,7 +7,7 @@ each changelog names those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast import layout
@@ -27,6 +27,7 @@ UniqueId = Callable[[int], "str | None"]
 _BASES = (Kind.ZIP, Kind.SNAPSHOT)
 _CHANGES = (Kind.CHANGELOG, Kind.DELTA)
 _LIMIT = "globalLimit"
+_LIMIT_KEY = [{"name": "key", "type": "void", "nullable": True, "metadata": {}}]
 _SCHEMA = "a state schema"
 
 
@@ -70,10 +71,12 @@ def partitions_of(
         batch_id: The batch.
     """
     folders = folder.partitions
-    if metadata is None or not metadata.stores:
-        return Partitions(len(folders), metadata is not None and _is_gathered(storage, metadata))
-    if _is_gathered(storage, metadata):
+    if _is_gathered(storage, folder.operator_id, metadata):
         return Partitions(1, gathered=True)
+    if metadata is None or not metadata.stores:
+        # Spark before 4.0 notes no operators, and every one that goes by a key has what the query is set to.
+        unnoted = None if metadata is not None or offsets is None else offsets.partitions
+        return Partitions(unnoted or len(folders))
     noted = Partitions(metadata.stores[0].partitions)
     fixed = None if offsets is None else offsets.partitions
     if fixed is None or fixed == noted.count or fixed > len(folders):
@@ -86,23 +89,24 @@ def partitions_of(
     return Partitions(fixed)
 
 
-def _is_gathered(storage: Storage, metadata: OperatorMetadata) -> bool:
+def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata | None) -> bool:
     """Whether an operator goes by no key, as an aggregate over everything does: one task has all its state.
 
     Spark's own repartitioning moves the state of such an operator away from where that task looks for it.
 
     Cost: one small file is read.
     """
-    if metadata.name == _LIMIT:
-        return True
-    if metadata.version != 1 or not metadata.stores:
-        return False
-    path = layout.SchemaFile(metadata.operator_id, metadata.stores[0].name).render()
+    if metadata is not None and (metadata.name == _LIMIT or metadata.version != 1 or not metadata.stores):
+        return metadata.name == _LIMIT
+    store = layout.DEFAULT_STORE if metadata is None else metadata.stores[0].name
+    path = layout.SchemaFile(operator_id, store).render()
     try:
         families = parse_schema(storage.read(path), path).families
     except (NotFound, Corrupt, Unsupported):
         return False  # whoever needs the schema itself says so
-    return all(json_object(each.key_schema, _SCHEMA, path).get("fields") == [] for each in families)
+    keys = [json_object(each.key_schema, _SCHEMA, path).get("fields") for each in families]
+    # A limit has one key, which is nothing. Where operators have names, it has one.
+    return all(each == [] or (metadata is None and each == _LIMIT_KEY) for each in keys)
 
 
 class StoreFolder:
@@ -176,29 +180,33 @@ class StoreFolder:
         _, *made = self._made_by(version, unique_id, [])
         return [each for each in made if each is not None]
 
-    def whole(self, newest: int, unique_id: UniqueId, bad: frozenset[str]) -> set[int]:
+    def whole(
+        self, newest: int, unique_id: UniqueId, bad: frozenset[str], misleading: Container[str] = ()
+    ) -> set[int]:
         """The versions up to the newest of which every file is there and none is bad.
 
-        More lenient than `chain`: where a base is bad, an older one with the changes since will do.
+        More lenient than `chain`: where a base cannot be read, Spark goes on from an older one with the
+        changes since. A wrong base that can be read is what Spark goes on from, so nothing repairs it.
 
         Args:
             newest: The newest version to look at.
             unique_id: The id under which a version was committed, or None.
             bad: Paths that do not count.
+            misleading: Those of them that Spark reads without an error.
         """
         good = {0}
         by_version: dict[int, list[StoreFile]] = {}
         for file in self.files():
             by_version.setdefault(file.version, []).append(file)
-        for version in range(1, newest + 1):
-            if version not in by_version:
-                continue
+        for version in sorted(version for version in by_version if 0 < version <= newest):
             unique = unique_id(version)
             usable = [
                 file
                 for file in by_version[version]
                 if (unique is None or file.unique_id == unique) and file.render() not in bad
             ]
+            if any(file.kind.whole and file.render() in misleading for file in by_version[version]):
+                continue
             if any(file.kind.whole or version - 1 in good for file in usable):
                 good.add(version)
         return good

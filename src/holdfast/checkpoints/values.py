@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.formats.offset_log import PROVIDER, log_offset
+from holdfast.formats.providers import PROVIDERS
 from holdfast.layout import StoreFile, StoreId
 
 # Told of progress: what is done, what there is in all, and a note.
@@ -179,9 +180,9 @@ class Checkpoint:
 
     @property
     def provider(self) -> str | None:
-        """The short name of the state store provider."""
+        """The short name of the state store provider if it is one of Spark's, else that of its class."""
         name = self.confs.get(PROVIDER)
-        return None if name is None or not self.operators else name.rsplit(".", 1)[-1]
+        return None if name is None or not self.operators else PROVIDERS.get(name, name)
 
     @property
     def size_bytes(self) -> int:
@@ -227,6 +228,23 @@ class OperatorBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchFailure:
+    """A driver that failed before a batch was committed.
+
+    Attributes:
+        attempt: The number of the driver, over the job's whole life.
+        at_ms: When it ended, in epoch milliseconds.
+        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
+        error: The error in a line.
+    """
+
+    attempt: int
+    at_ms: int
+    cause: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """A committed batch, as far as the files still tell.
 
@@ -237,6 +255,11 @@ class Batch:
         next_watermark_ms: The watermark that it made for the next.
         offsets: The end of each source, as its own JSON.
         operators: What it did to each operator; empty where its state files are gone.
+        committed_ms: When it was committed, in epoch milliseconds; None where nothing tells.
+        duration_ms: How long it took; None where nothing tells.
+        duration_source: `registry` where a supervisor measured it, `files` where the times of its log files
+            are all there is: an estimate, from the end of its planning to its commit.
+        failures: The drivers that failed before it was committed; None where no registry knows the batch.
     """
 
     batch_id: int
@@ -245,6 +268,10 @@ class Batch:
     next_watermark_ms: int | None
     offsets: Mapping[str, str | None]
     operators: tuple[OperatorBatch, ...]
+    committed_ms: int | None = None
+    duration_ms: int | None = None
+    duration_source: str | None = None
+    failures: tuple[BatchFailure, ...] | None = None
 
     @property
     def new_bytes(self) -> int:
@@ -263,6 +290,10 @@ class Batch:
             "planned_ms": self.planned_ms,
             "watermark_ms": self.watermark_ms,
             "next_watermark_ms": self.next_watermark_ms,
+            "committed_ms": self.committed_ms,
+            "duration_ms": self.duration_ms,
+            "duration_source": self.duration_source,
+            "failures": None if self.failures is None else [asdict(each) for each in self.failures],
             "files": self.files,
             "new_bytes": self.new_bytes,
             "offsets": {name: _plain(offset) for name, offset in self.offsets.items()},

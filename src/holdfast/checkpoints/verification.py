@@ -54,6 +54,7 @@ class Verification:
         recorded_batch: The newest batch in the record of good batches that files were compared with; None
             without a record.
         compared: How many files were compared with it.
+        stateful: Whether the query keeps state; None where it keeps none or has lost it, and nothing tells.
     """
 
     uri: str
@@ -65,6 +66,7 @@ class Verification:
     size_bytes: int
     recorded_batch: int | None = None
     compared: int = 0
+    stateful: bool | None = True
 
     @property
     def ok(self) -> bool:
@@ -84,6 +86,7 @@ class Verification:
             "size_bytes": self.size_bytes,
             "recorded_batch": self.recorded_batch,
             "compared": self.compared,
+            "stateful": self.stateful,
         }
 
 

@@ -17,6 +17,8 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Tell
 from holdfast.checkpoints.verification import Problem, Remark, Verification
 from holdfast.errors import NotFound
+from holdfast.formats.offset_log import PROVIDER
+from holdfast.formats.providers import known_provider
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
@@ -63,6 +65,8 @@ def verify(
     Raises:
         NotFound: There is no checkpoint.
         Unavailable: The storage does not answer.
+        Unsupported: Nothing is damaged as far as can be told, and the state is of a provider that is not
+            known here.
     """
 
     def look(only: frozenset[str] | None, tell: Tell | None) -> _Look:
@@ -84,11 +88,15 @@ class _Look:
     restorable: frozenset[int]
     content: Content
     recorded_batch: int | None
+    stateful: bool | None
+    foreign: str | None
 
     def outcome(
         self, storage: Storage, problems: dict[str, Problem], later: _Look | None = None
     ) -> Verification:
         newest = later or self
+        if not problems and newest.foreign is not None:
+            known_provider({PROVIDER: newest.foreign}, storage.uri)
         return Verification(
             uri=storage.uri,
             batch_id=newest.batch_id,
@@ -99,6 +107,7 @@ class _Look:
             size_bytes=self.content.size_bytes,
             recorded_batch=self.recorded_batch,
             compared=self.content.compared,
+            stateful=newest.stateful,
         )
 
 
@@ -129,12 +138,11 @@ def _look(
         check.check(path, place)
     content = check.found
     from_record = [] if record is None else list(check_record(record, tree, logs))
-    content.problems |= {
-        each.file: each
-        for each in from_record
-        if isinstance(each, Problem) and each.file not in content.problems
-    }
-    state = StateCheck(storage, tree, logs, content, check, codec).run()
+    for finding in from_record:
+        if isinstance(finding, Problem) and finding.file not in content.problems:
+            content.problems[finding.file] = finding
+            content.misleading.add(finding.file)
+    state = StateCheck(storage, tree, logs, content, check, codec, record).run()
     found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
     problems = dict(content.problems)
     for each in found:
@@ -144,9 +152,9 @@ def _look(
         place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
     }
     remarks = (*content.remarks, *(each for each in found if isinstance(each, Remark)))
-    restorable = _startable(state.restorable - bad_batches, logs)
+    restorable = _startable(state.restorable - bad_batches, logs, problems)
     recorded = None if record is None else record.batch_id
-    return _Look(newest, problems, remarks, restorable, content, recorded)
+    return _Look(newest, problems, remarks, restorable, content, recorded, state.stateful, state.foreign)
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:
@@ -166,7 +174,9 @@ def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | 
     )
 
 
-def _startable(batches: frozenset[int], logs: Logs) -> frozenset[int]:
-    """Going on behind a batch takes its offsets and those of the one before."""
+def _startable(batches: frozenset[int], logs: Logs, problems: Container[str]) -> frozenset[int]:
+    """Going on behind a batch takes the query's id, the batch's offsets and those of the one before."""
+    if layout.METADATA in problems:
+        return frozenset()
     offered = set(logs.offered)
     return frozenset(each for each in batches if each in offered and (each == 0 or each - 1 in offered))

@@ -25,6 +25,7 @@ from holdfast.cli import (
     restore,
     run,
     savepoint,
+    savepoint_records,
     serve,
     skew,
     state,
@@ -110,6 +111,8 @@ app.add_typer(
 app.add_typer(
     savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
 )
+savepoint.app.command("digest")(savepoint_records.digest)
+savepoint.app.command("label")(savepoint_records.label)
 state.app.command("history")(state_key.history)
 state.app.command("explain")(state_key.explain)
 state.app.command("diff")(savepoint.diff)

@@ -57,13 +57,21 @@ def history(
     last: Annotated[
         int | None, typer.Option("--last", min=1, metavar="N", help="Only the newest N batches.")
     ] = None,
+    home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what each batch that is still kept has done: state files and bytes, watermark, offsets."""
+    """Show what each batch that is still kept has done: how long it took, its failures, state files, offsets.
+
+    A supervisor of this state home knows durations and failures. Without one a duration is worked out of the
+    times of the log files, with `~` before it.
+    """
     from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.checkpoint_history import with_registry  # noqa: PLC0415 - as above
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - as above
 
     with progress("history", "partitions") as tell:
         batches = checkpoints.history(checkpoint, last, tell)
+    batches = with_registry(StateHome(options.settings(home).home.resolve()), checkpoint, batches)
     if json:
         output.emit_json({"checkpoint": checkpoint, "batches": [each.as_dict() for each in batches]})
         return
@@ -165,11 +173,23 @@ def _show_partitions(found: Checkpoint) -> None:
 
 def _show_history(batches: tuple[Batch, ...]) -> None:
     output.table(
-        ["BATCH", "PLANNED", "WATERMARK", "FILES", "NEW BYTES", "BY OPERATOR", "OFFSETS"],
+        [
+            "BATCH",
+            "PLANNED",
+            "TOOK",
+            "FAILURES",
+            "WATERMARK",
+            "FILES",
+            "NEW BYTES",
+            "BY OPERATOR",
+            "OFFSETS",
+        ],
         [
             (
                 each.batch_id,
                 output.moment(each.planned_ms),
+                _took(each),
+                None if each.failures is None else len(each.failures),
                 output.moment(each.watermark_ms),
                 each.files,
                 each.new_bytes,
@@ -181,6 +201,12 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
     )
 
 
+def _took(batch: Batch) -> str:
+    """How long a batch took; `~` stands before what only the times of files tell."""
+    about = "~" if batch.duration_source == "files" else ""
+    return about + output.duration(batch.duration_ms)
+
+
 def _show_verification(found: Verification) -> None:
     for problem in found.problems:
         output.line(problem.file)
@@ -189,6 +215,8 @@ def _show_verification(found: Verification) -> None:
     for remark in found.remarks:
         output.line(f"note: {remark.file}: {remark.what}")
     verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
+    if found.ok and found.stateful is None and found.batch_id is not None:
+        verdict += ", as far as its files tell: it keeps no state, or its state is gone"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
     compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
     output.line(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read{compared})")

@@ -19,6 +19,13 @@ Home = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
+Stopped = Annotated[
+    bool,
+    typer.Option(
+        "--stopped",
+        help="Say that no query uses the checkpoint. Nobody else can know it; --yes does not say it.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
 Ha = Annotated[

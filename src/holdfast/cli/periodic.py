@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.cli import options, output
@@ -10,7 +11,9 @@ from holdfast.cli.until_stopped import until_stopped
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
+    from holdfast.savepoints.pending_digests import PendingDigests
     from holdfast.savepoints.periodic import PeriodicTake
+    from holdfast.storage.port import Storage
 
 
 def take_periodically(
@@ -21,9 +24,13 @@ def take_periodically(
     keep: int | None,
     label: str | None,
     deep: bool,
+    home: str | None,
+    digest: bool,
     json: bool,
 ) -> None:
     """Take savepoints until Ctrl-C or SIGTERM; one under way is finished.
+
+    Between two takes the digests of the newest are made, and what was left pending before.
 
     What the first one cannot do for good is an error; what fails later is told and tried again.
 
@@ -31,7 +38,9 @@ def take_periodically(
         Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
         NotFound: There is no checkpoint.
     """
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - not needed for --help
+    from holdfast.checkpoints import record_of  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
+    from holdfast.savepoints.pending_digests import PendingDigests  # noqa: PLC0415 - as above
     from holdfast.savepoints.periodic import LABEL, take_and_retain  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
@@ -39,7 +48,12 @@ def take_periodically(
     origin, into = open_storage(checkpoint), open_storage(catalog, "catalog")
     first = True
     with until_stopped() as stopped:
+        # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.
+        digests = PendingDigests(
+            options.now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
+        )
         while True:
+            due = time.monotonic() + every_ms / 1000
             try:
                 found = take_and_retain(
                     origin,
@@ -49,15 +63,29 @@ def take_periodically(
                     chance=os.urandom,
                     label=label or LABEL,
                     deep=deep,
+                    record=record_of(origin, home),
                 )
+                due = time.monotonic() + every_ms / 1000
                 _show(found, json)
+                first = False
+                if digest:
+                    _digest(digests, into, found.query_id, due)
             except HoldfastError as error:
                 if first and isinstance(error, (Invalid, NotFound, Unsupported)):
                     raise
                 output.report_error(error, as_json=json)
             first = False
-            if stopped.wait(every_ms / 1000):
+            if stopped.wait(max(due - time.monotonic(), 0)):
                 return
+
+
+def _digest(digests: PendingDigests, catalog: Storage, query_id: str, due: float) -> None:
+    """Make pending digests until the next take is due."""
+    while time.monotonic() < due:
+        made = digests.newest(catalog, [query_id])
+        if made is None:
+            return
+        output.say(f"digests of {made.rows or 0:,} rows recorded: {made.uri}")
 
 
 def _show(found: PeriodicTake, json: bool) -> None:

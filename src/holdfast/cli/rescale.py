@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from holdfast.cli import options, output
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.usage import CheckpointUsage
     from holdfast.savepoints.rescaling import Rescaled, RescalePlan
 
 
@@ -30,12 +32,14 @@ def rescale(
         ),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    stopped: options.Stopped = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Make a new checkpoint with the same state in N partitions, and prove that it is the same.
 
-    The query goes on from it after the batch that it ends with. What is rescaled stays as it is.
+    The query goes on from it after the batch that it ends with. What is rescaled stays as it is. A checkpoint
+    needs --stopped, a savepoint does not.
     """
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
 
@@ -43,7 +47,9 @@ def rescale(
         _show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json)
         return
     with progress("rescale", "files") as tell:
-        made = savepoints.rescale(source, to, partitions=partitions, master=master, tell=tell)
+        made = savepoints.rescale(
+            source, to, partitions=partitions, master=master, stopped=stopped, tell=tell
+        )
     _show_made(made, json)
 
 
@@ -56,6 +62,16 @@ def _show_plan(plan: RescalePlan, json: bool) -> None:
         f"would make {plan.checkpoint} of batch {plan.batch_id}:"
         f" {_change(plan)}, {plan.size_bytes:,} bytes; {by}"
     )
+    show_usage(plan.usage, output.line)
+
+
+def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
+    """Print who may be using a checkpoint, before a person says that nobody does."""
+    if usage is None:
+        return
+    emit(f"nobody may use {usage.uri} meanwhile, which --stopped says; what is known:")
+    for line in usage.lines():
+        emit(f"  {line}")
 
 
 def _show_made(made: Rescaled, json: bool) -> None:

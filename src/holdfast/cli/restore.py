@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
-from holdfast.cli.savepoint import Savepoint
+from holdfast.cli.savepoint import DropExpired, Savepoint
 
 if TYPE_CHECKING:
     from holdfast.savepoints.restoring import Operation, Restored, RestorePlan
@@ -25,6 +25,7 @@ def restore(
     claim: Annotated[
         bool, typer.Option("--claim", help="Delete the savepoint afterwards. By default it stays.")
     ] = False,
+    drop_expired: DropExpired = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -36,13 +37,13 @@ def restore(
         show_plan(planned(savepoint, checkpoint, Operation.RESTORE), json)
         return
     with progress("restore", "files") as tell:
-        made = savepoints.restore(savepoint, checkpoint, claim=claim, tell=tell)
+        made = savepoints.restore(savepoint, checkpoint, claim=claim, drop_expired=drop_expired, tell=tell)
     show_made(made, json)
 
 
 def planned(savepoint: str, checkpoint: str, operation: Operation) -> RestorePlan:
     """What a restore or a fork would do; the savepoint is proved."""
-    from holdfast.savepoints.public import opened  # noqa: PLC0415 - as above
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
     from holdfast.savepoints.restoring import plan_restore  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 

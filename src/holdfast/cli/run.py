@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output, server_options
+from holdfast.cli.progress import progress
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.recovery import Fallback
     from holdfast.config.settings import Settings
+    from holdfast.jobs.definition import Job
     from holdfast.jobs.telling import Event
     from holdfast.server.settings import ServerSettings
 
@@ -83,7 +85,8 @@ def run(
     savepoints = _savepoints(savepoint)
     fallback = _fallback(fall_back_to)
     if dry_run:
-        _explain(target, pairs("--set", set_), savepoints, options.settings(home, ha=ha, lease=lease), json)
+        settings = options.settings(home, ha=ha, lease=lease)
+        _explain(target, pairs("--set", set_), pairs("--conf", conf), savepoints, settings, json)
         return
     served = None
     if rest:
@@ -142,6 +145,9 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         yield
         return
     from holdfast.server.beside import Beside  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.home_token import secured  # noqa: PLC0415 - as above
+
+    settings = secured(settings, home)
 
     def not_served(error: HoldfastError) -> None:
         if json:
@@ -156,9 +162,13 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         yield
         return
     if json:
-        output.emit_json({"event": "serving", "url": beside.url, "home": str(home)})
+        output.emit_json(
+            {"event": "serving", "url": beside.url, "home": str(home)}
+            | server_options.notes(settings, beside.url)
+        )
     else:
         output.say(f"answering at {beside.url}")
+        server_options.say_notes(settings, beside.url)
     beside.start()
     try:
         yield
@@ -207,20 +217,29 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 
 def _whole_address(address: str) -> str:
     """The driver works where the job does, but one address is better than two readings of it."""
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
     from holdfast.savepoints.catalog import load, savepoint_uri  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.public import opened  # noqa: PLC0415 - as above
 
     catalog, savepoint_id = opened(address)
     return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
 
 
 def _explain(
-    target: str, overrides: dict[str, str], savepoints: dict[str, str], settings: Settings, json: bool
+    target: str,
+    overrides: dict[str, str],
+    conf: dict[str, str],
+    savepoints: dict[str, str],
+    settings: Settings,
+    json: bool,
 ) -> None:
     from holdfast.config.units import format_duration  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.explain import explained  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.loader import load_job  # noqa: PLC0415 - not needed for --help
 
-    job = explain_job(target, overrides)
+    loaded = load_job(target).with_overrides(overrides)
+    if savepoints:
+        _check(loaded, conf, savepoints, settings)
+    job = explained(loaded)
     if json:
         leading = None if settings.leading is None else asdict(settings.leading)
         output.emit_json({"dry_run": True, "savepoints": savepoints, "leading": leading, **job.as_dict()})
@@ -238,6 +257,16 @@ def _explain(
         ["SETTING", "VALUE", "BECOMES"],
         [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
     )
+
+
+def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
+    """Refuse what a run would refuse, as far as that can be told without Spark."""
+    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.preflight import check_run  # noqa: PLC0415 - not needed for --help
+
+    home, alone = StateHome(settings.home.resolve()), settings.leading is None
+    with progress("verify", "files") as tell:
+        check_run(job, savepoints, conf, home, options.now_ms, alone=alone, tell=tell)
 
 
 def narrator() -> Callable[[Event], None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,11 +11,13 @@ from holdfast.cli import options, output
 from holdfast.cli.asking import Yes, confirm
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
+from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.cli.where import checkpoint_of, place_of
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
     from holdfast.formats.manifest import Manifest
+    from holdfast.formats.savepoint_content import RecordedState
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.difference import Difference
     from holdfast.savepoints.planning import TakePlan
@@ -32,6 +35,13 @@ app = typer.Typer(
 
 Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]
+DropExpired = Annotated[
+    bool,
+    typer.Option(
+        "--drop-expired",
+        help="Leave out what has expired in keyed state, by the batch's own time and watermark.",
+    ),
+]
 Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
 
 
@@ -50,9 +60,16 @@ def take(
         bool,
         typer.Option(
             "--deep",
-            help="Read the rows of the state, for exact counts and digests; up to 2 MB are always read.",
+            help="Read the rows of the state before the savepoint comes to be; up to 2 MB are always read.",
         ),
     ] = False,
+    digest: Annotated[
+        bool,
+        typer.Option(
+            "--digest/--no-digest",
+            help="Whether to count and hash the rows once the savepoint is there, or to leave that pending.",
+        ),
+    ] = True,
     every: Annotated[
         str | None,
         typer.Option("--every", metavar="TIME", help="Go on taking one after each such time, until Ctrl-C."),
@@ -63,37 +80,78 @@ def take(
             "--keep", min=1, metavar="N", help="With --every: delete all but the newest N with this label."
         ),
     ] = None,
+    drop_expired: DropExpired = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Take a savepoint; the query, if it runs, is not paused.
 
+    The savepoint is there as soon as its address is printed. Then its rows are counted and hashed, slowly
+    where the query runs; Ctrl-C leaves that pending for `holdfast savepoint digest`.
+
     With --every the label is `periodic` unless another is given, and savepoints with any other label are left
     alone. Where no batch was committed since the last one, none is taken.
     """
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast.checkpoints import record_of  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
     from holdfast.savepoints.planning import plan_take  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
-    _check_every(every, keep, batch)
+    _check_every(every, keep, batch, drop_expired=drop_expired)
     address = checkpoint_of(checkpoint, home)
     if every is not None and not dry_run:
-        take_periodically(address, catalog, every=every, keep=keep, label=label, deep=deep, json=json)
+        take_periodically(
+            address,
+            catalog,
+            every=every,
+            keep=keep,
+            label=label,
+            deep=deep,
+            digest=digest,
+            home=home,
+            json=json,
+        )
         return
     if dry_run:
-        plan = plan_take(open_storage(address), open_storage(catalog, "catalog"), batch)
+        origin = open_storage(address)
+        plan = plan_take(origin, open_storage(catalog, "catalog"), batch, record_of(origin, home))
         _show_plan(plan, json)
         return
     with progress("savepoint", "files") as tell:
-        taken = savepoints.take(address, catalog, batch=batch, label=label, deep=deep, tell=tell)
-    if json:
-        output.emit_json(taken.as_dict())
-    else:
-        _show_taken(taken)
+        taken = savepoints.take(
+            address,
+            catalog,
+            batch=batch,
+            label=label,
+            deep=deep,
+            digest=False,
+            drop_expired=drop_expired,
+            home=home,
+            tell=tell,
+        )
+    content = RECORDED if taken.manifest.has_content else PENDING
+    try:
+        if not json:
+            _show_taken(taken)
+        if digest and content == PENDING:
+            content = digest_taken(taken.uri)
+    except KeyboardInterrupt:
+        output.say(digests_later(taken.uri))
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if json:
+            output.emit_json({**taken.as_dict(), "content": content})
 
 
-def _check_every(every: str | None, keep: int | None, batch: int | None) -> None:
+def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop_expired: bool) -> None:
+    if every is not None and drop_expired:
+        raise Invalid(
+            "savepoints that are taken again and again have all state",
+            found=f"--every {every} and --drop-expired",
+            hint="take one with --drop-expired alone",
+        )
     if every is None and keep is not None:
         raise Invalid(
             "--keep deletes savepoints that --every has taken", hint="say how often, or leave it out"
@@ -123,10 +181,24 @@ def show(
 ) -> None:
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
+    from holdfast.savepoints.digests import recorded_states  # noqa: PLC0415 - as above
+    from holdfast.savepoints.labels import label_changes  # noqa: PLC0415 - as above
 
     manifest = savepoints.show(savepoint)
+    catalog, savepoint_id = opened(savepoint)
+    labels = label_changes(catalog, savepoint_id)
+    states = recorded_states(catalog, manifest)
     if json:
-        output.emit_json(manifest.as_dict())
+        output.emit_json(
+            {
+                **manifest.as_dict(),
+                "content": PENDING if states is None else RECORDED,
+                "states": None if states is None else [each.as_dict() for each in states],
+                "labels": [each.as_dict() for each in labels],
+            }
+        )
         return
     fields = manifest.fields
     output.fields(
@@ -141,12 +213,17 @@ def show(
             ("provider", fields.get("provider")),
             ("size", f"{manifest.size_bytes:,} bytes in {len(manifest.files):,} files"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
+            ("digests", _content(states, savepoint)),
             *_changes(manifest),
+            *(
+                ("labelled", f"{each.label or 'no label'}, by {each.who}, {output.moment(each.when_ms)}")
+                for each in labels
+            ),
         ]
     )
     output.line()
     output.table(["SOURCE", "OFFSET"], [(each["name"], each["offset"]) for each in fields.get("sources", [])])
-    _show_operators(fields.get("operators", []))
+    _show_operators(fields.get("operators", []), states)
     if confs:
         output.line()
         output.table(["SETTING", "VALUE"], sorted(fields.get("confs", {}).items()))
@@ -163,11 +240,17 @@ def verify(
     savepoint: Savepoint,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Read every row of the state too, and compare with what was taken."),
+        typer.Option(
+            "--deep", help="Read every row of the state too, and compare with the recorded digests."
+        ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Prove that a savepoint is what was taken; exit 0 if it is, 6 if it is damaged."""
+    """Prove that a savepoint is what was taken; exit 0 if it is, 6 if it is damaged.
+
+    With --deep the rows are counted, hashed and compared with what was recorded when the savepoint was new.
+    Where that is pending there is nothing to compare with, and that is said.
+    """
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
 
     with progress("verify", "files") as tell:
@@ -221,7 +304,7 @@ def delete(
 ) -> None:
     """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.public import opened  # noqa: PLC0415 - as above
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
     from holdfast.savepoints.removal import plan_delete  # noqa: PLC0415 - as above
 
     removal = plan_delete(*opened(savepoint), options.now_ms())
@@ -284,24 +367,29 @@ def _show_taken(taken: Taken) -> None:
         f"batch {manifest.batch_id} of query {manifest.query_id}: {len(manifest.files):,} files,"
         f" {manifest.size_bytes:,} bytes, {manifest.new_bytes:,} of them new"
     )
+    if taken.untold is not None:
+        output.say(f"note: the checkpoint: {taken.untold}")
+    for _, words in _expired(manifest):
+        output.say(words)
 
 
 def _show_list(found: tuple[Listed, ...]) -> None:
     output.table(
-        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "CHANGED"],
+        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "CHANGED"],
         [
             (
                 each.savepoint_id,
-                each.manifest.label,
+                each.manifest.label if each.problem is None else f"damaged: {each.problem}",
                 output.duration(options.now_ms() - each.manifest.created_ms),
                 each.manifest.query_id,
                 each.manifest.batch_id,
                 each.manifest.size_bytes,
                 each.manifest.new_bytes,
+                each.content,
                 _changed(each.manifest),
             )
             if each.manifest is not None
-            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None, None)
+            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None, None, None)
             for each in found
         ],
     )
@@ -311,7 +399,8 @@ def _changed(manifest: Manifest) -> str | None:
     """In a word what was done to the state by hand; None where nothing was."""
     change = manifest.change
     words = [] if change is None else [str(change.get("kind"))]
-    return ", ".join([*words, *(["erased"] if manifest.erasures else [])]) or None
+    words += ["erased"] if manifest.erasures else []
+    return ", ".join([*words, *(["expired dropped"] if manifest.expired is not None else [])]) or None
 
 
 def _changes(manifest: Manifest) -> list[tuple[str, str]]:
@@ -332,12 +421,36 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
     for each in manifest.erasures:
         why = f" ({each['why']})" if each.get("why") else ""
         found.append(("erased", f"{each.get('rows'):,} rows of a key, by {each.get('who')}{why}"))
-    return found
+    return [*found, *_expired(manifest)]
 
 
-def _show_operators(operators: list[dict[str, object]]) -> None:
+def _expired(manifest: Manifest) -> list[tuple[str, str]]:
+    """What had expired and was dropped, for people."""
+    expired = manifest.expired
+    if expired is None:
+        return []
+    lost = [
+        f"{each['operator']}.{each['state']} {each['values']:,} as of {output.moment(each['as_of_ms'])}"
+        for each in expired["states"]
+    ]
+    counts = f"{expired['values']:,} expired values dropped, and {expired['keys']:,} keys with them"
+    return [("expired", f"{counts}: {', '.join(lost)}" if lost else "no state has a time to live")]
+
+
+def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
+    """Whether the digests are recorded, for people."""
+    if states is None:
+        return f"pending: `holdfast savepoint digest {savepoint}` reads the rows"
+    return f"recorded: {sum(each.rows for each in states):,} rows of {len(states):,} states"
+
+
+def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState, ...] | None) -> None:
     if not operators:
         return
+    rows_of: Counter[tuple[int, str]] = Counter()
+    for state in states or ():
+        if not state.family.startswith("$"):
+            rows_of[state.operator_id, state.store] += state.rows
     output.line()
     rows = []
     for each in operators:
@@ -350,7 +463,7 @@ def _show_operators(operators: list[dict[str, object]]) -> None:
                     name,
                     each["partitions"],
                     store["name"],
-                    store["rows"],
+                    store["rows"] if states is None else rows_of[each["operator_id"], store["name"]],
                     each["size_bytes"],
                 )
             )
@@ -365,13 +478,32 @@ def _show_proof(proof: Proof) -> None:
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
     output.line(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
-    if proof.states is not None:
-        rows = sum(each.rows for each in proof.states)
-        output.line(
-            f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared"
-        )
-        if proof.compared < len(proof.states):
-            output.line("the others could only be counted: the savepoint was taken without --deep")
+    if proof.content is not None:
+        _show_content(proof)
+
+
+def _show_content(proof: Proof) -> None:
+    """What was read of the rows, and what they were compared with."""
+    later = f"`holdfast savepoint digest {proof.uri}` records them"
+    if proof.states is None:
+        told = proof.recorded
+        if told is None:
+            output.line(f"digests pending: there is nothing to compare the rows with; {later}")
+        elif told:
+            output.line(f"rows not read: --deep compares the digests of {len(told):,} states")
+        return
+    rows = sum(each.rows for each in proof.states)
+    output.line(f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared")
+    if proof.recorded is None:
+        output.line(f"digests pending: the rows were counted, and there was nothing to compare with; {later}")
+    told_of = {(each.operator_id, each.store, each.family): each for each in proof.recorded or ()}
+    lines = []
+    for each in proof.states:
+        told_state = told_of.get((each.state.operator_id, each.state.store, each.state.family))
+        same = told_state is not None and (told_state.rows, told_state.digest) == (each.rows, each.digest)
+        verdict = "not compared" if told_state is None else "same" if same else "differs"
+        lines.append((each.state.operator_id, each.state.label, each.rows, f"{each.digest[:12]}…", verdict))
+    output.table(["OPERATOR", "STATE", "ROWS", "DIGEST", "COMPARED"], lines)
 
 
 def _show_difference(found: Difference) -> None:

@@ -33,15 +33,21 @@ def serve(
         roots=root,
     )
     place = options.settings(home).ensure_home().resolve()
-    from holdfast.server.listening import listen  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.home_token import secured  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.listening import listen  # noqa: PLC0415 - as above
     from holdfast.server.serving import Serving  # noqa: PLC0415 - as above
 
+    settings = secured(settings, place)
     serving = Serving(place, settings, listen(settings))
     with until_stopped() as stopped:
         serving.start()
         if json:
-            output.emit_json({"event": "serving", "url": serving.url, "home": str(place)})
+            output.emit_json(
+                {"event": "serving", "url": serving.url, "home": str(place)}
+                | server_options.notes(settings, serving.url)
+            )
         else:
             output.say(f"serving {place} at {serving.url}")
+            server_options.say_notes(settings, serving.url)
         stopped.wait()
         serving.close()

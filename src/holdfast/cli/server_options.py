@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import output
+from holdfast.config.secrets import TOKEN_VARIABLE
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def server_settings(
         NotFound: A file is not there.
     """
     from holdfast.config.storage import canonical_uri, parse_storage  # noqa: PLC0415 - not needed for --help
-    from holdfast.server.settings import TOKEN_VARIABLE, ServerSettings, token_from  # noqa: PLC0415 - as above
+    from holdfast.server.settings import ServerSettings, token_from  # noqa: PLC0415 - as above
 
     if token is not None and token_file is not None:
         raise Invalid("a server has one token", found="--token and --token-file", expected="one of them")
@@ -85,3 +87,24 @@ def server_settings(
         savepoints=None if savepoints is None else address(savepoints, "--savepoint-dir"),
         roots=tuple(address(each, "--root") for each in roots or ()),
     )
+
+
+def notes(settings: ServerSettings, url: str) -> dict[str, str]:
+    """What a program is told beside the address: a `warning`, and a `login` that opens one session, once."""
+    told: dict[str, str] = {}
+    if settings.warning is not None:
+        told["warning"] = settings.warning
+    if settings.login_code is not None:
+        told["login"] = f"{url}/login/once?code={settings.login_code}"
+    return told
+
+
+def say_notes(settings: ServerSettings, url: str) -> None:
+    """Tell a person the same."""
+    told = notes(settings, url)
+    if "warning" in told:
+        output.say(f"WARNING: {told['warning']}")
+    if "login" in told:
+        output.say(
+            f"log in, once, at {told['login']}; programs send the token in the state home's server-token"
+        )

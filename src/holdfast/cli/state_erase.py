@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,9 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.asking import Yes, confirm
 from holdfast.cli.progress import progress
+from holdfast.cli.rescale import show_usage
 from holdfast.cli.where import checkpoint_of
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 
 
 def erase(
@@ -36,6 +38,7 @@ def erase(
             "--checkpoint", metavar="CK", help="A stopped query's checkpoint, or a job: erased too."
         ),
     ] = None,
+    stopped: options.Stopped = False,
     why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help="What for.")] = None,
     certificate: Annotated[
         str | None,
@@ -49,35 +52,103 @@ def erase(
     """Erase a key from every savepoint of a directory, from all bytes, and say what was searched and found.
 
     Savepoints keep their addresses and are proved afterwards. Of a checkpoint only the newest batch is left.
+    The state home, logs and notes are searched for its text and left as they are; what was not searched is
+    named. Exit code 3 where the key is nowhere.
     """
     from holdfast.at_rest.mending import public  # noqa: PLC0415 - not needed for --help
+    from holdfast.checkpoints.checkpoint_guard import not_said  # noqa: PLC0415 - as above
 
     target = None if certificate is None else Path(certificate)
-    if target is not None and target.exists():
-        raise Conflict("the certificate's file exists", where=certificate, hint="name a new one")
+    if target is not None:
+        _require_writable(target)
+    address = None if checkpoint is None else checkpoint_of(checkpoint, home)
+    usage = None if address is None else public.checkpoint_usage(address)
+    if usage is not None and not dry_run and not stopped:
+        raise not_said(usage, public.SAY_STOPPED)
     if dry_run or not yes:
         with progress("erase", "savepoints") as tell:
-            plan = public.plan_erase(key, everywhere=everywhere, column=column, tell=tell)
+            plan = public.plan_erase(
+                key, everywhere=everywhere, column=column, checkpoint=address, home=home, tell=tell
+            )
         if dry_run:
             if json:
-                output.emit_json({"dry_run": True, **plan.as_dict()})
-                return
-            for each in plan.searched:
-                output.line(f"{each.place}: {each.rows:,} rows, in {each.traces:,} files")
+                usage_fields = None if usage is None else usage.as_dict()
+                output.emit_json({"dry_run": True, **plan.as_dict(), "usage": usage_fields})
+            else:
+                for line in plan.lines():
+                    output.line(line)
+                show_usage(usage, output.line)
+            _tell_outcome(plan.outcome)
             return
-        more = "" if checkpoint is None else f", and all but the newest batch of {checkpoint}"
-        confirm(
-            f"Erase {plan.rows:,} rows from {plan.touched:,} of {len(plan.searched):,} savepoints{more}?"
-            " Nothing brings them back"
-        )
-    address = None if checkpoint is None else checkpoint_of(checkpoint, home)
+        if plan.touched:
+            show_usage(usage, output.say)
+            more = "" if address is None else f", and all but the newest batch of {checkpoint}"
+            confirm(
+                f"Erase {plan.rows:,} rows from {plan.touched:,} of {len(plan.searched):,} places{more}?"
+                " Nothing brings them back"
+            )
     with progress("erase", "savepoints") as tell:
-        made = public.erase(key, everywhere=everywhere, column=column, checkpoint=address, why=why, tell=tell)
-    if target is not None:
-        with target.open("xb") as file:
-            file.write(made.render())
+        made = public.erase(
+            key,
+            everywhere=everywhere,
+            column=column,
+            checkpoint=address,
+            stopped=stopped,
+            why=why,
+            home=home,
+            tell=tell,
+        )
+    problem = None if target is None else _written(target, made.render())
     if json:
         output.emit_json(made.as_dict())
-        return
-    for line in made.lines():
-        output.line(line)
+    else:
+        for line in made.lines():
+            output.line(line)
+    if problem is not None:
+        output.say(f"the certificate above could not be written to {certificate}: {problem}")
+        raise typer.Exit(Unavailable.exit_code)
+    _tell_outcome(made.outcome)
+
+
+def _require_writable(target: Path) -> None:
+    """Refuse a certificate that could not be written once all is erased.
+
+    Raises:
+        Conflict: The file exists.
+        NotFound: Its directory does not.
+        Invalid: Nobody may write there.
+    """
+    if target.exists():
+        raise Conflict("the certificate's file exists", where=str(target), hint="name a new one")
+    if not target.absolute().parent.is_dir():
+        raise NotFound(
+            "the certificate's directory does not exist", where=str(target), hint="make it, or name another"
+        )
+    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
+        raise Invalid(
+            "the certificate cannot be written there",
+            where=str(target),
+            found="no permission to write",
+            hint="name a file in a directory of yours",
+        )
+
+
+def _written(target: Path, data: bytes) -> str | None:
+    """Write the certificate; what went wrong, if anything did: the erasure is done, and has to be told."""
+    try:
+        with target.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _tell_outcome(outcome: str) -> None:
+    """End with the exit code of what is not there, where the key is nowhere."""
+    from holdfast.at_rest.mending.certificate import NOT_FOUND  # noqa: PLC0415 - not needed for --help
+
+    if outcome == NOT_FOUND:
+        output.say("the key was not found in any savepoint or checkpoint that was searched")
+        raise typer.Exit(NotFound.exit_code)

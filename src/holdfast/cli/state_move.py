@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.cli.rescale import show_usage
 from holdfast.cli.run import Pairs, pairs
 
 if TYPE_CHECKING:
@@ -52,13 +53,14 @@ def migrate(
             help="A directory that does not exist. By default the checkpoint's name with -migrated.",
         ),
     ] = None,
+    stopped: options.Stopped = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Make a new checkpoint with the same state elsewhere, and prove that it is the same.
 
     Any of them in one go, without Spark. The query goes on from it after the batch that it ends with. What is
-    migrated stays as it is.
+    migrated stays as it is. A checkpoint needs --stopped, a savepoint does not.
     """
     from holdfast.at_rest import migrating  # noqa: PLC0415 - not needed for --help
 
@@ -81,6 +83,7 @@ def migrate(
             partitions=partitions,
             state_format=state_format,
             key_groups=key_groups,
+            stopped=stopped,
             tell=tell,
         )
     _show_made(made, json)
@@ -180,6 +183,7 @@ def _show_plan(plan: MigrationPlan, json: bool) -> None:
     output.line(
         f"would make {plan.checkpoint} of batch {plan.batch_id}: {_change(plan)}; {plan.size_bytes:,} bytes"
     )
+    show_usage(plan.usage, output.line)
 
 
 def _show_made(made: Migrated, json: bool) -> None:

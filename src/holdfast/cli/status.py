@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import options, output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast.jobs.control import JobDetails
     from holdfast.jobs.prediction import Prediction
@@ -108,6 +109,10 @@ def _render(details: JobDetails) -> None:
                 for query in details.queries
             ],
         )
+    keyed = list(_keyed(details))
+    if keyed:
+        output.line()
+        output.table(["QUERY", "OPERATOR", "STATE", "ENTRIES", "TIMERS", "EXPIRED", "BYTES"], keyed)
     if details.savepoints:
         output.line()
         output.table(
@@ -139,6 +144,33 @@ def _render(details: JobDetails) -> None:
                 for each in details.attempts[-10:]
             ],
         )
+
+
+def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
+    """The keyed operators and their states: what they hold, and what has expired in the batches shown."""
+    for batch in details.newest():
+        before = [each for each in details.batches if each.query == batch.query]
+        for keyed in (each.keyed for each in batch.operators if each.keyed is not None):
+            expired: Counter[str] = Counter()
+            for former in (each.keyed for one in before for each in one.operators if each.name == keyed.name):
+                expired.update({} if former is None else {each.name: each.expired for each in former.states})
+            size = _known(keyed.size_bytes)
+            yield (
+                batch.query,
+                keyed.name,
+                "(keys)",
+                _known(keyed.keys),
+                _known(keyed.timers),
+                expired.total(),
+                size,
+            )
+            for each in keyed.states:
+                entries, size = _known(each.entries), _known(each.size_bytes)
+                yield "", "", each.name, entries, None, expired[each.name], size
+
+
+def _known(number: int | None) -> int | str:
+    return "unknown" if number is None else number
 
 
 def _leader(details: JobDetails) -> str | None:

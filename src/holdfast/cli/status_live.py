@@ -84,7 +84,7 @@ def _batch_line(batch: BatchProgress) -> str:
     from holdfast.observe.batches import state_bytes  # noqa: PLC0415 - not needed for --help
     from holdfast.observe.rules import shown_bytes  # noqa: PLC0415 - as above
 
-    state = f", state {batch.state_rows:,} rows, {shown_bytes(state_bytes(batch))}" if batch.operators else ""
+    state = f", {batch.state_text}, {shown_bytes(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
     took = output.duration(batch.duration_ms)
     return f"{batch.query} batch {batch.batch_id}: {batch.input_rows:,} rows in {took}{state}{late}"
@@ -150,7 +150,9 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
     if newest.operators:
         sizes = [float(state_bytes(each)) for each in history]
         rows.append(("state", shown_bytes(sizes[-1]), sizes))
-        rows.append(("state rows", f"{newest.state_rows:,}", [float(each.state_rows) for each in history]))
+        counted = [float(each.state_rows) for each in history if each.state_rows is not None]
+        known = "unknown" if newest.state_rows is None else f"{newest.state_rows:,}"
+        rows.append(("state rows", known, counted))
     made = [
         [("", f"  {name:<11}{value:>14}  "), ("bars", sparkline(values, room))]
         for name, value, values in rows

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
 if TYPE_CHECKING:
@@ -28,6 +31,13 @@ def stop(
     label: Annotated[
         str | None, typer.Option("--label", metavar="TEXT", help="A name for the savepoint.")
     ] = None,
+    digest: Annotated[
+        bool,
+        typer.Option(
+            "--digest/--no-digest",
+            help="Whether to count and hash the rows of the savepoint, or to leave that pending.",
+        ),
+    ] = True,
     timeout: Timeout = 300.0,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -36,6 +46,7 @@ def stop(
     """Stop a job after the batch that runs. It can be run again and goes on where it stopped.
 
     With --savepoint one of each of its queries is taken once it has ended, and the addresses are printed.
+    Then their rows are counted and hashed; Ctrl-C leaves that pending for `holdfast savepoint digest`.
     """
     jobs = options.control(home)
     if savepoint is None and label is not None:
@@ -44,18 +55,44 @@ def stop(
     if savepoint is not None:
         _could_be_taken(checkpoints, savepoint, label)
     status = jobs.running(job) if dry_run else jobs.stop(job, timeout)
-    taken = {} if savepoint is None or dry_run else _take(status, checkpoints, savepoint, label)
+    taken = {} if savepoint is None or dry_run else _take(jobs, status, checkpoints, savepoint, label)
+    if not json and not dry_run:
+        output.line(f"{status.job.name}: {status.job.state.value}")
+        for each in taken.values():
+            output.line(each.uri)
+    content, waited = _digest(taken, wanted=digest)
     if json:
-        found = [{"query": query, **each.as_dict()} for query, each in taken.items()]
+        found = [
+            {"query": query, **each.as_dict(), "content": content[query]} for query, each in taken.items()
+        ]
         output.emit_json({"dry_run": dry_run, **status.as_dict(), "savepoints": found})
     elif dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}, would stop after the batch that runs")
         for query, checkpoint in checkpoints.items():
             output.line(f"would take a savepoint of query {query}, {checkpoint}")
-    else:
-        output.line(f"{status.job.name}: {status.job.state.value}")
-        for each in taken.values():
-            output.line(each.uri)
+    if not waited:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], bool]:
+    """Make the digests of the savepoints, at full speed since no query runs.
+
+    Returns:
+        Whether each has them, by query; and False if a person did not wait for all.
+    """
+    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - not needed for --help
+
+    content = {query: RECORDED if each.manifest.has_content else PENDING for query, each in taken.items()}
+    try:
+        for query, each in taken.items():
+            if wanted and content[query] == PENDING:
+                content[query] = digest_taken(each.uri, gentle=False)
+    except KeyboardInterrupt:
+        for query, each in taken.items():
+            if content[query] == PENDING:
+                output.say(digests_later(each.uri))
+        return content, False
+    return content, True
 
 
 def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
@@ -86,7 +123,7 @@ def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None
 
 
 def _take(
-    status: JobStatus, checkpoints: dict[str, str], catalog: str, label: str | None
+    jobs: Control, status: JobStatus, checkpoints: dict[str, str], catalog: str, label: str | None
 ) -> dict[str, Taken]:
     """Take a savepoint of each query of a job that has ended.
 
@@ -105,9 +142,12 @@ def _take(
     taken: dict[str, Taken] = {}
     with progress("savepoint", "files") as tell:
         for query, checkpoint in checkpoints.items():
+            began = time.monotonic()
             try:
-                taken[query] = savepoints.take(checkpoint, catalog, label=label, gentle=False, tell=tell)
-            except HoldfastError as error:  # noqa: PERF203 - a query or two
+                taken[query] = savepoints.take(
+                    checkpoint, catalog, label=label, digest=False, gentle=False, tell=tell
+                )
+            except HoldfastError as error:
                 for each in taken.values():
                     output.line(each.uri)
                 raise type(error)(
@@ -118,4 +158,7 @@ def _take(
                     expected=error.expected,
                     hint=error.hint or f"take it with `holdfast savepoint take {checkpoint} {catalog}`",
                 ) from error
+            with suppress(HoldfastError):  # it is there, whether the registry knows of it or not
+                took_ms = int((time.monotonic() - began) * 1000)
+                jobs.note_savepoint(status.job.name, query, taken[query], took_ms)
     return taken

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.config.check import flag, fraction, refused, whole
+from holdfast.config.check import flag, fraction, whole
 from holdfast.config.knob import Knob, Outcome, shown
+from holdfast.config.secrets import redacted_address
 from holdfast.config.units import Duration, Size, format_duration, format_size, parse_duration, parse_size
+from holdfast.errors import Invalid
 
 # Turns a rule off, also from the command line, where there is no None.
 OFF: Final = "off"
@@ -37,7 +39,8 @@ class Alerts:
         snapshots_repaired: How many snapshots Spark may repair by itself within ten minutes.
         format_version: The oldest state-checkpoint format that is good enough.
         job_failed: Whether it is told that the job has failed for good.
-        webhook: Gets each alert as JSON, by POST; an http or https address.
+        webhook: Gets each alert as JSON, by POST; an http or https address, of which people are shown no more
+            than the host.
         alertmanager: The address of a Prometheus Alertmanager, which gets them by its API, version 2.
 
     Raises:
@@ -58,8 +61,9 @@ class Alerts:
     snapshots_repaired: int | str | None = 0
     format_version: int | str | None = 2
     job_failed: bool = True
-    webhook: str | None = None
-    alertmanager: str | None = None
+    # An address may hold a secret, so it is in no repr.
+    webhook: str | None = field(default=None, repr=False)
+    alertmanager: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in _DURATIONS:
@@ -71,8 +75,9 @@ class Alerts:
         self._set("late_rows", lambda value, where: fraction(_number(value), where, least=0, most=1))
         self._set("skew", lambda value, where: fraction(_number(value), where, least=1))
         flag(self.job_failed, _name("job_failed"))
-        for name in ("webhook", "alertmanager"):
-            self._set(name, _address)
+        self._set("webhook", _address)
+        # A path is put behind it.
+        self._set("alertmanager", lambda value, where: _address(value, where).rstrip("/"))
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -102,8 +107,10 @@ class Alerts:
             text = format_duration(value)
         elif value is not None and name == "state_size":
             text = format_size(value)
-        if name in ("webhook", "alertmanager"):
-            becomes, why = value or "is not told", "Gets what the supervisor has to tell."
+        if name in _ADDRESSES:
+            text = text if value is None else redacted_address(value)
+            becomes = "is not told" if value is None else text
+            why = "Gets what the supervisor has to tell."
         else:
             becomes = "no alert" if value is None or value is False else "an alert"
             why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
@@ -124,6 +131,7 @@ class Alerts:
             object.__setattr__(self, name, None if value == OFF else parse(value, _name(name)))
 
 
+_ADDRESSES: Final = ("webhook", "alertmanager")
 _DURATIONS: Final = (
     "checkpoint_duration",
     "access_latency",
@@ -160,6 +168,11 @@ def _address(value: object, where: str) -> str:
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
-    if not sound:
-        raise refused(where, value, "an address such as http://127.0.0.1:9093")
-    return text.rstrip("/")
+    if not sound or not text.isascii() or not text.isprintable() or " " in text:
+        raise Invalid(
+            f"cannot use this value for {where}",
+            where=where,
+            found=redacted_address(text) if text else repr(value),
+            expected="an address such as http://127.0.0.1:9093, in ASCII and without spaces",
+        )
+    return text

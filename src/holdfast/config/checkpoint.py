@@ -51,7 +51,8 @@ class Checkpoint:
         storage: A local path, relative to where the job runs, or a URI (`file:`, `hdfs:`, `webhdfs:`,
             `s3:`, `s3a:`, `abfss:`, `gs:`, `dbfs:`). One job, one place.
         interval: The time from one checkpoint to the next; None for as fast as batches come.
-        min_pause: The least time between checkpoints. The larger of the two becomes the trigger.
+        min_pause: The least time from the end of a batch, which is its checkpoint, to the beginning of the
+            next. A job that works off what is there and ends does not pause.
         timeout: A batch that runs longer counts as a failed checkpoint. None, the default, for no
             limit: a job that works off a backlog may rightly need an hour for one batch, and would be
             killed in the same batch for ever.
@@ -203,8 +204,7 @@ class Checkpoint:
     def default_trigger(self) -> Every | None:
         """Give the trigger that interval and pause ask for, if they ask for one.
 
-        It spaces the beginnings of batches: the pause after a batch is that time less the batch's own,
-        and a batch that runs longer is followed by the next at once.
+        It spaces the beginnings of batches. The pause after a batch is kept by the driver.
         """
         longest = max(self.interval_ms or 0, self.min_pause_ms or 0)
         return Every(longest) if longest else None

@@ -55,7 +55,7 @@ def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
 
 
 def _interval(checkpoint: Checkpoint) -> Knob:
-    interval, pause = checkpoint.interval_ms, checkpoint.min_pause_ms or 0
+    interval = checkpoint.interval_ms
     if interval is None:
         return Knob(
             "interval",
@@ -64,13 +64,12 @@ def _interval(checkpoint: Checkpoint) -> Knob:
             "a checkpoint with every batch",
             "Every batch ends in a checkpoint, and batches come as the trigger says.",
         )
-    becomes = f"trigger: every {format_duration(max(interval, pause))}"
-    why = _STARTS if interval >= pause else f"{_STARTS} Here min_pause is longer and decides."
-    return Knob("interval", format_duration(interval), Outcome.TRIGGER, becomes, why)
+    becomes = f"trigger: every {format_duration(interval)}"
+    return Knob("interval", format_duration(interval), Outcome.TRIGGER, becomes, _STARTS)
 
 
 def _min_pause(checkpoint: Checkpoint) -> Knob:
-    interval, pause = checkpoint.interval_ms or 0, checkpoint.min_pause_ms
+    pause = checkpoint.min_pause_ms
     if not pause:
         value = shown(None) if pause is None else format_duration(pause)
         return Knob(
@@ -82,12 +81,11 @@ def _min_pause(checkpoint: Checkpoint) -> Knob:
             "records that follow it.",
         )
     why = (
-        "Spark cannot wait after a batch, only space their beginnings: the pause is that time less the "
-        "batch's own, and none where a batch runs longer."
+        "Spark only spaces the beginnings of batches, so the driver holds the trigger back until the pause "
+        "after the end of a batch is over; a stop does not wait for it. A trigger that works off what is "
+        "there and ends has no pause."
     )
-    if interval > pause:
-        why += " Here interval is longer and decides."
-    becomes = f"trigger: every {format_duration(max(interval, pause))}"
+    becomes = f"at least {format_duration(pause)} from the end of a batch to the beginning of the next"
     return Knob("min_pause", format_duration(pause), Outcome.TRIGGER, becomes, why)
 
 

@@ -272,7 +272,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     ),
     FlinkKey(
         "high-availability.storageDir",
-        why="What a leader needs to know is in the state home, which all supervisors share.",
+        why="What a leader needs to know is small, and kept at the place of the elections.",
     ),
     FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
     FlinkKey(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.leading import DEFAULT_LEASE, Leading
+from holdfast.config.private_files import close_to_others, make_directory
 from holdfast.errors import Invalid, NotFound
 
 if sys.version_info >= (3, 11):
@@ -106,13 +107,16 @@ class Settings:
     def ensure_home(self) -> Path:
         """Create the state home if it is not there, and prove that it can be written.
 
-        Cost: one small file is written and removed.
+        It is for its owner alone: it holds logs and errors, with values in them. Cost: one listing; one small
+        file is written and removed.
 
         Raises:
             Invalid: It cannot be created or written.
         """
         try:
-            self.home.mkdir(parents=True, exist_ok=True)
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.home)
+            close_to_others(self.home)
             with tempfile.NamedTemporaryFile(dir=self.home, prefix=".writable-") as probe:
                 probe.write(b"1")
                 probe.flush()

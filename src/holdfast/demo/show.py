@@ -220,7 +220,7 @@ def _peak(details: JobDetails) -> int:
     now: dict[str, int] = {}
     peak = 0
     for batch in details.batches:
-        now[batch.query] = batch.state_rows
+        now[batch.query] = batch.state_rows or 0
         peak = max(peak, sum(now.values()))
     return peak
 

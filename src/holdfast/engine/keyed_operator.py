@@ -10,7 +10,7 @@ Where the version is not one that we know, the public operator is used, one grou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.definitions import METRIC_COLUMN
@@ -128,14 +128,14 @@ def _public(operator: Operator) -> Any:
             watermark = times.getCurrentWatermarkInMs() if operator.event_time else None
             moment = Moment(now_ms, watermark, None)
             for answer in operator.one_group(self.store, group, packets, moment):
-                yield _in_bytes(answer)
+                yield _in_bytes(answer, operator.lane.count_names)
 
     return GroupAtATime()
 
 
-def _in_bytes(answer: Answer) -> Any:
+def _in_bytes(answer: Answer, names: Sequence[str]) -> Any:
     """An answer as the row that the public operator takes."""
     from pyspark.sql import Row  # noqa: PLC0415 - Spark's worker
 
     payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""
-    return Row(payload=payload, counts=answer.listed)
+    return Row(payload=payload, counts=answer.listed(names))

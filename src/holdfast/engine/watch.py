@@ -6,14 +6,16 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.trigger import available_now, every
 from holdfast.engine.skew_metric import skew_in
 from holdfast.errors import Unsupported
 from holdfast.formats.plan_note import PlanSink
-from holdfast.model import BatchProgress, OperatorProgress
+from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
+from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 # What the metric of a keyed operator is called, before the operator's name.
 KEYED_METRIC = "holdfast."
+# How Spark's name of the operator begins that ours run in.
+KEYED_OPERATOR = "transformWithState"
+_OPERATORS = re.compile(
+    rf"CollectMetrics {re.escape(KEYED_METRIC)}([^,\s]+),|\b(TransformWithState)", re.IGNORECASE
+)
 # Options of a writer that say where to, of Spark's own formats and the well-known ones.
 _TARGETS = ("path", "topic", "dbtable", "table")
 
@@ -153,8 +160,17 @@ def is_working(query: StreamingQuery) -> bool:
     return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
 
-def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> BatchProgress | None:
-    """A progress report as a batch, or None if it tells of a trigger that ran no batch."""
+def committed_batch(
+    query: str, progress: Mapping[str, Any], now_ms: int, order: Sequence[str | None] = ()
+) -> BatchProgress | None:
+    """A progress report as a batch, or None if it tells of a trigger that ran no batch.
+
+    Args:
+        query: The query's name.
+        progress: The report.
+        now_ms: When it was heard.
+        order: The names of its keyed operators, as `keyed_order` gives them.
+    """
     durations = progress.get("durationMs") or {}
     if "addBatch" not in durations:
         return None
@@ -165,7 +181,9 @@ def committed_batch(query: str, progress: Mapping[str, Any], now_ms: int) -> Bat
         input_rows=int(progress.get("numInputRows") or 0),
         duration_ms=int(durations.get("triggerExecution") or 0),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
-        operators=tuple(_operator(each) for each in progress.get("stateOperators") or ()),
+        operators=with_keyed(
+            [_operator(each) for each in progress.get("stateOperators") or ()], keyed_in(progress), order
+        ),
         late_events=late_events(progress),
         skew=skew_in(progress),
         phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
@@ -193,6 +211,122 @@ def late_events(progress: Mapping[str, Any]) -> int:
     metrics = progress.get("observedMetrics") or {}
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
     return sum(int(_plain(metric).get("late") or 0) for metric in found)
+
+
+def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
+    """What the keyed operators of a batch counted, by their names; nothing where the batch ran none."""
+    found = {}
+    for name, metric in (progress.get("observedMetrics") or {}).items():
+        if name.startswith(KEYED_METRIC):
+            operator = name.removeprefix(KEYED_METRIC)
+            found[operator] = _keyed(operator, _plain(metric))
+    return found
+
+
+def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
+    uncounted = counts.get("uncounted_groups")
+    # Without the groups that are not counted a total would be too small.
+    known = uncounted == 0
+
+    def total(count: str) -> int | None:
+        return int(counts[count]) if known and counts.get(count) is not None else None
+
+    def number(count: str) -> int:
+        return int(counts.get(count) or 0)
+
+    ending = f".{ENTRIES}"
+    names = [each.removeprefix("state.").removesuffix(ending) for each in counts if each.endswith(ending)]
+    states = tuple(
+        KeyedState(
+            state,
+            total(count_of(state, ENTRIES)),
+            total(count_of(state, BYTES)),
+            number(count_of(state, EXPIRED)),
+        )
+        for state in names
+    )
+    size = counts.get("total_bytes")
+    return KeyedProgress(
+        name=name,
+        keys=total("total_keys"),
+        timers=total("total_timers"),
+        size_bytes=None if size is None else int(size),
+        uncounted_groups=None if uncounted is None else int(uncounted),
+        touched=number("keys"),
+        written=number("keys_written"),
+        added=number("keys_added"),
+        removed=number("keys_removed"),
+        expired=sum(each.expired for each in states),
+        events=number("events"),
+        late=number("late"),
+        failed=number("failed"),
+        read_us=number("read_us"),
+        write_us=number("write_us"),
+        states=states,
+    )
+
+
+def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """The names of a query's keyed operators in the order in which Spark reports operators of their kind.
+
+    The plan tells, which is asked only where a batch has several operators that may be ours. A
+    `transformWithState` of a user's own has None in its place. Nothing where Spark's internals do not tell.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    names = [str(each.get("operatorName", "")) for each in progress.get("stateOperators") or ()]
+    if sum(name.startswith(KEYED_OPERATOR) for name in names) < 2 or not keyed_in(progress):
+        return ()
+    try:
+        planned = query._jsq.streamingQuery().lastExecution()
+        if planned is None:
+            return ()
+        text = str(planned.analyzed().toString())
+    except (AttributeError, Py4JError):
+        return ()
+    return keyed_names_in(text)
+
+
+def keyed_names_in(plan: str) -> tuple[str | None, ...]:
+    """The same of a plan as Spark prints it: a keyed operator stands right below its metric."""
+    found: list[str | None] = []
+    metric: str | None = None
+    for name, kind in _OPERATORS.findall(plan):
+        if kind:
+            found.append(metric)
+        metric = name or None
+    return tuple(found)
+
+
+def with_keyed(
+    operators: Sequence[OperatorProgress],
+    keyed: Mapping[str, KeyedProgress],
+    order: Sequence[str | None],
+) -> tuple[OperatorProgress, ...]:
+    """Spark's operators with what Holdfast's keyed ones among them counted themselves.
+
+    Without an order, the only one of its kind is the only one that counts.
+    """
+    of_kind = [at for at, each in enumerate(operators) if each.name.startswith(KEYED_OPERATOR)]
+    if len(order) != len(of_kind):
+        order = tuple(keyed) if len(of_kind) == len(keyed) == 1 else ()
+    names = dict(zip(of_kind, order, strict=False))
+    return tuple(
+        each if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(each, mine)
+        for at, each in enumerate(operators)
+    )
+
+
+def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgress:
+    return replace(
+        operator,
+        name=keyed.name,
+        rows=keyed.keys,
+        updated=keyed.written,
+        removed=keyed.removed,
+        keyed=keyed,
+        spark_name=operator.name,
+    )
 
 
 def _plain(metric: Any) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.formats.names import is_plain
 from holdfast.formats.text import compact, damaged, decoded, json_object, version_of, whole_number
 
 VERSIONS: Final = (1, 2, 3)
@@ -67,8 +68,10 @@ def _state_ids(given: Any, where: str) -> StateIds:
             int(operator): tuple(tuple(partition) for partition in partitions)
             for operator, partitions in given.items()
         }
-        if all(isinstance(each, str) for parts in found.values() for part in parts for each in part):
+        ids = [each for parts in found.values() for part in parts for each in part]
+        # Each is a part of a file's name.
+        if all(isinstance(each, str) and is_plain(each) for each in ids):
             return found
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):  # none of Spark's
         pass
     raise damaged(_WHAT, where, f"`stateUniqueIds` is {given!r}", "lists of ids by operator")

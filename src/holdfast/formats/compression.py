@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.limits import LZ4_RATIO, SNAPPY_RATIO, Allowance
 from holdfast.formats.text import damaged
 
 LZ4: Final = "lz4"
@@ -37,6 +38,8 @@ _SNAPPY_HEAD: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 # The size of a block that Spark writes, and how LZ4's token says it.
 _BLOCK: Final = 1 << 15
 _BLOCK_TOKEN: Final = 0x05
+# What is unpacked before it is counted.
+_PORTION: Final = 1 << 20
 
 
 def codec_name(setting: str) -> str:
@@ -107,14 +110,54 @@ def lz4_block(data: bytes, length: int) -> bytes:
     """The bytes in a bare block of LZ4.
 
     Raises:
-        ValueError: It is damaged, or has more bytes than that.
+        ValueError: It is damaged, or does not have so many bytes.
     """
     import lz4.block  # noqa: PLC0415 - only who looks into a stream pays for it
 
+    if length > LZ4_RATIO * len(data):
+        raise ValueError(f"{length} bytes in a block of {len(data)}")
     try:
         return bytes(lz4.block.decompress(data, uncompressed_size=length))
     except lz4.block.LZ4BlockError as error:
         raise ValueError(str(error)) from error
+
+
+def snappy_block(data: bytes) -> bytes:
+    """The bytes in a bare block of Snappy.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    length = _varint(data)
+    if length > SNAPPY_RATIO * len(data):
+        raise ValueError(f"{length} bytes in a block of {len(data)}")
+    try:
+        block = bytes(_arrow("snappy").decompress(data, decompressed_size=length, asbytes=True))
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    if len(block) != length:
+        raise ValueError(f"{len(block)} bytes in a block of {length}")
+    return block
+
+
+def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
+    """The bytes in frames of Zstandard, unpacked a portion at a time and counted meanwhile.
+
+    Raises:
+        Corrupt: They are more than is allowed.
+        ValueError: A frame is damaged.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    parts = []
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            while part := bytes(stream.read(_PORTION)):
+                allowance.take(len(part))
+                parts.append(part)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    return b"".join(parts)
 
 
 def _to_lz4(data: bytes) -> bytes:
@@ -152,7 +195,9 @@ def _lz4(data: bytes, where: str) -> bytes:
 def _lz4_unpacked(data: bytes, where: str) -> Iterator[bytes]:
     import xxhash  # noqa: PLC0415 - as above
 
+    allowance = Allowance(len(data), _WHAT, where)
     for number, (token, packed, length, expected) in enumerate(_lz4_blocks(data, where)):
+        allowance.take(length)
         if token & 0xF0 == _LZ4_RAW:
             block = packed
         else:
@@ -191,7 +236,7 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
 def _snappy(data: bytes, where: str) -> bytes:
     if data[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
         raise damaged(_WHAT, where, repr(data[:8]), "the head of a snappy stream")
-    unpack = _arrow("snappy")
+    allowance = Allowance(len(data), _WHAT, where)
     parts = []
     at = len(_SNAPPY_HEAD)
     while at < len(data):
@@ -199,45 +244,36 @@ def _snappy(data: bytes, where: str) -> bytes:
         at += 4
         if size == 0 or at + size > len(data):
             raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
-        block = data[at : at + size]
-        parts.append(_unpacked(unpack, block, _varint(block, where), where))
+        try:
+            parts.append(snappy_block(data[at : at + size]))
+        except ValueError as error:
+            raise _no_block(where, str(error)) from error
+        allowance.take(len(parts[-1]))
         at += size
     return b"".join(parts)
 
 
-def _varint(block: bytes, where: str) -> int:
+def _varint(block: bytes) -> int:
     """The length of what is in a snappy block, which stands before it."""
     length = 0
     for index, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return length
-    raise damaged(_WHAT, where, "a block without a length")
+    raise ValueError("a block without a length")
 
 
 def _zstd(data: bytes, where: str) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            return bytes(stream.read())
-    except OSError as error:
-        raise damaged(_WHAT, where, str(error)) from error
+        return zstd_bytes(data, Allowance(len(data), _WHAT, where))
+    except ValueError as error:
+        raise _no_block(where, str(error)) from error
 
 
 def _arrow(name: str) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     return pa.Codec(name)
-
-
-def _unpacked(codec: Any, block: bytes, length: int, where: str) -> bytes:
-    try:
-        found = bytes(codec.decompress(block, decompressed_size=length, asbytes=True))
-    except (OSError, ValueError, MemoryError) as error:
-        raise _no_block(where, str(error)) from error
-    _require_length(found, length, where)
-    return found
 
 
 def _require_length(block: bytes, length: int, where: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from holdfast import layout
 from holdfast.errors import Unsupported
+from holdfast.formats.names import inner_path
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
 
 FORMAT: Final = 1
@@ -24,6 +25,7 @@ SCHEMA_PATHS: Final = "schema paths"
 # What was done to the state by hand; savepoints that were taken do not have these.
 CHANGE: Final = "change"
 ERASURES: Final = "erasures"
+EXPIRED: Final = "expired_dropped"
 _HOWS: Final = (WHOLE, SOURCE_LOG, SCHEMA_PATHS)
 _WHAT = "the manifest"
 _FILES = "files"
@@ -63,7 +65,7 @@ class Manifest:
 
     Attributes:
         savepoint_id: Its id.
-        label: What a person called it.
+        label: What a person called it when it was taken; the newest label, where that was looked up.
         created_ms: When it was taken, in epoch milliseconds.
         checkpoint: Where it was taken from.
         query_id: The query.
@@ -96,9 +98,21 @@ class Manifest:
         return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
 
     @property
+    def expired(self) -> Mapping[str, Any] | None:
+        """What had expired and was dropped, where that was asked for."""
+        found = self.fields.get(EXPIRED)
+        return found if isinstance(found, dict) else None
+
+    @property
     def changed(self) -> bool:
         """Whether its state is not what Spark wrote."""
-        return self.change is not None or bool(self.erasures)
+        return self.change is not None or bool(self.erasures) or self.expired is not None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether it holds the row counts and digests of all its states, or has no state."""
+        operators = self.fields.get("operators") or ()
+        return all(store.get("content") is not None for each in operators for store in each["stores"])
 
     @property
     def size_bytes(self) -> int:
@@ -106,8 +120,8 @@ class Manifest:
         return sum(file.size_bytes for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**self.fields, _FILES: [file.as_dict() for file in self.files]}
+        """Plain values for JSON, with the label that it has by now."""
+        return {**self.fields, "label": self.label, _FILES: [file.as_dict() for file in self.files]}
 
     def render(self) -> bytes:
         """The file."""
@@ -175,10 +189,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 def _file(given: Any, where: str) -> SavedFile:
     if not isinstance(given, dict):
         raise damaged(_WHAT, where, f"{given!r} in the list of files", "a file")
-    path = string(given, "path", _WHAT, where)
-    parts = path.split("/")
-    if not path or any(part in ("", ".", "..") for part in parts):
-        raise damaged(_WHAT, where, f"the path {path!r}", "a path below the checkpoint")
+    path = inner_path(string(given, "path", _WHAT, where), _WHAT, where)
     sha256 = string(given, "sha256", _WHAT, where)
     if not _HASH.fullmatch(sha256):
         raise damaged(_WHAT, where, f"{path} with the SHA-256 {sha256!r}", "64 hexadecimal digits")

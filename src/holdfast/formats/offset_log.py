@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.formats.limits import HIGHEST_NUMBER, PARTITIONS
 from holdfast.formats.text import (
     compact,
     damaged,
@@ -65,7 +66,16 @@ class OffsetLog:
     def partitions(self) -> int | None:
         """The number of state partitions, where it is noted."""
         text = self.confs.get(SHUFFLE_PARTITIONS, "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        known = text.isascii() and text.isdigit() and len(text) <= len(str(PARTITIONS))
+        return int(text) if known and 0 < int(text) <= PARTITIONS else None
+
+    @property
+    def notes_operators(self) -> bool:
+        """Whether the Spark that planned it notes metadata of its operators, as Spark does since 4.0.
+
+        It fixes this setting since then too.
+        """
+        return ENCODING in self.confs
 
     def render(self) -> bytes:
         """The file."""
@@ -106,7 +116,8 @@ def log_offset(offset: str | None) -> int | None:
         return None
     value = json_value(offset, _WHAT, "an offset")
     number = value.get("logOffset") if isinstance(value, dict) else None
-    return number if isinstance(number, int) else None
+    known = isinstance(number, int) and not isinstance(number, bool) and -1 <= number <= HIGHEST_NUMBER
+    return number if known else None
 
 
 def _metadata(line: str, where: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast import layout
+from holdfast.formats.limits import PARTITIONS
+from holdfast.formats.names import plain_name
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
 
 VERSIONS: Final = (1, 2)
@@ -134,6 +136,9 @@ def _stores(given: Any, where: str) -> tuple[StoreInfo, ...]:
         paths = each.get(_PATHS, [])
         if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             raise damaged(_WHAT, where, f"`{_PATHS}` is {paths!r}", "a list of paths")
-        name = string(each, "storeName", _WHAT, where)
-        stores.append(StoreInfo(name, whole_number(each, "numPartitions", _WHAT, where), tuple(paths)))
+        name = plain_name(string(each, "storeName", _WHAT, where), _WHAT, where)
+        partitions = whole_number(each, "numPartitions", _WHAT, where)
+        if not 0 < partitions <= PARTITIONS:
+            raise damaged(_WHAT, where, f"{partitions:,} partitions", f"1 to {PARTITIONS:,}")
+        stores.append(StoreInfo(name, partitions, tuple(paths)))
     return tuple(stores)

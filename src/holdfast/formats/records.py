@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from holdfast.formats.java import decode_utf, encode_utf
+from holdfast.formats.names import is_plain
 from holdfast.formats.text import compact, damaged, json_value
 from holdfast.layout import Kind
 
@@ -252,6 +253,8 @@ def _lineage(value: Any, where: str) -> tuple[Lineage, ...]:
         found = tuple(Lineage(int(each["version"]), str(each["checkpointUniqueId"])) for each in value)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(_WHAT, where, f"the lineage {value!r}", "versions and unique ids") from error
+    if not all(is_plain(each.unique_id) for each in found):
+        raise damaged(_WHAT, where, f"the lineage {value!r}", "unique ids")
     if any(after.version != before.version + 1 for before, after in pairwise(found)):
         raise damaged(_WHAT, where, f"the lineage {value!r}", "versions without a gap")
     return found

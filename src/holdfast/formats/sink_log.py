@@ -109,9 +109,9 @@ def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
     try:
         entry = json.loads(line)
         action, uri = entry["action"], entry["path"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(file, number, repr(line[:80])) from error
-    if action not in {"add", "delete"} or not isinstance(uri, str):
+    if not isinstance(action, str) or action not in {"add", "delete"} or not isinstance(uri, str):
         raise _damaged(file, number, f"action {action!r}", expected="`add` or `delete`")
     return action, uri
 
@@ -127,7 +127,11 @@ def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) 
 
 
 def _local(uri: str, log: Path) -> Path:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+        uri.encode()
+    except ValueError as error:
+        raise _damaged(log, 2, repr(uri[:80]), expected="the address of a file") from error
     if parts.scheme not in {"", "file"}:
         raise Unsupported(
             "the sink log names files that are not on a local disk",

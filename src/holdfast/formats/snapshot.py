@@ -10,12 +10,15 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast.errors import Corrupt
+from holdfast.formats.limits import ZIP_BYTES, ZIP_ENTRIES
+from holdfast.formats.names import is_plain, plain_name
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, version_of, whole_number
 
 VERSIONS: Final = (1,)
@@ -28,6 +31,19 @@ _LOCAL: Final = struct.Struct("<4sHHHHHIIIHH")
 # What stands behind an entry whose sizes were not known when its head was written: magic, CRC and sizes.
 _BEHIND: Final = struct.Struct("<4sIII")
 _SIZES_BEHIND: Final = 8
+# A runtime error: an entry that claims to be encrypted.
+_ZIP_ERRORS: Final = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
 _NEEDED: Final = ("MANIFEST-", "CURRENT", "OPTIONS-")
 
 
@@ -86,16 +102,11 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is not there.
         Unsupported: Its metadata has a version that is not known here.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = archive.namelist()
-            gap = _gap(data, archive) if whole else None
-            bad = archive.testzip() if whole else None
-            text = archive.read(METADATA) if METADATA in names else None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
-        raise _not_whole(where, f"{type(error).__name__}: {error}") from error
-    except RuntimeError as error:  # an entry that claims to be encrypted
-        raise _not_whole(where, str(error)) from error
+    with _readable(data, where) as archive:
+        names = archive.namelist()
+        gap = _gap(data, archive) if whole else None
+        bad = archive.testzip() if whole else None
+        text = archive.read(METADATA) if METADATA in names else None
     if gap is not None:
         raise _not_whole(where, f"no entry at byte {gap}")
     if bad is not None:
@@ -104,6 +115,39 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
     if text is None or missing:
         raise _not_whole(where, f"no entry {METADATA if text is None else missing[0]}")
     return parse_metadata(text, f"{where}, entry {METADATA}")
+
+
+def snapshot_entries(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
+    """RocksDB's own small files in a snapshot's zip, by name; without Spark's list and what is in folders.
+
+    Raises:
+        Corrupt: The zip or an entry is damaged.
+    """
+    with _readable(data, where) as archive:
+        for name in archive.namelist():
+            # What a log archive of RocksDB's holds is in the data files already.
+            if name != METADATA and is_plain(name):
+                yield name, archive.read(name)
+
+
+@contextmanager
+def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
+    """An archive whose entries are bounded: `zipfile` never unpacks more of one than its directory says."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if len(entries) > ZIP_ENTRIES or sum(each.file_size for each in entries) > ZIP_BYTES:
+                raise _not_whole(
+                    where,
+                    f"{len(entries):,} entries of {sum(each.file_size for each in entries):,} bytes",
+                    f"at most {ZIP_ENTRIES:,} of {ZIP_BYTES:,}",
+                )
+            # Java knows no others, and some of Python's take gigabytes to begin with.
+            if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in entries):
+                raise _not_whole(where, "an entry that Java cannot unpack")
+            yield archive
+    except _ZIP_ERRORS as error:
+        raise _not_whole(where, f"{type(error).__name__}: {error}") from error
 
 
 def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
@@ -157,9 +201,9 @@ def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str
         raise damaged(_WHAT, where, f"`{key}` is {listed!r}", "a list of files")
     return [
         SharedFile(
-            string(each, "localFileName", _WHAT, where),
+            plain_name(string(each, "localFileName", _WHAT, where), _WHAT, where),
             folder,
-            string(each, name, _WHAT, where),
+            plain_name(string(each, name, _WHAT, where), _WHAT, where),
             whole_number(each, "sizeBytes", _WHAT, where),
         )
         for each in listed
@@ -180,5 +224,5 @@ def snapshot_metadata(shared: Sequence[SharedFile], fields: Mapping[str, Any]) -
     return SnapshotMetadata(1, tuple(shared), int(fields["numKeys"]), {"sstFiles": listed, **fields})
 
 
-def _not_whole(where: str, found: str) -> Corrupt:
-    return damaged(_WHAT, where, found, "a whole zip of RocksDB's files")
+def _not_whole(where: str, found: str, expected: str = "a whole zip of RocksDB's files") -> Corrupt:
+    return damaged(_WHAT, where, found, expected)

@@ -15,6 +15,7 @@ from holdfast.formats.text import damaged, decoded, json_value, version_of
 
 VERSIONS: Final = (1,)
 DEFAULT_INTERVAL: Final = 10
+_LONGEST_INTERVAL: Final = 100_000
 _WHAT = "a source's log"
 
 
@@ -103,5 +104,6 @@ def compact_interval(compacted: Iterable[int]) -> int:
     if len(newest) > 1:
         return newest[0] - newest[1]
     entries = newest[0] + 1
-    divisors = (each for each in range(DEFAULT_INTERVAL, entries // 2 + 1) if entries % each == 0)
+    most = min(entries // 2, _LONGEST_INTERVAL)
+    divisors = (each for each in range(DEFAULT_INTERVAL, most + 1) if entries % each == 0)
     return next(divisors, entries)

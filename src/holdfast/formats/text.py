@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.limits import HIGHEST_NUMBER, JSON_CHARACTERS
 
 _SHOWN = 80
+# Half a character, which JSON can escape and no encoding can write.
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def damaged(what: str, where: str, found: object, expected: str | None = None) -> Corrupt:
@@ -47,7 +52,7 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
     number = line[1:]
     if not (line.startswith("v") and number.isascii() and number.isdigit() and number[0] != "0"):
         raise damaged(what, where, repr(line[:_SHOWN]), f"a version line, such as `v{known[0]}`")
-    if int(number) not in known:
+    if number not in map(str, known):
         raise Unsupported(
             f"this version of {what} is not known",
             where=where,
@@ -74,12 +79,17 @@ def json_value(text: str, what: str, where: str) -> Any:
     """Any JSON.
 
     Raises:
-        Corrupt: It is not JSON, or says one thing twice.
+        Corrupt: It is not JSON, says one thing twice, or is longer than any that Spark writes.
     """
+    if len(text) > JSON_CHARACTERS:
+        raise damaged(what, where, f"{len(text):,} characters", f"at most {JSON_CHARACTERS:,}")
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
+        if _HALVES.search(text):
+            compact(value).encode()
     except (ValueError, RecursionError) as error:
-        raise damaged(what, where, repr(text), "JSON") from error
+        raise damaged(what, where, repr(text[:_SHOWN]), "JSON") from error
+    return value
 
 
 def whole_number(fields: dict[str, Any], key: str, what: str, where: str, default: int | None = None) -> int:
@@ -89,7 +99,7 @@ def whole_number(fields: dict[str, Any], key: str, what: str, where: str, defaul
         Corrupt: It is not there and has no default, or holds something else.
     """
     value = fields.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > HIGHEST_NUMBER:
         raise damaged(what, where, f"`{key}` is {value!r}", "a whole number")
     return value
 
@@ -116,6 +126,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
     return fields
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number
 
 
 def _refuse(constant: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.config.alerts import Alerts
@@ -13,6 +13,7 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.process import DriverProcess
+from holdfast.jobs.registry import JobRecord
 from holdfast.jobs.savepointing import Periodic
 from holdfast.model import Failure
 
@@ -45,6 +46,10 @@ class Definition:
             alerts=Alerts.from_dict(message.get("alerts") or {}),
             **values,
         )
+
+    def job_record(self, target: str, now_ms: int, since_ms: int | None) -> JobRecord:
+        """The job as this process begins to supervise it; `since_ms` is when another one began it before."""
+        return JobRecord.begun(self.name, target, self.checkpoint, self.on_cancel, now_ms, since_ms)
 
     def require_same(self, former: Definition, target: str) -> None:
         """Refuse another job than the one that runs.
@@ -93,6 +98,17 @@ class Attempt:
         self.committed.add(query)
         if query in self._busy_since:
             self._busy_since[query] = time.monotonic()
+
+    def too_slow(self, definition: Definition, say: Callable[..., None]) -> bool:
+        """Whether batches ran too long too often, which is then the failure; `say` is told of each."""
+        timeout_ms = definition.timeout_ms
+        for query, late in () if timeout_ms is None else self.newly_slow(timeout_ms):
+            say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+            if late > definition.tolerable_failures:
+                line = f"a batch ran for {late} times {timeout_ms} ms without a commit"
+                self.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
+                return True
+        return False
 
     def newly_slow(self, timeout_ms: int) -> Iterator[tuple[str, int]]:
         """Queries whose batch has run a further time as long as it may, with how many times by now."""

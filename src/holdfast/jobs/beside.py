@@ -10,7 +10,7 @@ from holdfast.jobs.attempt import Definition
 from holdfast.jobs.observing import Observing
 from holdfast.jobs.recording import Recording
 from holdfast.jobs.registry import Registry
-from holdfast.jobs.savepointing import Savepointing
+from holdfast.jobs.savepointing import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.model import BatchProgress, SavepointNote
 
 
@@ -83,7 +83,7 @@ class Beside:
         for each in [] if self._recording is None else self._recording.heard():
             yield each, None
         for each in [] if self._savepointing is None else self._savepointing.heard():
-            yield each, SavepointNote(**each.facts)
+            yield each, SavepointNote(**each.facts) if each.kind in (TAKEN, NOT_TAKEN) else None
         for each in self._observing.heard():
             yield each, None
 

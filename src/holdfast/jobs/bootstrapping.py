@@ -21,8 +21,8 @@ from holdfast.config.check import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.code import built, job_of, session_for
 from holdfast.jobs.loader import load_module
+from holdfast.savepoints.access import Address, beside, now_ms, token
 from holdfast.savepoints.copying import Tell
-from holdfast.savepoints.public import Address, beside, now_ms, token
 from holdfast.storage import open_storage
 from holdfast.storage.sandbox import sandbox
 

@@ -7,19 +7,36 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.elections import Elections
-from holdfast.jobs.leadership import Deposed, Election, Leader, Now, Term, myself
-from holdfast.jobs.registry import JobRecord, Registry
+from holdfast.jobs.home import StateHome, SupervisorLock, led_already, running_already
+from holdfast.jobs.leader_record import LeaderRecord
+from holdfast.jobs.leadership import Deposed, Election, ElectionState, Leader, Now, Term, myself, place_lost
+from holdfast.jobs.registry import Registry
 from holdfast.jobs.registry_file import writer_of
 from holdfast.jobs.tenure import Tenure
+from holdfast.model import JobState
 
 # So many times in a lease a candidate looks whether the leader still lives.
 _LOOKS: Final = 8
 # How long a new leader waits for somebody who writes to the registry, before it looks who that is.
 _PATIENCE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Who led the job before.
+
+    Attributes:
+        holder: The supervisor: host and process.
+        heard_ms: When it gave a sign of life for the last time, as far as that is known here.
+    """
+
+    holder: str
+    heard_ms: int
 
 
 class Candidacy:
@@ -28,13 +45,21 @@ class Candidacy:
     Args:
         elections: How to take part in elections.
         job: The job's name.
-        registry: The registry's path is taken from it.
+        registry: The registry of this supervisor's state home; its path is taken from it.
         clock: Epoch milliseconds.
         now: The clock of the elections.
 
+    Raises:
+        Conflict: A supervisor has the job to itself.
+
     Attributes:
-        former: Who led the job before, and when he was last heard of; known once this one has won.
-        last_seen: Who led it when this one began to stand by.
+        former: Who led the job before; known once this one has won.
+        record: What the newest leader has put down of the job, from when this one has won; None if it is to
+            begin anew.
+        place_id: Names the place of the elections, however it is reached; known once this one has won.
+        incumbent: Who led the job when this one began to stand by, where that is known.
+        ended_meanwhile: The job, if it has ended for good under a leader for whom this one has stood by.
+        has_stood_by: Whether somebody else has led the job while this one waited.
     """
 
     def __init__(
@@ -45,19 +70,30 @@ class Candidacy:
         clock: Callable[[], int],
         now: Now = time.monotonic,
     ) -> None:
+        # Held while this one leads, so that people's commands see that a supervisor lives.
+        self._lock = SupervisorLock(StateHome(registry.path.parent), job)
+        _require_not_alone(registry, self._lock, job)
         self._election: Election = elections(job)
         self._job = job
         self._path = registry.path
         self._clock = clock
         self._now = now
         self._tenure: Tenure | None = None
-        self.former: Leader | None = None
-        self.last_seen: Leader | None = None
+        self._place_checked = False
+        # The newest term when this one began to stand by; its own, if it led before that.
+        self._watched: int | None = None
+        self.former: Former | None = None
+        self.record: LeaderRecord | None = None
+        self.place_id = ""
+        self.incumbent: str | None = None
+        self.has_stood_by = False
+        self.ended_meanwhile: LeaderRecord | None = None
+        self._pause_s = 0.0
 
-    @property
-    def pause_s(self) -> float:
-        """How long to wait between two tries."""
-        return self._election.lease_s / _LOOKS
+    def next_try_s(self) -> float:
+        """How long to wait before the next try; after a term that was given up here, others go first."""
+        pause_s, self._pause_s = self._pause_s, 0.0
+        return pause_s or self._election.lease_s / _LOOKS
 
     @property
     def address(self) -> str:
@@ -79,21 +115,43 @@ class Candidacy:
         """The moment until which the term may be counted on now."""
         return 0.0 if self._tenure is None else self._tenure.until_s
 
-    def stand(self) -> Leader | None:
-        """Try to become the leader, once; the leader that this supervisor then is, or None.
+    def watch(self) -> str | None:
+        """Begin to stand by: who leads the job now, where that is known."""
+        with suppress(Unavailable):
+            state = self._election.look()
+            self.incumbent = state.holder
+            if self._watched is None:
+                self._watched = state.token
+        return self.incumbent
+
+    def stand(self) -> bool:
+        """Try to become the leader, once; whether this supervisor is that now.
 
         Raises:
             Unavailable: The place of the elections, or the registry, does not answer.
             Conflict: The job is led by way of elections at another place.
+            Unsupported: A later version of Holdfast has led the job.
         """
+        self._check_place()
         term = self._election.campaign()
-        if term is None:
-            return None
+        if term is None or not self._won(term):
+            self.has_stood_by = True
+            if self._watched is None:
+                self.watch()
+            return False
+        registry = Registry(self._path, term.token)
+        self._tenure = Tenure(
+            self._election, term, self._now, lambda: registry.beat(self._job, self._clock())
+        )
+        return True
+
+    def _won(self, term: Term) -> bool:
+        """Take a term up; False if somebody else was elected meanwhile."""
         try:
-            leader = self._take(term)
+            self._take(term, self._election.look())
         except Deposed as error:
             self._check_registry_is_behind(term, error)
-            return None
+            return False
         except Unavailable:
             self._election.resign(term)
             self._end_frozen()
@@ -101,11 +159,44 @@ class Candidacy:
         except BaseException:
             self._election.resign(term)
             raise
-        registry = Registry(self._path, term.token)
-        self._tenure = Tenure(
-            self._election, term, self._now, lambda: registry.beat(self._job, self._clock())
-        )
-        return leader
+        return True
+
+    def begin(self, checkpoint: str, begun_ms: int, *, ran: bool) -> None:
+        """Put down that the job is begun, or gone on with if its queries `ran` before.
+
+        The registry has to know by then that this supervisor has the job.
+        """
+        # A former leader of this state home may be frozen with it: the elections decide, not this lock.
+        with suppress(OSError):
+            self._lock.take()
+        fresh = LeaderRecord(myself(), checkpoint, begun_ms)
+        former = self.record or fresh
+        self.record = replace(fresh, ran=ran, queries=former.queries, driver=former.driver)
+        self.note()
+
+    def note(self, **changes: Any) -> None:
+        """Put something down for the leaders to come; it is written in the background.
+
+        Args:
+            changes: Fields of `LeaderRecord`.
+        """
+        if self._tenure is None or self.record is None:
+            return
+        self.record = replace(self.record, holder=myself(), **changes)
+        self._tenure.write_record(self.record.render())
+
+    def note_end(self, state: JobState, reason: str | None, say: Callable[..., None]) -> None:
+        """Let the others know that there is nothing to lead any more; `say` is told if that fails."""
+        if self._tenure is None or self.record is None or not state.terminal:
+            return
+        self.note(state=state, reason=reason)
+        if not self._tenure.flush():
+            say("caution", f"{self.address} does not answer: another supervisor may start the job again")
+
+    @property
+    def lost(self) -> str | None:
+        """Why this supervisor does not lead the job, or does no longer; None while it does."""
+        return "it does not lead the job" if self._tenure is None else self._tenure.lost
 
     def require(self) -> None:
         """Go on only as the leader.
@@ -123,8 +214,11 @@ class Candidacy:
             if resign:
                 with suppress(HoldfastError):
                     Registry(self._path, self._tenure.token).beat(self._job, 0)
+                self.note(resigned=True)
+                self._pause_s = self._election.lease_s
+            self._lock.release()
             self._tenure.close(resign=resign)
-            self._tenure = None
+            self._watched, self._tenure = self._tenure.token, None
             if not resign:
                 # What was lost must not come back by itself, with the connection: the next term is a new one.
                 self._election.close()
@@ -134,22 +228,51 @@ class Candidacy:
         self.step_down(resign=True)
         self._election.close()
 
-    def _take(self, term: Term) -> Leader:
+    def _check_place(self) -> None:
+        """Refuse a place that does not know the terms that this state home remembers of it."""
+        if self._place_checked:
+            return
+        remembered = Registry(self._path, patience_s=_PATIENCE_S).leader(self._job)
+        if remembered is not None and remembered.address == self.address and not self._over_here():
+            token = self._election.look().token
+            if token is None or token < remembered.token:
+                raise place_lost(self.address, remembered.token, token)
+        self._place_checked = True
+
+    def _over_here(self) -> bool:
+        """Whether the job has ended, as far as this state home knows."""
+        jobs = Registry(self._path, patience_s=_PATIENCE_S).jobs()
+        return any(job.name == self._job and job.state.terminal for job in jobs)
+
+    def _take(self, term: Term, state: ElectionState) -> None:
         now = self._clock()
         registry = Registry(self._path, patience_s=_PATIENCE_S)
-        self.former = former = registry.leader(self._job)
-        if former is not None and former.address != self.address and former.lives(now):
+        known = registry.leader(self._job)
+        if known is not None and known.address != self.address and known.lives(now):
             raise Conflict(
                 f"job {self._job!r} is led by way of elections at another place",
                 where=str(self._path),
-                found=f"{former.holder}, elected at {former.address}",
+                found=f"{known.holder}, elected at {known.address}",
                 expected=self.address,
                 hint="give all supervisors of a job the same --ha",
             )
         lease_ms = int(self._election.lease_s * 1000)
-        leader = Leader(term.token, myself(), self.address, lease_ms, now, now)
-        registry.lead(self._job, leader)
-        return leader
+        registry.lead(self._job, Leader(term.token, myself(), self.address, lease_ms, now, now))
+        record = None if state.record is None else LeaderRecord.parse(state.record, self.address)
+        self.place_id, self.former, self.ended_meanwhile = state.place_id, None, None
+        if record is not None and record.state is not None:
+            if self._watched is not None and (state.record_token or 0) >= self._watched:
+                self.ended_meanwhile = record
+            record = None
+        elif record is not None:
+            # One that has handed the job over was not lost. Of another one this home knows the last sign of
+            # life where it shares the registry; else that was a lease ago at most.
+            heard_ms = now if record.resigned else now - lease_ms
+            if known is not None and known.token == state.record_token and known.beat_ms:
+                heard_ms = known.beat_ms
+            self.former = Former(record.holder, heard_ms)
+            record = replace(record, resigned=False)
+        self.record = record
 
     def _check_registry_is_behind(self, term: Term, error: Deposed) -> None:
         """Go on standing by if somebody else was elected meanwhile; otherwise the registry knows too much."""
@@ -172,9 +295,19 @@ class Candidacy:
         Its transaction is rolled back by the next one who opens the file.
         """
         pid = writer_of(self._path)
-        if pid is not None and self.last_seen is not None and self.last_seen.holder == myself(pid):
+        if pid is not None and self.incumbent == myself(pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _require_not_alone(registry: Registry, lock: SupervisorLock, job: str) -> None:
+    """Refuse a job that one supervisor has to itself in this state home; a leader's lock is no obstacle."""
+    if not lock.taken():
+        return
+    leader = registry.leader(job)
+    record = next((record for record in registry.jobs() if record.name == job), None)
+    if leader is None or record is None or leader.holder != myself(record.supervisor_pid):
+        raise running_already(StateHome(registry.path.parent), job)
 
 
 def live_leader(registry: Registry, job: str, now_ms: int) -> Leader | None:
@@ -183,18 +316,16 @@ def live_leader(registry: Registry, job: str, now_ms: int) -> Leader | None:
     return leader if leader is not None and leader.lives(now_ms) else None
 
 
-def ended_job(registry: Registry, job: str) -> JobRecord | None:
-    """The job, if it has ended for good."""
-    return next((each for each in registry.jobs() if each.name == job and each.state.terminal), None)
+def take_alone(registry: Registry, home: StateHome, job: str, now_ms: int) -> SupervisorLock:
+    """The lock of a job that one supervisor is to have to itself.
 
-
-def begun_before(registry: Registry, job: str) -> tuple[int | None, bool]:
-    """When the job began that a new leader takes over, and whether its queries have run since.
-
-    If they have, what its checkpoints were to be made of, they have been made of.
+    Raises:
+        Conflict: Another one has it, or leads it.
     """
-    found = next((each for each in registry.jobs() if each.name == job and not each.state.terminal), None)
-    if found is None:
-        return None, False
-    ran = [each.began_ms for each in registry.attempts(job) if each.running_ms is not None]
-    return found.started_ms, any(began_ms >= found.started_ms for began_ms in ran)
+    leader = live_leader(registry, job, now_ms)
+    if leader is not None:
+        raise led_already(home, job, leader.holder, leader.address)
+    lock = SupervisorLock(home, job)
+    if not lock.take():
+        raise running_already(home, job)
+    return lock

@@ -49,6 +49,15 @@ _CONDITIONS: Final = (
     ),
     (Cause.SINK, re.compile(r"\[(?:TASK_WRITE_FAILED|DELTA_CONCURRENT|DELTA_|NOT_NULL_CONSTRAINT)")),
 )
+# What may be over by the next try, though the code and the files are the same.
+_PASSES: Final = re.compile(
+    r"Connect(?:ion|Timeout)?(?:Error|Exception)|Connection (?:refused|reset|closed|timed out)|[Tt]imed? ?out"
+    r"|Timeout(?:Error|Exception|Expired)|UnknownHost|NoRouteToHost|SocketException|BrokenPipe|Broken pipe"
+    r"|(?:Network|Host) is (?:unreachable|down)|[Tt]emporar(?:y|ily)|Service Unavailable|Too Many Requests"
+    r"|SlowDown|[Tt]hrottl|database is locked|could not connect|NoBrokers|SafeModeException|StandbyException"
+    r"|JAVA_GATEWAY_EXITED|Py4JNetworkError|Java side is empty|stopped SparkContext|BindException"
+    r"|Address already in use|Transient|(?:status|HTTP|code:?) ?(?:429|50[0234])\b"
+)
 _SQL_STATE_OF_THE_QUERY: Final = re.compile(r"SQLSTATE: (?:22|42)")
 # Frames of Java that belong to one side. Those of the checkpoint's files are everybody's.
 _FRAMES: Final = (
@@ -92,6 +101,16 @@ def cause_of(text: str) -> Cause:
     if in_java is not None and "Py4JJavaError" in text:
         return in_java
     return _of_python(text) or _of_sql(text) or in_java or Cause.UNKNOWN
+
+
+def may_pass(text: str) -> bool:
+    """Whether a failure may be over by the next try: something that was not there at the moment, or no room.
+
+    What is left is wrong in the code, the settings or the files, and stays so. Lines that are indented show
+    code and calls, whose names say nothing of the error.
+    """
+    said = "\n".join(line for line in text.splitlines() if not line[:1].isspace())
+    return _RESOURCES.search(text) is not None or _PASSES.search(said) is not None
 
 
 def cause_of_own(trace: TracebackType | None) -> Cause:

@@ -14,7 +14,7 @@ from holdfast.config.backend import Memory, RocksDB
 from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.recovery import Recovery
 from holdfast.config.restart import RestartStrategy, exponential
-from holdfast.config.trigger import Trigger, parse_trigger
+from holdfast.config.trigger import Every, Trigger, parse_trigger
 from holdfast.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -72,6 +72,11 @@ class Job:
     def effective_trigger(self) -> Trigger | None:
         """The trigger named, else the one that the checkpoint's interval asks for."""
         return self.trigger or self.checkpoint.default_trigger()
+
+    @property
+    def interval_ms(self) -> int | None:
+        """The time from the beginning of one batch to that of the next, where one is asked for."""
+        return self.trigger.interval_ms if isinstance(self.trigger, Every) else self.checkpoint.interval_ms
 
     def spark_conf(self) -> dict[str, str]:
         """The Spark settings that the job's own settings become; `conf` wins."""

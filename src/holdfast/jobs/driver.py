@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.private_files import open_file
 from holdfast.config.recovery import Fallback
 from holdfast.config.storage import canonical_uri
 from holdfast.errors import HoldfastError, Invalid, Unavailable
@@ -91,6 +92,8 @@ class _Orders:
         self.restore = False
         self.repeat: Mapping[str, str] = {}
         self.term: int | None = None
+        self.election = ""
+        self.machine = ""
         self._leash = Leash()
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
@@ -102,6 +105,8 @@ class _Orders:
                 self.restore = bool(message.get("restore"))
                 self.repeat = message.get("repeat") or {}
                 self.term = message.get("term")
+                self.election = message.get("election") or ""
+                self.machine = message.get("machine") or ""
                 self.go.set()
             elif message["kind"] == "lead":
                 self._leash.hold(float(message["until_s"]))
@@ -122,6 +127,7 @@ class _Query:
     committed: bool = False
     mended: bool = False
     busy: bool = False
+    operators: tuple[str | None, ...] = ()
 
 
 class Driver:
@@ -152,13 +158,13 @@ class Driver:
         try:
             return self._run(job)
         except Unavailable as error:
-            return self._fail(failure.from_exception(error, str(error), label="start"))
+            return self._fail(failure.from_exception(error, str(error), label=failure.START))
         except HoldfastError as error:
             return self._refuse(error)
         except Exception as error:  # a person's function may raise anything
             detail = traceback.format_exc()
             sys.stderr.write(detail)
-            return self._fail(failure.from_exception(error, detail, label="start"))
+            return self._fail(failure.from_exception(error, detail, label=failure.START))
 
     def _run(self, job: Job) -> int:
         from holdfast.engine.watch import listen  # noqa: PLC0415 - needs Spark
@@ -194,7 +200,8 @@ class Driver:
         )
         ship_by_value(sys.modules[job.build.__module__])
         home = Path(self._spec.home)
-        owner = Owner(job.name, str(home), java_pid(spark), self._orders.term or 0)
+        orders = self._orders
+        owner = Owner(job.name, str(home), java_pid(spark), orders.term or 0, orders.election, orders.machine)
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
         slots = spark.sparkContext.defaultParallelism
         self._channel.send("session", spark=spark.version, java_pid=owner.pid, slots=slots)
@@ -223,6 +230,7 @@ class Driver:
                     query_name=name,
                     term=self._orders.term,
                 )
+            _keep_pause(job, query)
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
@@ -315,6 +323,7 @@ class Driver:
         again = query.sink.start(
             checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.term
         )
+        _keep_pause(job, again)
         del self._queries[str(query.running.runId)]
         self._queries[str(again.runId)] = replace(query, running=again, mended=True)
         self._channel.send("mended", query=query.name)
@@ -332,7 +341,7 @@ class Driver:
 
     def _report(self, timeout: float) -> None:
         """Pass on what was heard; waits for the first of it."""
-        from holdfast.engine.watch import committed_batch  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.watch import committed_batch, keyed_order  # noqa: PLC0415 - needs Spark
 
         try:
             kind, facts = self._heard.get(timeout=timeout)
@@ -341,7 +350,8 @@ class Driver:
                 if kind == "terminated":
                     self._ended.add(str(facts["runId"]))
                 elif kind == "progress" and query is not None:
-                    batch = committed_batch(query.name, facts, int(time.time() * 1000))
+                    query.operators = query.operators or keyed_order(query.running, facts)
+                    batch = committed_batch(query.name, facts, int(time.time() * 1000), query.operators)
                     if batch is not None:
                         query.committed = True
                         self._channel.send("batch", batch=batch.as_dict())
@@ -372,6 +382,14 @@ class Driver:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._orders.stop.set()
+
+
+def _keep_pause(job: Job, query: StreamingQuery) -> None:
+    """Let the pause of the job's checkpoint pass after each batch, if it asks for one."""
+    from holdfast.engine.pause import keep_pause  # noqa: PLC0415 - needs Spark
+
+    if job.checkpoint.min_pause_ms:
+        keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
 
 
 def definition_fields(job: Job) -> dict[str, Any]:
@@ -434,8 +452,9 @@ def log_to(path: str | None) -> None:
     """Send standard error, and the JVM's with it, to a file."""
     if path is not None:
         sys.stderr.flush()
-        with Path(path).open("ab") as log:
-            os.dup2(log.fileno(), sys.stderr.fileno())
+        log = open_file(Path(path), os.O_WRONLY | os.O_APPEND)
+        os.dup2(log, sys.stderr.fileno())
+        os.close(log)
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.config.knob import Knob
 from holdfast.config.storage import local_path
+from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_job
 
 
@@ -34,7 +35,11 @@ class JobExplained:
 
 def explain_job(target: str, overrides: Mapping[str, str] | None = None) -> JobExplained:
     """Load a job file and explain its settings; starts nothing."""
-    job = load_job(target).with_overrides(overrides or {})
+    return explained(load_job(target).with_overrides(overrides or {}))
+
+
+def explained(job: Job) -> JobExplained:
+    """Explain the settings of a job."""
     knobs = (
         *job.checkpoint.knobs(),
         *job.backend.knobs(),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
-from holdfast.errors import HoldfastError
-from holdfast.jobs.causes import Cause, cause_of, cause_of_own
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.jobs.causes import Cause, cause_of, cause_of_own, may_pass
 from holdfast.model import Failure
+
+# The label of what fails while a driver starts its queries.
+START = "start"
 
 _ERROR_LINE = re.compile(
     r"^(?P<name>[A-Za-z_][\w.$]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)(?:: (?P<text>.*))?$"
@@ -49,6 +52,19 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
         name, line = condition["name"], condition["text"]
     cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
     return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause)
+
+
+def comes_again(failure: Failure) -> bool:
+    """Whether the next start of the same job would fail the same way.
+
+    That is so of an error of its own code, settings or files while it starts. It is not of a driver that was
+    killed, nor of what was not there at the moment: a server, memory, room on a disk.
+    """
+    if failure.label != START or failure.error_class == Unavailable.__name__:
+        return False
+    return failure.cause != Cause.RESOURCES.value and not may_pass(
+        f"{failure.error_class}: {failure.line}\n{failure.detail}"
+    )
 
 
 def killed(signal_number: int | None, exit_code: int | None) -> Failure:

@@ -12,11 +12,19 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint_guard import (
+    CheckpointGuard,
+    file_marks,
+    held_between_drivers,
+    moves_between,
+    written_meanwhile,
+)
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import find_record
 from holdfast.checkpoints.verification import Problem, Verification
@@ -31,6 +39,7 @@ from holdfast.storage.local import LocalStorage
 
 _NOTE: Final = ".holdfast.fallback.json"
 _CATALOG: Final = ".holdfast.fallback"
+_VERB: Final = "run --fall-back-to"
 
 
 class _OutOfTime(Exception):
@@ -183,7 +192,8 @@ def _place(file: str) -> object:
 def go_back(damage: Damage, kind: Fallback, catalogs: Iterable[str], now_ms: int, target: str) -> WayBack:
     """Put an older state in the place of a damaged checkpoint, which is moved aside.
 
-    Nobody may use the checkpoint. All of what takes its place has been proved before anything is moved.
+    The job's supervisor calls it while no driver runs. All of what takes its place has been proved before
+    anything is moved. Whoever writes to the checkpoint meanwhile, a plain query for example, stops it.
 
     Cost: that of a savepoint and a restore, on the same disk mostly hard links.
 
@@ -196,24 +206,31 @@ def go_back(damage: Damage, kind: Fallback, catalogs: Iterable[str], now_ms: int
 
     Raises:
         Corrupt: There is nothing whole to go back to, or the checkpoint is not on this machine's disks.
+        Conflict: Somebody uses the checkpoint.
     """
     place = local_path(damage.checkpoint)
     if place is None:
         raise _no_way(damage, target, "a checkpoint that is not on a disk cannot be moved aside")
-    if kind == "batch":
-        savepoint, batch_id = _of_batch(damage, place, target)
-    else:
-        savepoint, batch_id = _of_savepoint(damage, catalogs, target)
+    with held_between_drivers(LocalStorage(place), _VERB) as guard:
+        if kind == "batch":
+            savepoint, batch_id = _of_batch(damage, place, target)
+        else:
+            savepoint, batch_id = _of_savepoint(damage, catalogs, target)
+        way = _way(damage, place, kind, savepoint, batch_id, now_ms)
+        guard.require_unmoved()
+        LocalStorage(place.parent).write(_note_name(place), json.dumps(way.as_dict()).encode(), replace=True)
+        _move_aside(way)
+        _require_left_alone(way, guard)
+        _make(way)
+    return way
+
+
+def _way(damage: Damage, place: Path, kind: Fallback, savepoint: str, batch_id: int, now_ms: int) -> WayBack:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ms / 1000))
     aside = place.with_name(f"{place.name}.damaged-{stamp}")
-    way = WayBack(
+    return WayBack(
         damage.query, damage.checkpoint, str(aside), savepoint, batch_id, damage.newest, kind == "batch"
     )
-    LocalStorage(place.parent).write(
-        f".{place.name}{_NOTE}", json.dumps(way.as_dict()).encode(), replace=True
-    )
-    finish(way)
-    return way
 
 
 def finish(way: WayBack) -> None:
@@ -222,7 +239,13 @@ def finish(way: WayBack) -> None:
     Raises:
         HoldfastError: The savepoint has gone or is damaged by now, or the checkpoint cannot be moved.
     """
-    place, aside = Path(way.checkpoint.removeprefix("file://")), Path(way.aside)
+    with held_between_drivers(LocalStorage(_place_of(way)), _VERB):
+        _move_aside(way)
+        _make(way)
+
+
+def _move_aside(way: WayBack) -> None:
+    place, aside = _place_of(way), Path(way.aside)
     try:
         if not aside.exists():
             place.rename(aside)
@@ -230,9 +253,44 @@ def finish(way: WayBack) -> None:
         raise Unavailable(
             "the damaged checkpoint cannot be moved aside", where=str(place), found=error.strerror
         ) from error
+
+
+def _require_left_alone(way: WayBack, guard: CheckpointGuard) -> None:
+    """See that nobody wrote to the damaged checkpoint while it was moved aside; else it goes back.
+
+    Raises:
+        Conflict: Somebody did.
+    """
+    place, aside = _place_of(way), Path(way.aside)
+    moves = moves_between(guard.marks, file_marks(LocalStorage(aside)))
+    anew = sorted(file_marks(LocalStorage(place)))
+    if not moves and not anew:
+        return
+    done = f"it is in {aside}, and what was written meanwhile is in its place: nothing was deleted"
+    if not anew:
+        # A query that makes its directory again at this moment is told of, and nothing is lost.
+        with suppress(OSError):
+            if place.exists():
+                place.rmdir()
+            aside.rename(place)
+            place.with_name(_note_name(place)).unlink(missing_ok=True)
+            done = "it is back in its place"
+    raise written_meanwhile(way.checkpoint, [*moves, *(f"{path} is new" for path in anew)], done)
+
+
+def _make(way: WayBack) -> None:
+    place = _place_of(way)
     if place.is_dir() and Logs(LocalStorage(place)).offered and (place / layout.METADATA).is_file():
         return  # it has been made, and may have gone on since
-    savepoints.restore(way.savepoint, way.checkpoint)
+    savepoints.restore_once(way.savepoint, way.checkpoint)
+
+
+def _place_of(way: WayBack) -> Path:
+    return Path(way.checkpoint.removeprefix("file://"))
+
+
+def _note_name(place: Path) -> str:
+    return f".{place.name}{_NOTE}"
 
 
 def under_way(checkpoint: str) -> list[WayBack]:
@@ -250,8 +308,8 @@ def under_way(checkpoint: str) -> list[WayBack]:
 
 def done(way: WayBack) -> None:
     """Forget a way back: the lost batches have been run again. The damaged checkpoint stays."""
-    place = Path(way.checkpoint.removeprefix("file://"))
-    place.with_name(f".{place.name}{_NOTE}").unlink(missing_ok=True)
+    place = _place_of(way)
+    place.with_name(_note_name(place)).unlink(missing_ok=True)
     if way.own:
         shutil.rmtree(place.with_name(f".{place.name}{_CATALOG}"), ignore_errors=True)
 
@@ -273,7 +331,7 @@ def _of_batch(damage: Damage, place: Path, target: str) -> tuple[str, int]:
         raise _no_way(damage, target, "no older batch of it is whole")
     catalog = place.with_name(f".{place.name}{_CATALOG}")
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
-    taken = savepoints.take(place, catalog, batch=damage.whole, label="fallback")
+    taken = savepoints.take(place, catalog, batch=damage.whole, label="fallback", digest=False)
     return taken.uri, damage.whole
 
 

@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.config.private_files import make_directory
 from holdfast.config.settings import Settings
+from holdfast.engine.ownership import supervisor_lock
 from holdfast.errors import Conflict
 from holdfast.storage.file_lock import FileLock
 
@@ -37,7 +39,7 @@ class StateHome:
     def start_log(self, name: str, attempt: int) -> Path:
         """The log of a driver that starts now; the oldest ones make room."""
         fresh = self.log(name, attempt)
-        fresh.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(fresh.parent)
         logs = sorted(fresh.parent.glob("driver-*.log"), key=lambda each: each.stat().st_mtime)
         for old in logs[: max(0, len(logs) - LOGS_KEPT + 1)]:
             old.unlink(missing_ok=True)
@@ -60,8 +62,18 @@ def running_already(home: StateHome, job: str) -> Conflict:
     )
 
 
+def led_already(home: StateHome, job: str, leader: str, address: str) -> Conflict:
+    """The error for a job that one of several supervisors leads."""
+    return Conflict(
+        "this job is already running",
+        where=str(home.path),
+        found=f"a leader of job {job!r}: {leader}",
+        hint=f"stand by for it with --ha {address}, or stop it first",
+    )
+
+
 class SupervisorLock(FileLock):
     """Held by the one supervisor of a job while it lives."""
 
     def __init__(self, home: StateHome, job: str) -> None:
-        super().__init__(home.job(job) / "supervisor.lock")
+        super().__init__(supervisor_lock(home.path, job))

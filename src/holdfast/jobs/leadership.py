@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Unavailable
 
 # A leader counts on this part of its lease alone: the rest is for clocks that do not run quite alike, and for
 # the time from noticing to having ended a driver.
@@ -23,6 +23,10 @@ COUNTED: Final = 0.8
 
 class Deposed(Conflict):
     """This supervisor leads the job no longer, so it must leave it alone."""
+
+
+class CannotLead(Deposed):
+    """This supervisor has won, and lacks what it needs to lead: it gives the term up, and stands by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,26 @@ class Leader:
         return now_ms - self.beat_ms < 2 * self.lease_ms
 
 
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """What the place of the elections knows of one job.
+
+    Attributes:
+        place_id: Names the place itself, and stays the same however a machine reaches it; empty before the
+            first term.
+        token: That of the newest term; None before the first.
+        holder: The supervisor that won the newest term: host and process; None where that is not known.
+        record: What the newest leader that wrote one has put down for its successors.
+        record_token: The token of the term in which that was written.
+    """
+
+    place_id: str
+    token: int | None
+    holder: str | None = None
+    record: bytes | None = None
+    record_token: int | None = None
+
+
 class Election(Protocol):
     """The election of one job's leader, as one candidate takes part in it.
 
@@ -95,6 +119,21 @@ class Election(Protocol):
             Unavailable: The place of the elections does not answer; the term runs on, to its end.
         """
 
+    def look(self) -> ElectionState:
+        """What the place of the elections knows of the job. Anybody may look.
+
+        Raises:
+            Unavailable: The place of the elections does not answer.
+        """
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """Put down what the leaders to come have to know. A former leader's write changes nothing they read.
+
+        Raises:
+            Deposed: Somebody else leads.
+            Unavailable: The place of the elections does not answer.
+        """
+
     def resign(self, term: Term) -> None:
         """Give a term up, so that another one need not wait for its end. Never raises."""
 
@@ -105,6 +144,21 @@ class Election(Protocol):
 def myself(pid: int | None = None) -> str:
     """How this process, or another one of this machine, is named to others."""
     return f"{socket.gethostname()} pid {os.getpid() if pid is None else pid}"
+
+
+def place_lost(where: str, known: int, token: int | None) -> Unavailable:
+    """The error for a place of elections that knows less than it did.
+
+    A disk that is not mounted any more looks like an empty directory. Whoever went on there would lead
+    beside the leader that the others elect.
+    """
+    return Unavailable(
+        "the place of the elections has lost the terms that it held",
+        where=where,
+        found="no term" if token is None else f"term {token}",
+        expected=f"term {known} or a later one",
+        hint="see that its disk is mounted; if it was made anew on purpose, give all another --ha",
+    )
 
 
 # Seconds on a clock that never goes back; only differences count, and only within one process.

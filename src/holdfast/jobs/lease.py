@@ -8,22 +8,28 @@ for a lease on its own clock.
 The leader writes its beat and then looks for a later claim; a candidate claims and then looks at the beat
 once more. So either the leader sees the claim and leaves, or the candidate sees the beat and waits another
 lease.
+
+What leaders put down for their successors is a file a term too, so a former leader that writes late writes
+where nobody reads any more.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.jobs.leadership import COUNTED, Deposed, Now, Term, Wall, myself
+from holdfast.jobs.leadership import COUNTED, Deposed, ElectionState, Now, Term, Wall, myself, place_lost
 from holdfast.storage.port import Storage, full
 
 # Claims that stay, for people who want to know who led.
 _KEPT: Final = 10
 _CLAIM: Final = ".claim"
 _BEAT: Final = ".beat"
+_RECORD: Final = ".record"
+_PLACE_ID: Final = "place-id"
 _ENDED: Final = b"ended"
 
 
@@ -51,6 +57,8 @@ class LeaseElection:
         self._seen_s = 0.0
         # A claim of our own whose former leader was seen alive after all, and when.
         self._pending: tuple[int, float] | None = None
+        # The newest term that this candidate has seen.
+        self._known: int | None = None
 
     @property
     def address(self) -> str:
@@ -82,17 +90,33 @@ class LeaseElection:
     def renew(self, term: Term) -> Term:
         """See `Election`."""
         began = self._now()
+        self._newest()  # a beat in an empty place would make it look alive
         self._beats += 1
         self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
-        newest = self._newest()
-        if newest != term.token:
-            raise Deposed(
-                f"another supervisor leads job {self._job!r}",
-                where=full(self._storage.uri, self._job),
-                found=f"term {newest}",
-                expected=f"term {term.token}",
-            )
+        self._require_newest(term)
         return Term(term.token, began + COUNTED * self._lease_s)
+
+    def look(self) -> ElectionState:
+        """See `Election`."""
+        newest = self._newest()
+        holder = None if newest is None else self._read(self._at(newest, _CLAIM)).get("holder")
+        written = max(self._tokens(_RECORD), default=None)
+        record = None
+        if written is not None:
+            with suppress(NotFound):  # a later one has come in between
+                record = self._storage.read(self._at(written, _RECORD))
+        place_id = "" if newest is None else self._place_id()
+        return ElectionState(place_id, newest, holder, record, written)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """See `Election`."""
+        self._require_newest(term)
+        self._storage.write(self._at(term.token, _RECORD), record, replace=True)
+        self._require_newest(term)
+        with suppress(HoldfastError):  # they are small, and the next record tries again
+            for old in self._tokens(_RECORD):
+                if old < term.token:
+                    self._storage.delete(self._at(old, _RECORD))
 
     def resign(self, term: Term) -> None:
         """See `Election`."""
@@ -163,17 +187,39 @@ class LeaseElection:
         except NotFound:
             return b""
 
-    def _newest(self) -> int | None:
-        return max(self._tokens(), default=None)
+    def _require_newest(self, term: Term) -> None:
+        newest = self._newest()
+        if newest != term.token:
+            raise Deposed(
+                f"another supervisor leads job {self._job!r}",
+                where=full(self._storage.uri, self._job),
+                found=f"term {newest}",
+                expected=f"term {term.token}",
+            )
 
-    def _tokens(self) -> list[int]:
+    def _place_id(self) -> str:
+        path = f"{self._job}/{_PLACE_ID}"
+        with suppress(Conflict):  # of two who look first one writes it
+            if self._storage.size(path) is None:
+                self._storage.write(path, uuid.uuid4().hex.encode())
+        return self._storage.read(path).decode()
+
+    def _newest(self) -> int | None:
+        """The newest term, which is never older than one that was seen here before."""
+        newest = max(self._tokens(_CLAIM), default=None)
+        if self._known is not None and (newest is None or newest < self._known):
+            raise place_lost(full(self._storage.uri, self._job), self._known, newest)
+        self._known = newest
+        return newest
+
+    def _tokens(self, suffix: str) -> list[int]:
         names = self._storage.list(self._job).names
-        heads = [name.removesuffix(_CLAIM) for name in names if name.endswith(_CLAIM)]
+        heads = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
         return [int(head) for head in heads if head.isdigit()]
 
     def _forget_before(self, token: int) -> None:
         try:
-            for old in sorted(self._tokens())[:-_KEPT]:
+            for old in sorted(self._tokens(_CLAIM))[:-_KEPT]:
                 if old < token:
                     self._storage.delete(self._at(old, _BEAT))
                     self._storage.delete(self._at(old, _CLAIM))

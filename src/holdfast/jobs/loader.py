@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 
+from holdfast.config.secrets import SECRET_VARIABLES
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.definition import Job
 
@@ -46,7 +48,7 @@ def load_job(target: str) -> Job:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Run a file that a person wrote, as a module of its own.
+    """Run a file that a person wrote, as a module of its own; it is not handed Holdfast's own secrets.
 
     Raises:
         NotFound: No such file.
@@ -56,6 +58,8 @@ def load_module(path: Path) -> ModuleType:
         raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
     if path.suffix != ".py" or not path.is_file():
         raise Invalid("this is not a Python file", where=str(path), expected="FILE.py or FILE.py:JOB")
+    for name in SECRET_VARIABLES:
+        os.environ.pop(name, None)
     return _run(path)
 
 

@@ -9,20 +9,25 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.jobs.aside import error_of, give_way
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.operations import Operation, Operations
 from holdfast.jobs.registry import Registry
 from holdfast.jobs.rescaled import VERB as RESCALE
 from holdfast.jobs.rescaled import mend_left_behind, supervised_by
-from holdfast.jobs.verbs import VERBS
+from holdfast.jobs.verbs import TAKES, VERBS
 from holdfast.jobs.work import Work
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.pending_digests import PendingDigests
 from holdfast.storage.file_lock import FileLock
 
 WORKERS: Final = 2
 LOOK_S: Final = 0.25
 MEND_S: Final = 2.0
+_DIGEST_AGAIN_S: Final = 60.0
+# Operations that are looked through for savepoints without digests.
+_DIGESTED: Final = 100
 _FOLDER: Final = "operating"
 
 
@@ -47,6 +52,10 @@ class Operating:
         names = [f"holdfast-operations-{number}" for number in range(workers)]
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
         self._threads.append(threading.Thread(target=self._mend, name="holdfast-mending", daemon=True))
+        self._digests = PendingDigests(clock, lambda: not self._closing, pause=self._work.closing.wait)
+        self._digested: set[str] = set()
+        self._taken = threading.Event()
+        self._threads.append(threading.Thread(target=self._digest, name="holdfast-digests", daemon=True))
 
     def start(self) -> None:
         """Begin."""
@@ -81,6 +90,7 @@ class Operating:
         """End; what takes longer ends with the process, and the next one finishes or undoes it."""
         self._closing = True
         self._work.closing.set()
+        self._taken.set()
         self._wake.set()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
@@ -115,12 +125,26 @@ class Operating:
         for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
             FileLock(left_behind).clear()
 
+    def digest(self) -> None:
+        """Make the digests of savepoints that were taken lately, also by a server that was killed since."""
+        for operation in self._operations.newest(limit=_DIGESTED):
+            result = operation.result or {}
+            for taken in result.get("savepoints", ()) if operation.verb in TAKES else ():
+                uri = taken["savepoint"]
+                if uri not in self._digested:
+                    with suppress(Conflict, Corrupt, Invalid, NotFound, Unsupported):  # it stays pending
+                        catalog, savepoint_id = opened(uri)
+                        self._digests.one(catalog, savepoint_id)
+                    if self._closing:
+                        return
+                    self._digested.add(uri)
+
     def _refuse_rescale(self, asked: Operation) -> None:
         mine = self._operations.begin(asked.operation_id, self.owner, self._clock())
         if mine is not None:
             error = Conflict(
                 f"nobody supervises job {asked.job!r}, and only its supervisor can rescale it while it runs",
-                hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N`",
+                hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
             )
             self._operations.fail(mine, error.as_dict(), self._clock())
 
@@ -135,6 +159,7 @@ class Operating:
                 self._operations.fail(operation, error_of(error).as_dict(), self._clock())
             else:
                 self._operations.complete(operation, result, self._clock())
+                self._taken.set()
         except HoldfastError:
             return
 
@@ -154,6 +179,18 @@ class Operating:
                 pass  # the file is busy or gone; it is tried again
             self._wake.wait(LOOK_S)
             self._wake.clear()
+
+    def _digest(self) -> None:
+        give_way()
+        while not self._closing:
+            self._taken.clear()
+            pause = None
+            try:
+                self.digest()
+            except HoldfastError:
+                pause = _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
+            if not self._closing:
+                self._taken.wait(pause)
 
     def _mend(self) -> None:
         give_way()

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
+from holdfast.config.secrets import without_secrets
 from holdfast.jobs.channel import DESCRIPTOR, Channel
 from holdfast.jobs.driver import ENVIRONMENT
 from holdfast.jobs.loader import split_target
@@ -44,7 +45,7 @@ class DriverProcess:
         """Start one; with `quiet` its standard output is thrown away instead of passed through."""
         channel, theirs = Channel.pair()
         environment = {
-            **os.environ,
+            **without_secrets(os.environ),
             ENVIRONMENT: spec.as_text(),
             DESCRIPTOR: str(theirs.fileno()),
             "PYTHONPATH": _python_path(spec),

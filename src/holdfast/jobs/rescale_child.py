@@ -16,7 +16,7 @@ from holdfast.jobs.aside import error_of
 from holdfast.jobs.channel import Channel
 from holdfast.jobs.driver import ENVIRONMENT, log_to
 from holdfast.jobs.rescale_spec import RescaleSpec, life_of
-from holdfast.savepoints.public import rescale
+from holdfast.savepoints.public import rescale_between_drivers
 
 
 def run(spec: RescaleSpec, channel: Channel) -> None:
@@ -27,7 +27,7 @@ def run(spec: RescaleSpec, channel: Channel) -> None:
 
     try:
         for each in spec.moves:
-            made = rescale(
+            made = rescale_between_drivers(
                 each.checkpoint, each.made, partitions=each.partitions, master=spec.master, tell=tell
             )
             channel.send("made", query=each.query, batch=made.batch_id, rows=made.rows)

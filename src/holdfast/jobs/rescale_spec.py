@@ -84,7 +84,8 @@ def moves_of(
                 where=queries[query].checkpoint,
                 found=queries[query].checkpoint.partition(":")[0],
                 expected="file",
-                hint="stop the job, rescale its checkpoint with `holdfast rescale`, and run it on that",
+                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it"
+                " on that",
             )
         mark = operation_id[:12]
         found.append(

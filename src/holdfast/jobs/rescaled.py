@@ -23,6 +23,7 @@ from holdfast import layout
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verifying import verify
+from holdfast.config.private_files import make_directory
 from holdfast.errors import BY_KIND, Conflict, Corrupt, HoldfastError, Internal
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.jobs.channel import Message
@@ -143,7 +144,7 @@ class Rescaling:
 
     def _make(self, operation: Operation, moves: tuple[Move, ...], attend: Attend) -> None:
         log = self._home.job(self._job) / f"rescale-{operation.operation_id[:12]}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(log.parent)
         spec = RescaleSpec(self._target, str(self._home.path), self._job, moves, str(log), self._master)
         process = self._launch(spec)
         last: Message | None = None

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from holdfast.config.restart import Exponential, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from holdfast.config.units import format_duration
+from holdfast.jobs.failure import comes_again
+from holdfast.model import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,13 @@ class RestartPolicy:
     Args:
         strategy: What to decide by.
         rng: The source of jitter; a seeded one makes the decisions repeatable.
+        ran: Whether the job's queries have run before, under another supervisor.
     """
 
-    def __init__(self, strategy: RestartStrategy, rng: random.Random) -> None:
+    def __init__(self, strategy: RestartStrategy, rng: random.Random, *, ran: bool = False) -> None:
         self._strategy = strategy
         self._rng = rng
+        self._ran = ran
         self._attempt = 0
         self._backoff_ms = strategy.initial_ms if isinstance(strategy, Exponential) else 0
         self._resumed_ms: int | None = None
@@ -65,7 +69,18 @@ class RestartPolicy:
         """The restarts that still count."""
         return self._attempt
 
-    def on_failure(self, fingerprint: str, committed_since_last: bool, now_ms: int) -> Retry | GiveUp:
+    def on_running(self) -> None:
+        """Take note that the job's queries have been started."""
+        self._ran = True
+
+    def after(self, failure: Failure, committed_since_last: bool, now_ms: int) -> Retry | GiveUp:
+        """Decide what follows a failure of a driver; see `on_failure`."""
+        again = comes_again(failure)
+        return self.on_failure(failure.fingerprint, committed_since_last, now_ms, comes_again=again)
+
+    def on_failure(
+        self, fingerprint: str, committed_since_last: bool, now_ms: int, *, comes_again: bool = False
+    ) -> Retry | GiveUp:
         """Decide what follows a failure.
 
         Args:
@@ -73,6 +88,8 @@ class RestartPolicy:
             committed_since_last: Whether a batch was committed since the failure before; for the first
                 failure, since the start.
             now_ms: When it happened, on a clock that does not go back.
+            comes_again: Whether another start of the same code would fail the same way. A job whose queries
+                have run is started again all the same: something around it may have changed.
 
         A policy that gave up stays with it: every later failure gets the same answer.
         """
@@ -80,6 +97,8 @@ class RestartPolicy:
             self.on_steady(now_ms)
             self._remember(fingerprint, committed_since_last, now_ms)
             reason = self._reason_to_give_up()
+            if comes_again and not self._ran:
+                reason = "no query had begun, and another start would fail the same way"
             if reason is None:
                 return self._retry(now_ms)
             self._given_up = GiveUp(reason)

@@ -46,17 +46,25 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
             )
     for name, savepoint in given.items():
         query = name or next(iter(places))
-        try:
-            yield query, restore_once(savepoint, places[query])
-        except Conflict as error:
-            raise Conflict(
-                f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",
-                where=error.where,
-                found=error.found,
-                expected=error.expected,
-                hint="leave out -s to go on from the checkpoint as it is, or give the job another one with"
-                " --set checkpoint.storage=DIR",
-            ) from error
+        with not_restored(query):
+            made = restore_once(savepoint, places[query])
+        yield query, made
+
+
+@contextmanager
+def not_restored(query: str) -> Iterator[None]:
+    """Say of a conflict at a target whose checkpoint was to be made there, and what to do."""
+    try:
+        yield
+    except Conflict as error:
+        raise Conflict(
+            f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint="leave out -s to go on from the checkpoint as it is, or give the job another one with"
+            " --set checkpoint.storage=DIR",
+        ) from error
 
 
 @contextmanager
@@ -80,15 +88,20 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
         yield
         return
     if FORMAT_KEY in given:
-        raise Invalid(
-            "the job sets another state-checkpoint format than its checkpoint has",
-            where=place,
-            found=f"{FORMAT_KEY}={given[FORMAT_KEY]}",
-            expected=f"{found}, in which its state was written",
-            hint="leave the setting out, and each query gets the format of its checkpoint",
-        )
+        raise other_format(place, given[FORMAT_KEY], found)
     spark.conf.set(FORMAT_KEY, str(found))
     try:
         yield
     finally:
         spark.conf.set(FORMAT_KEY, str(session))
+
+
+def other_format(place: str, asked: str, found: int) -> Invalid:
+    """The error for a state-checkpoint format that a person has written down, and the state does not have."""
+    return Invalid(
+        "the job sets another state-checkpoint format than its checkpoint has",
+        where=place,
+        found=f"{FORMAT_KEY}={asked}",
+        expected=f"{found}, in which its state was written",
+        hint="leave the setting out, and each query gets the format of its checkpoint",
+    )

@@ -9,17 +9,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.record import find_record
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.formats.manifest import Manifest
 from holdfast.jobs.control import JobDetails
 from holdfast.jobs.operations import Operation
 from holdfast.jobs.work import Work, undone
 from holdfast.model import JobState, QueryStarted, SavepointNote
+from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog import ids, load, savepoint_uri
 from holdfast.savepoints.pace import Pace, seems_to_run
 from holdfast.savepoints.planning import check_apart, plan_take
 from holdfast.savepoints.proof import prove
-from holdfast.savepoints.public import delete, opened
+from holdfast.savepoints.public import delete
 from holdfast.savepoints.removal import delete as remove
 from holdfast.savepoints.removal import sweep
 from holdfast.savepoints.taking import check_label, let_go, take
@@ -154,10 +156,11 @@ def taken(work: Work, operation: Operation, details: JobDetails) -> Mapping[str,
 def _take(work: Work, operation: Operation, query: QueryStarted) -> tuple[str, Manifest]:
     checkpoint = open_storage(query.checkpoint)
     catalog = open_storage(operation.arguments["catalog"], "catalog")
+    record, _ = find_record(work.home.path, checkpoint)
     made = take(
         checkpoint,
         catalog,
-        plan_take(checkpoint, catalog, operation.arguments.get("batch")),
+        plan_take(checkpoint, catalog, operation.arguments.get("batch"), record),
         clock=work.clock,
         chance=lambda count: _token(operation, query.name) if count == _TOKEN_BYTES else work.chance(count),
         label=operation.arguments.get("label"),

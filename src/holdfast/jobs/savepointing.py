@@ -13,11 +13,15 @@ from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.reading import read_query_id
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.aside import Aside, Heard, error_of, one_line
+from holdfast.jobs.savepoint_digests import SavepointDigests
 from holdfast.model import SavepointNote
 from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
+# What is told of a savepoint comes with a `SavepointNote`.
+TAKEN: Final = "savepoint"
+NOT_TAKEN: Final = "no-savepoint"
 _LAST_TAKE_S: Final = 60.0
 # A take that failed is tried again after a part of the time between two.
 _AGAIN: Final = 10
@@ -47,7 +51,9 @@ class _Query:
 
 
 class Savepointing:
-    """Takes savepoints of a job's queries while they run. Every failure is told, and hurts nobody.
+    """Takes savepoints of a job's queries while they run, and has their rows digested.
+
+    Every failure is told, and hurts nobody.
 
     Args:
         settings: What the job wants.
@@ -65,6 +71,8 @@ class Savepointing:
         self._running = False
         self._begun = False
         self._aside = Aside("holdfast-savepoints", self._turn, may)
+        longest_s = settings.every_ms * settings.retained / 2000
+        self._digests = SavepointDigests(settings.catalog, clock, longest_s, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -77,6 +85,7 @@ class Savepointing:
             self._begun = True
             self._aside.start()
         self._aside.wake()
+        self._digests.started(checkpoints)
 
     def ended(self) -> None:
         """The driver has ended: there is nothing new to take until the next one has started."""
@@ -84,17 +93,19 @@ class Savepointing:
             self._running = False
 
     def heard(self) -> list[Heard]:
-        """What there is to tell since the last call; of a savepoint or a failure `note` holds the facts."""
-        return self._aside.heard()
+        """What there is to tell since the last call."""
+        return [*self._aside.heard(), *self._digests.heard()]
 
     def abandon(self) -> None:
         """End without waiting for a take that is under way."""
         self.ended()
+        self._digests.end()
         self._aside.abandon()
 
     def close(self) -> None:
-        """End; a take that is under way is finished first."""
+        """End; a take that is under way is finished first. Digests that are not done stay pending."""
         self.ended()
+        self._digests.end()
         if self._begun:
             self._aside.close(_LAST_TAKE_S)
 
@@ -152,14 +163,15 @@ class Savepointing:
             new_bytes=taken.manifest.new_bytes,
             problem=found.left,
         )
+        self._digests.taken()
         text = f"savepoint of query {query.name} at batch {taken.manifest.batch_id}: {taken.uri}"
-        self._tell("savepoint", text, note)
+        self._tell(TAKEN, text, note)
 
     def _failed(self, query: _Query, error: HoldfastError) -> None:
         query.due_ms = self._clock() + max(self._settings.every_ms // _AGAIN, int(_SHORTEST_S * 1000))
         problem = one_line(error)
         note = SavepointNote(query.name, self._clock(), None, None, None, None, None, problem)
-        self._tell("no-savepoint", f"no savepoint of query {query.name}: {problem}", note)
+        self._tell(NOT_TAKEN, f"no savepoint of query {query.name}: {problem}", note)
 
     def _tell(self, kind: str, text: str, note: SavepointNote) -> None:
         facts: dict[str, Any] = asdict(note)

@@ -16,29 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.restart import exponential
-from holdfast.errors import Conflict, HoldfastError, Internal, Unavailable
+from holdfast.errors import HoldfastError, Internal
 from holdfast.jobs import failure as failures
 from holdfast.jobs.attempt import Attempt, Definition
 from holdfast.jobs.beside import Beside
-from holdfast.jobs.candidacy import Candidacy, begun_before, ended_job, live_leader
+from holdfast.jobs.candidacy import Candidacy, take_alone
 from holdfast.jobs.channel import Message, error_from
 from holdfast.jobs.claim import JVM_GRACE_S, ORPHAN_GRACE_S, Claim
 from holdfast.jobs.comeback import Comeback
+from holdfast.jobs.deferred_registry import DeferredRegistry
 from holdfast.jobs.driver import DriverSpec
 from holdfast.jobs.elections import Elections
-from holdfast.jobs.home import StateHome, SupervisorLock, running_already
-from holdfast.jobs.leadership import Deposed, Now
+from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.leader_record import places_of
+from holdfast.jobs.leadership import CannotLead, Deposed, Now
+from holdfast.jobs.machine import DriverIdentity, this_machine
 from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.registry import JobRecord, Registry
+from holdfast.jobs.registry import Registry
 from holdfast.jobs.rescaled import VERB as RESCALE
 from holdfast.jobs.rescaled import Rescaling
 from holdfast.jobs.restart import GiveUp, RestartPolicy
+from holdfast.jobs.standby import checkpoints_of, require_final, stand_by, take_over
 from holdfast.jobs.telling import Event, Outcome, Tell, batch_line
 from holdfast.jobs.wishes import LOOK_S, Wishes
 from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
-
-# The driver of a leader that leads no longer has ended itself, or stands still: nothing to wait for.
-DEPOSED_GRACE_S = 1.0
 
 
 class Supervisor:
@@ -57,6 +58,7 @@ class Supervisor:
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
         elections: How to take part in elections; None where it has the job to itself.
         now: The clock of the elections.
+        machine: Names the machine that this process and its drivers run on.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Supervisor:
         orphan_grace_s: float = ORPHAN_GRACE_S,
         elections: Elections | None = None,
         now: Now = time.monotonic,
+        machine: str | None = None,
     ) -> None:
         self._spec = spec
         self._home = home
@@ -79,13 +82,14 @@ class Supervisor:
         self._rng = rng
         self._launch = launch
         self._orphan_grace_s = orphan_grace_s
-        self._registry = Registry(home.registry)
         self._definition: Definition | None = None
+        self._write_as(None)
         # Until a driver has lived long enough to tell the job's own strategy.
         self._policy = RestartPolicy(exponential(), rng)
         self._lock: SupervisorLock | None = None
         self._elections = elections
         self._now = now
+        self._machine = machine or this_machine()
         self._candidacy: Candidacy | None = None
         # Whether the job is this supervisor's, and the registry knows it.
         self._begun = False
@@ -97,6 +101,7 @@ class Supervisor:
         self._rescaling: Rescaling | None = None
         self._rescale_asked = False
         self._wishes = Wishes()
+        self._driver: Attempt | None = None
         self._attempts = 0
         self._batches = 0
 
@@ -115,25 +120,32 @@ class Supervisor:
             finally:
                 self._close_asides()
                 self._close_observing()
+                self._notes.settle(self._wishes.pause)
                 if self._lock is not None:
                     self._lock.release()
                 if self._candidacy is not None:
                     self._candidacy.close()
 
     def _run(self) -> Outcome:
+        stands_by = False
         while True:
             try:
-                attempt = self._attempt()
-                ended = self._after(attempt) if attempt.leads else self._stand_by()
+                ended = self._stand_by() if stands_by else self._run_driver()
+                stands_by = self._candidacy is not None and not self._candidacy.leads
             except Deposed as error:
                 self._step_down(error)
-                ended = self._stand_by()
+                ended, stands_by = None, True
             if ended is not None:
                 return ended
+
+    def _run_driver(self) -> Outcome | None:
+        attempt = self._attempt()
+        return self._after(attempt) if attempt.leads else None
 
     def _after(self, attempt: Attempt) -> Outcome | None:
         """What follows a driver's end; None if it is another driver."""
         if attempt.refusal is not None:
+            self._require_final(attempt, attempt.refusal)
             self._set_state(JobState.FAILED, attempt.refusal.fact)
             raise attempt.refusal
         if attempt.ending == "canceled":
@@ -151,7 +163,7 @@ class Supervisor:
         ended_ms = self._clock()
         failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
         self._comeback.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
-        decision = self._policy.on_failure(failure.fingerprint, attempt.batches > 0, ended_ms)
+        decision = self._policy.after(failure, attempt.batches > 0, ended_ms)
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         self._set_state(JobState.RESTARTING, str(failure))
@@ -181,44 +193,47 @@ class Supervisor:
 
     def _stand_by(self) -> Outcome | None:
         """Wait until nobody else leads; the outcome, if there is nothing to lead any more."""
-        candidacy, told = self._required_candidacy(), False
-        leader = candidacy.last_seen = self._registry.leader(self._name)
-        who = "another supervisor" if leader is None else leader.holder
-        self._say("standby", f"standing by, {who} leads", leader=who, elections=candidacy.address)
-        while self._wait(candidacy.pause_s):
-            try:
-                if candidacy.stand() is not None:
-                    return self._elected(candidacy)
-            except Unavailable as error:  # noqa: PERF203 - the servers may come back
-                if not told:
-                    self._say("elections", f"{error.fact}: {error.found}")
-                told = True
-        return self._end(JobState.FINISHED, "stopped while it stood by")
+        candidacy = self._required_candidacy()
+        if not stand_by(candidacy, self._wait, self._say):
+            return self._end(JobState.FINISHED, "stopped while it stood by")
+        return self._elected(candidacy)
 
     def _elected(self, candidacy: Candidacy) -> Outcome | None:
-        self._registry = Registry(self._home.registry, candidacy.token)
-        now, former = self._clock(), candidacy.former
-        job = ended_job(self._registry, self._name)
-        if job is not None and former is not None and (job.ended_ms or 0) >= former.since_ms:
+        self._write_as(candidacy.token)
+        job, record = candidacy.ended_meanwhile, candidacy.record
+        if job is not None and job.state is not None:
             self._say("ended", f"the job has ended under its leader: {job.state.value}")
             return Outcome(job.state, job.reason, self._attempts, self._batches)
         self._say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
-        self._since_ms, self._restored = begun_before(self._registry, self._name)
-        if former is not None:
-            # One that has handed the job over was not lost: its last sign of life is struck out.
-            heard_ms = former.beat_ms or now
-            self._comeback.failed(f"resources: {former.holder} leads no longer", heard_ms, now)
+        self._since_ms, self._restored = (None, False) if record is None else (record.begun_ms, record.ran)
+        if candidacy.former is not None:
+            cause = f"resources: {candidacy.former.holder} leads no longer"
+            self._comeback.failed(cause, candidacy.former.heard_ms, self._clock())
             self._comeback.resumed()
-        return None
+        if record is None or record.request is None or self._definition is None:
+            return None
+        # Its leader was lost before it had done what it was asked for.
+        if self._claim_checkpoint(self._definition) and record.request == "cancel":
+            return self._canceled()
+        return self._end(JobState.FINISHED, f"stopped, which {record.holder} was asked for")
 
     def _step_down(self, error: Deposed) -> None:
         """Leave the job to whoever leads it now; the driver has been ended."""
+        with suppress(HoldfastError):  # another leader has written to this registry, and knows better
+            self._set_state(JobState.RESTARTING, "another supervisor may lead it")
         self._begun = False
         if self._beside is not None:
             self._beside.abandon()
             self._beside = None
-        self._required_candidacy().step_down(resign=False)
+        self._required_candidacy().step_down(resign=isinstance(error, CannotLead))
         self._say("deposed", f"leading no longer: {error.found or error.fact}")
+
+    def _require_final(self, attempt: Attempt, refusal: HoldfastError) -> None:
+        if self._candidacy is not None and self._definition is not None:
+            self._require_lead()
+            # The lock is the last thing that stands in a driver's way.
+            begun = bool(attempt.number) and self._checkpoint(self._definition).until_free(0)
+            require_final(refusal, self._candidacy, begun=begun)
 
     def _required_candidacy(self) -> Candidacy:
         if self._candidacy is None:
@@ -230,11 +245,7 @@ class Supervisor:
             self._candidacy.require()
 
     def _leads(self) -> bool:
-        try:
-            self._require_lead()
-        except Deposed:
-            return False
-        return True
+        return self._candidacy is None or not self._begun or self._candidacy.lost is None
 
     # One driver.
 
@@ -242,6 +253,7 @@ class Supervisor:
         self._require_lead()
         attempt = Attempt(self._launch(self._spec), recovers=self._comeback.under_way)
         self._attempts += 1
+        self._driver = attempt
         self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
         try:
             self._follow(attempt)
@@ -262,6 +274,7 @@ class Supervisor:
                 ready = {key.data for key, _ in selector.select(LOOK_S)}
                 self._wishes.seen()
                 self._lead(attempt)
+                self._notes.write_what_waits()
                 self._look_for_requests()
                 if self._wishes.cancel or self._wishes.stops > 1:
                     attempt.ending = "canceled" if self._wishes.cancel else "stopped"
@@ -336,28 +349,35 @@ class Supervisor:
     def _go(self, attempt: Attempt, definition: Definition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
         if not self._begun:
-            if not self._take(definition):
-                attempt.leads = False
-                attempt.process.kill()
-                return
-        elif self._definition is not None:
-            definition.require_same(self._definition, self._spec.target)
-        self._claim_checkpoint(definition)
+            ready = self._take(definition)
+        else:
+            definition.require_same(self._definition or definition, self._spec.target)
+            ready = self._claim_checkpoint(definition)
+        if not ready:
+            attempt.leads = self._candidacy is None or self._candidacy.leads
+            if self._wishes.any:
+                attempt.ending = "canceled" if self._wishes.cancel else "stopped"
+            attempt.process.kill()
+            return
         self._prepare(definition)
-        now = self._clock()
-        attempt.number = self._registry.start_attempt(
+        now, candidacy = self._clock(), self._candidacy
+        attempt.number = self._notes.start_attempt(
             definition.name, attempt.process.pid, now, recovers=attempt.recovers
         )
         log = self._home.start_log(definition.name, attempt.number)
         self._say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
         restore = bool(self._spec.savepoints) and not self._restored
+        if candidacy is not None:
+            candidacy.note(driver=DriverIdentity.of(attempt.process.pid, self._machine))
         self._lead(attempt)
         attempt.process.channel.send(
             "go",
             log=str(log),
             restore=restore,
             repeat=self._comeback.to_repeat(),
-            term=None if self._candidacy is None else self._candidacy.token,
+            term=None if candidacy is None else candidacy.token,
+            election="" if candidacy is None else candidacy.place_id,
+            machine=self._machine,
         )
 
     def _lead(self, attempt: Attempt) -> None:
@@ -370,14 +390,13 @@ class Supervisor:
             attempt.until_s = candidacy.until_s
             attempt.process.channel.send("lead", until_s=attempt.until_s)
 
-    def _claim_checkpoint(self, definition: Definition) -> None:
-        """Wait until no former driver of this job has the checkpoint, and keep late ones away from it."""
-        claim, candidacy = self._checkpoint(definition), self._candidacy
-        if candidacy is None or candidacy.token is None:
-            claim.wait(self._orphan_grace_s, self._say_waiting)
-            return
-        claim.wait(min(self._orphan_grace_s, DEPOSED_GRACE_S), self._say_waiting, self._goes_on)
-        claim.fence(candidacy.token)
+    def _claim_checkpoint(self, definition: Definition) -> bool:
+        """Wait until no former driver of this job has the checkpoint; False if told to end meanwhile."""
+        claim = self._checkpoint(definition)
+        if self._candidacy is not None:
+            return take_over(claim, self._candidacy, self._say, self._goes_on)
+        claim.wait(self._orphan_grace_s, self._say)
+        return True
 
     def _goes_on(self) -> bool:
         self._require_lead()
@@ -389,75 +408,55 @@ class Supervisor:
         settings = definition.recovery
         if self._spec.fallback is not None:
             settings = replace(settings, fallback=self._spec.fallback, verify=settings.verify or "1m")
-        queries = {each.name: each.checkpoint for each in self._registry.queries(definition.name)}
+        queries = {each.name: each.checkpoint for each in self._notes.queries(definition.name)}
+        record = None if self._candidacy is None else self._candidacy.record
         catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
-        self._comeback.prepare(definition.checkpoint, queries, settings, catalogs)
+        self._comeback.prepare(definition.checkpoint, checkpoints_of(record, queries), settings, catalogs)
 
     def _take(self, definition: Definition) -> bool:
         """Make the job this supervisor's own; False if another one leads it."""
         if self._definition is not None and self._definition.name != definition.name:
             definition.require_same(self._definition, self._spec.target)
         if self._elections is None:
-            self._take_alone(definition)
+            self._lock = take_alone(self._registry, self._home, definition.name, self._clock())
         elif not self._stand(self._elections, definition):
             return False
-        now = self._clock()
-        record = JobRecord.begun(
-            definition.name,
-            self._spec.target,
-            definition.checkpoint,
-            definition.on_cancel,
-            now,
-            self._since_ms,
-        )
+        record = definition.job_record(self._spec.target, self._clock(), self._since_ms)
         self._definition = definition
         self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
-        self._policy = RestartPolicy(definition.restart, self._rng)
-        self._claim_checkpoint(definition)
+        self._policy = RestartPolicy(definition.restart, self._rng, ran=self._restored)
+        if not self._claim_checkpoint(definition):
+            return False
         if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
             self._rescaling = Rescaling.begun(self._home, definition.name, self._spec, self._clock)
-        self._registry.start_job(record)
+        self._notes.start_job(record)
         self._begun = True
+        if self._candidacy is not None:
+            self._candidacy.begin(definition.checkpoint, record.started_ms, ran=self._restored)
         return True
-
-    def _take_alone(self, definition: Definition) -> None:
-        leader = live_leader(self._registry, definition.name, self._clock())
-        if leader is not None:
-            raise Conflict(
-                "this job is already running",
-                where=str(self._home.path),
-                found=f"a leader of job {definition.name!r}: {leader.holder}",
-                hint=f"stand by for it with --ha {leader.address}, or stop it first",
-            )
-        lock = SupervisorLock(self._home, definition.name)
-        if not lock.take():
-            raise running_already(self._home, definition.name)
-        self._lock = lock
 
     def _stand(self, elections: Elections, definition: Definition) -> bool:
         """Whether this supervisor leads the job, already or from now on."""
         candidacy = self._candidacy
         if candidacy is None:
-            if SupervisorLock(self._home, definition.name).taken():
-                raise running_already(self._home, definition.name)
             candidacy = Candidacy(elections, definition.name, self._registry, self._clock, self._now)
             self._candidacy, self._definition = candidacy, definition
         if not candidacy.leads:
-            if candidacy.stand() is None:
+            if not candidacy.stand():
                 return False
-            self._registry = Registry(self._home.registry, candidacy.token)
+            self._write_as(candidacy.token)
             self._say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
         return True
 
     def _checkpoint(self, definition: Definition) -> Claim:
-        return Claim(definition.checkpoint, definition.name, self._home.path)
-
-    def _say_waiting(self, pid: int) -> None:
-        self._say("waiting", f"a former driver (process {pid}) is ending its batch", pid=pid)
+        return Claim(definition.checkpoint, definition.name, self._home.path, self._machine)
 
     def _started(self, attempt: Attempt, queries: list[QueryStarted]) -> None:
-        self._registry.queries_started(self._name, attempt.number, queries, self._clock())
+        self._notes.queries_started(self._name, attempt.number, queries, self._clock())
         self._comeback.running()
+        if self._candidacy is not None:
+            self._candidacy.note(ran=True, queries=places_of(queries))
+        self._policy.on_running()
         if self._beside is not None:
             self._beside.started({query.name: query.checkpoint for query in queries})
         for query in queries:
@@ -469,12 +468,12 @@ class Supervisor:
         first = batch.query not in attempt.committed
         attempt.has_committed(batch.query)
         self._batches += 1
-        self._registry.add_batch(self._name, attempt.number, batch)
+        self._notes.add_batch(self._name, attempt.number, batch)
         if self._beside is not None:
             self._beside.committed(batch, first=first)
         recovery = self._comeback.first_commit(attempt.number, batch)
         if recovery is not None:
-            self._registry.add_recovery(self._name, recovery)
+            self._notes.add_recovery(self._name, recovery)
             text = f"recovered in {recovery.recovery_ms / 1000:.1f} s"
             self._say("recovered", text, **recovery.as_dict())
         self._say("batch", batch_line(batch), **batch.as_dict())
@@ -485,7 +484,7 @@ class Supervisor:
             return
         for each, savepoint in self._beside.heard():
             if savepoint is not None:
-                self._registry.add_savepoint(self._name, savepoint)
+                self._notes.add_savepoint(self._name, savepoint)
             self._say(each.kind, each.text, **each.facts)
 
     def _close_asides(self) -> None:
@@ -506,16 +505,9 @@ class Supervisor:
     def _look_at_slow_batches(self, attempt: Attempt) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
         definition = self._definition
-        if definition is None or definition.timeout_ms is None:
-            return
-        for query, late in attempt.newly_slow(definition.timeout_ms):
-            self._say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
-            if late > definition.tolerable_failures:
-                line = f"a batch ran for {late} times {definition.timeout_ms} ms without a commit"
-                attempt.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
-                attempt.failed_ms = self._clock()
-                attempt.process.kill()
-                return
+        if definition is not None and attempt.too_slow(definition, self._say):
+            attempt.failed_ms = self._clock()
+            attempt.process.kill()
 
     def _finish(self, attempt: Attempt) -> None:
         """Collect a driver that has ended, with its JVM, and write down how."""
@@ -530,7 +522,7 @@ class Supervisor:
             attempt.failure = failures.killed(number, code)
         if attempt.number:
             ending = "failed" if attempt.failure or attempt.refusal else attempt.ending or "failed"
-            self._registry.end_attempt(self._name, attempt.number, ending, attempt.failure, self._clock())
+            self._notes.end_attempt(self._name, attempt.number, ending, attempt.failure, self._clock())
 
     # Endings and waiting.
 
@@ -538,18 +530,16 @@ class Supervisor:
         definition = self._definition
         if definition is not None and definition.on_cancel == "delete":
             self._close_asides()
-            self._delete_checkpoint(self._checkpoint(definition))
+            if not self._checkpoint(definition).delete():
+                uri = definition.checkpoint
+                self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
         return self._end(JobState.CANCELED, "canceled")
-
-    def _delete_checkpoint(self, claim: Claim) -> None:
-        """As the job wishes; nobody writes to it any more."""
-        if not claim.delete():
-            uri = claim.checkpoint
-            self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
 
     def _end(self, state: JobState, reason: str | None) -> Outcome:
         self._close_asides()
         self._set_state(state, reason)
+        if self._candidacy is not None:
+            self._candidacy.note_end(state, reason, self._say)
         outcome = Outcome(state, reason, self._attempts, self._batches)
         # Why it failed is the error that the caller will tell.
         how = reason if reason and state is not JobState.FAILED else state.value.lower()
@@ -564,13 +554,15 @@ class Supervisor:
 
     def _set_state(self, state: JobState, reason: str | None) -> None:
         if self._begun:
-            self._registry.set_state(self._name, state, self._clock(), reason)
+            self._notes.set_state(self._name, state, self._clock(), reason)
 
     def _wait(self, seconds: float) -> bool:
         """Wait, unless somebody asks the job to end; False if so."""
 
         def look() -> None:
             self._require_lead()
+            if self._driver is not None:
+                self._lead(self._driver)
             self._look_for_requests()
 
         return self._wishes.wait(seconds, look)
@@ -579,7 +571,9 @@ class Supervisor:
         """See what was asked of the job; while another supervisor leads it, that is his to answer."""
         if not self._begun:
             return
-        for verb in self._registry.take_requests(self._name, self._clock()):
+        for verb in self._notes.take_requests(self._name, self._clock()):
+            if verb in ("stop", "cancel") and self._candidacy is not None:
+                self._candidacy.note(request=verb)
             if verb == "stop":
                 self._wishes.stops += 1
             elif verb == RESCALE:
@@ -587,6 +581,11 @@ class Supervisor:
             elif verb == "cancel":
                 self._wishes.cancel = True
                 self._set_state(JobState.CANCELLING, None)
+
+    def _write_as(self, token: int | None) -> None:
+        """Write to the registry with the token of a term, or with none."""
+        self._registry = Registry(self._home.registry, token)
+        self._notes = DeferredRegistry(self._home.registry, token, self._say, self._wait)
 
     @property
     def _name(self) -> str:

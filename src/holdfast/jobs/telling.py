@@ -34,6 +34,6 @@ class Outcome:
 def batch_line(batch: BatchProgress) -> str:
     """A committed batch in a line."""
     rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
-    state = f", state {batch.state_rows:,} rows" if batch.operators else ""
+    state = f", {batch.state_text}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
     return f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from holdfast.errors import HoldfastError
@@ -34,7 +35,11 @@ class Tenure:
         self._renewed = renewed
         self._deposed: str | None = None
         self._trouble: str | None = None
-        self._closing = threading.Event()
+        # The newest record that has not been written yet.
+        self._record: bytes | None = None
+        self._record_changed = threading.Condition()
+        self._closing = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="holdfast-lease", daemon=True)
         self._thread.start()
 
@@ -67,18 +72,41 @@ class Tenure:
         if why is not None:
             raise Deposed("this supervisor leads the job no longer", where=self._election.address, found=why)
 
+    def write_record(self, record: bytes) -> None:
+        """Have a record put down for the leaders to come; tried until it is there or the term is over."""
+        with self._record_changed:
+            self._record = record
+        self._wake.set()
+
+    def flush(self) -> bool:
+        """Wait until the newest record is written; False if the term was over first."""
+        with self._record_changed:
+            while self._record is not None:
+                if self.lost is not None:
+                    return False
+                self._record_changed.wait(self._election.lease_s / _TRIES)
+        return True
+
     def close(self, *, resign: bool) -> None:
         """End the renewals; with `resign` the next leader need not wait for the end of the lease."""
-        self._closing.set()
+        self._closing = True
+        self._wake.set()
         self._thread.join(self._election.lease_s)
         if resign and not self._thread.is_alive() and self._deposed is None:
+            with suppress(HoldfastError):
+                self._put_record()
             self._election.resign(self._term)
 
     def _keep(self) -> None:
         pause = self._election.lease_s / _RENEWALS
-        while not self._closing.wait(pause):
+        while True:
+            self._wake.wait(pause)
+            self._wake.clear()
+            if self._closing:
+                return
             try:
                 self._term = self._election.renew(self._term)
+                self._put_record()
                 self._trouble = None
                 pause = self._election.lease_s / _RENEWALS
                 self._renewed()
@@ -92,3 +120,13 @@ class Tenure:
                 # What came back too late is no lease: somebody else may have it by now.
                 self._deposed = self._trouble or "the lease could not be renewed in time"
                 return
+
+    def _put_record(self) -> None:
+        record = self._record
+        if record is None:
+            return
+        self._election.write_record(self._term, record)
+        with self._record_changed:
+            if self._record is record:
+                self._record = None
+            self._record_changed.notify_all()

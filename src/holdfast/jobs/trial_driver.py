@@ -40,7 +40,7 @@ def run(spec: TrialSpec, channel: Channel) -> None:
     except Exception as error:  # a person's function may raise anything
         detail = traceback.format_exc()
         sys.stderr.write(detail)
-        channel.send("failed", failure=asdict(failure.from_exception(error, detail, label="start")))
+        channel.send("failed", failure=asdict(failure.from_exception(error, detail, label=failure.START)))
 
 
 def _run(spec: TrialSpec, channel: Channel) -> None:

@@ -88,7 +88,7 @@ def check(
         Corrupt: The savepoint is damaged.
     """
     saved = open_saved(os.fspath(against), query)
-    sizes = measured(saved.storage, saved.found, saved.manifest, deep=deep)
+    sizes = measured(saved.storage, saved.found, saved.recorded, deep=deep)
     job = job_of(target, overrides)
     given = {**({} if job is None else job.spark_conf()), **(conf or {})}
     with session_for(target, job, given, master, home, spark, "check") as session:

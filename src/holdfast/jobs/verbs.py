@@ -20,3 +20,5 @@ VERBS: Final[Mapping[str, Verb]] = {
     "fork": Fork(),
     "restore": Restore(),
 }
+# Those whose result lists the `savepoints` that they have taken.
+TAKES: Final = ("savepoint", "stop")

@@ -135,6 +135,7 @@ class Watch:
         self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any], int]] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._newest: int | None = None
+        self._operators: tuple[str | None, ...] = ()
         self._due = 0.0
         self._files_due = 0.0
         self._files_pace = Pace(FILES_SHARE, FILES_LONGEST_S)
@@ -262,22 +263,26 @@ class Watch:
 
     def _take_in(self) -> None:
         """Work off what was heard since the last time."""
-        from holdfast.engine.watch import committed_batch  # noqa: PLC0415 - needs Spark
-
         former, self._former = self._former, []
         for progress, at_ms in former:
-            self._committed(committed_batch(self._label, progress, at_ms))
+            self._committed(self._batch(progress, at_ms))
         with suppress(queue.Empty):
             while True:
                 kind, facts, at_ms = self._heard.get_nowait()
                 if kind == "progress":
-                    self._committed(committed_batch(self._label, facts, at_ms))
+                    self._committed(self._batch(facts, at_ms))
                 elif kind == "started":
                     self._story.started(str(facts["runId"]), at_ms)
                     self._newest = None
                 elif kind == "terminated":
                     self._watcher.busy(self._label, None)
                     self._story.terminated(at_ms, facts.get("exception"))
+
+    def _batch(self, progress: Mapping[str, Any], at_ms: int) -> BatchProgress | None:
+        from holdfast.engine.watch import committed_batch, keyed_order  # noqa: PLC0415 - needs Spark
+
+        self._operators = self._operators or keyed_order(self._query, progress)
+        return committed_batch(self._label, progress, at_ms, self._operators)
 
     def _committed(self, batch: BatchProgress | None) -> None:
         # What was recent when watching began is reported once more where it was on its way just then.

@@ -69,6 +69,15 @@ class Wishes:
                     return False
         return True
 
+    def pause(self, seconds: float) -> bool:
+        """Wait, whatever was asked for before, unless another signal comes; False if so."""
+        before = self.stops
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            self.seen()
+            selector.select(seconds)
+        return self.stops == before
+
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.stops += 1
         self.signalled = True

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.growth import full_in_ms
 from holdfast.observe.metrics import LATELY_MS, Sample, sample
-from holdfast.observe.totals import operator_label, repaired
+from holdfast.observe.totals import accesses, operator_label, repaired
 
 
 def query_samples(
@@ -68,6 +68,13 @@ def operator_bytes(operator: OperatorProgress) -> int:
     RocksDB has nothing in files before it writes the first; until then its memory is what there is.
     """
     return _stored_bytes(operator) or operator.memory_bytes
+
+
+def access_seconds(operator: OperatorProgress) -> float | None:
+    """What one get or put took on average; of a keyed operator, to look up or to write one key."""
+    made = accesses(operator).values()
+    count = sum(number for number, _ in made)
+    return sum(seconds for _, seconds in made) / count if count else None
 
 
 def _stored_bytes(operator: OperatorProgress) -> int:
@@ -135,16 +142,17 @@ def _late(job: str, query: str, lately: Sequence[BatchProgress]) -> list[Sample]
 def _operator(job: str, query: str, index: int, operator: OperatorProgress) -> list[Sample]:
     labels = (job, query, operator_label(index, operator))
     found = [
-        sample("holdfast_state_rows", operator.rows, *labels),
+        *_keyed(labels, operator),
         sample("holdfast_state_bytes", operator_bytes(operator), *labels),
         sample("holdfast_state_memory_bytes", operator.memory_bytes, *labels),
         sample("holdfast_state_commit_seconds", operator.commit_ms / 1000, *labels),
     ]
+    if operator.rows is not None:
+        found.append(sample("holdfast_state_rows", operator.rows, *labels))
+    access_s = access_seconds(operator)
+    if access_s is not None:
+        found.append(sample("holdfast_state_access_seconds", access_s, *labels))
     store = operator.store
-    accesses = store.get("rocksdbGetCount", 0) + store.get("rocksdbPutCount", 0)
-    if accesses:
-        took_ms = store.get("rocksdbGetLatency", 0) + store.get("rocksdbPutLatency", 0)
-        found.append(sample("holdfast_state_access_seconds", took_ms / accesses / 1000, *labels))
     if "rocksdbLoadLatencyMs" in store:
         load_s = store["rocksdbLoadLatencyMs"] / 1000
         found.append(sample("holdfast_state_load_seconds", load_s, *labels))
@@ -152,4 +160,22 @@ def _operator(job: str, query: str, index: int, operator: OperatorProgress) -> l
     misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
     if hits + misses:
         found.append(sample("holdfast_cache_hit_ratio", hits / (hits + misses), *labels))
+    return found
+
+
+def _keyed(labels: tuple[str, str, str], operator: OperatorProgress) -> list[Sample]:
+    """What a keyed operator has counted; of totals that are not known there is no number."""
+    keyed = operator.keyed
+    if keyed is None:
+        return []
+    counts = [
+        ("holdfast_state_timers", keyed.timers, labels),
+        ("holdfast_state_uncounted_groups", keyed.uncounted_groups, labels),
+    ]
+    found = [sample(metric, value, *names) for metric, value, names in counts if value is not None]
+    for state in keyed.states:
+        if state.entries is not None:
+            found.append(sample("holdfast_state_entries", state.entries, *labels, state.name))
+        if state.size_bytes is not None:
+            found.append(sample("holdfast_state_entries_bytes", state.size_bytes, *labels, state.name))
     return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.keyed_names import keyed_names
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.shares import shares
 from holdfast.checkpoints.values import Checkpoint
@@ -101,7 +102,7 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
         format_version=min(versions, default=None),
         files=sum(len(store.files) for each in found.operators for store in each.stores),
         new_bytes=found.new_bytes,
-        stores=_stores(found),
+        stores=_stores(found, keyed_names(storage, found.operators, found.batch_id)),
     )
 
 
@@ -137,10 +138,10 @@ def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[S
     ]
 
 
-def _stores(found: Checkpoint) -> tuple[StoreFiles, ...]:
+def _stores(found: Checkpoint, names: Mapping[int, str]) -> tuple[StoreFiles, ...]:
     return tuple(
         StoreFiles(
-            f"{each.operator} {each.operator_name}".rstrip(),
+            f"{each.operator} {names.get(each.operator, each.operator_name)}".rstrip(),
             each.store,
             tuple(partition.bytes for partition in each.partitions),
             tuple(partition.rows for partition in each.partitions),

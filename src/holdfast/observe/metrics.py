@@ -14,6 +14,7 @@ JOB: Final = ("job_name",)
 QUERY: Final = (*JOB, "query")
 OPERATOR: Final = (*QUERY, "operator")
 STORE: Final = (*OPERATOR, "store")
+KEYED_STATE: Final = (*OPERATOR, "state")
 PARTITION: Final = (*STORE, "partition")
 
 # How far back "lately" goes, in the metrics that say so.
@@ -50,6 +51,7 @@ class Metric:
 _BATCH = "progress of the newest batch"
 _ALL = "progress of all batches, counted on over restarts"
 _STORE = "the store's own counters of the newest batch"
+_KEYED = "what the tasks of keyed operators counted in the newest batch"
 _FILES = "the files of the checkpoint, looked at now and then"
 _ATTEMPTS = "the attempts of the job"
 
@@ -154,7 +156,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Their part of all rows of the last ten minutes.",
         "progress of the last batches",
     ),
-    Metric("holdfast_state_rows", GAUGE, "rows", OPERATOR, "Rows in state.", _BATCH),
+    Metric(
+        "holdfast_state_rows",
+        GAUGE,
+        "rows",
+        OPERATOR,
+        "Rows in state: keys of a keyed operator; absent while some of its key groups are not counted.",
+        _BATCH,
+    ),
     Metric(
         "holdfast_state_bytes",
         GAUGE,
@@ -164,14 +173,68 @@ METRICS: Final[tuple[Metric, ...]] = (
         _STORE,
     ),
     Metric("holdfast_state_memory_bytes", GAUGE, "bytes", OPERATOR, "Memory of the store.", _BATCH),
-    Metric("holdfast_state_rows_updated_total", COUNTER, "rows", OPERATOR, "Rows written to state.", _ALL),
-    Metric("holdfast_state_rows_removed_total", COUNTER, "rows", OPERATOR, "Rows taken out of it.", _ALL),
+    Metric(
+        "holdfast_state_rows_updated_total",
+        COUNTER,
+        "rows",
+        OPERATOR,
+        "Rows written to state: keys of a keyed operator.",
+        _ALL,
+    ),
+    Metric(
+        "holdfast_state_rows_removed_total",
+        COUNTER,
+        "rows",
+        OPERATOR,
+        "Rows taken out of it: keys of a keyed operator.",
+        _ALL,
+    ),
+    Metric(
+        "holdfast_state_timers",
+        GAUGE,
+        "",
+        OPERATOR,
+        "Timers of a keyed operator that are registered.",
+        _KEYED,
+    ),
+    Metric(
+        "holdfast_state_entries",
+        GAUGE,
+        "",
+        KEYED_STATE,
+        "Of a state of a keyed operator: keys with a value, elements of its lists, entries of its maps.",
+        _KEYED,
+    ),
+    Metric(
+        "holdfast_state_entries_bytes",
+        GAUGE,
+        "bytes",
+        KEYED_STATE,
+        "Their bytes before compression, with former values that are not cleaned up yet.",
+        _KEYED,
+    ),
+    Metric(
+        "holdfast_state_expired_total",
+        COUNTER,
+        "",
+        KEYED_STATE,
+        "Values of a state of a keyed operator that were removed or replaced after their time had run out.",
+        "what the tasks of keyed operators counted in all batches",
+    ),
+    Metric(
+        "holdfast_state_uncounted_groups",
+        GAUGE,
+        "",
+        OPERATOR,
+        "Key groups of a keyed operator that an older Holdfast wrote and that are not counted yet.",
+        _KEYED,
+    ),
     Metric(
         "holdfast_state_access_seconds",
         GAUGE,
         "seconds",
         OPERATOR,
-        "What one get or put took on average.",
+        "What one get or put took on average: to look up or write one key of a keyed operator.",
         _STORE,
     ),
     Metric(
@@ -179,7 +242,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         COUNTER,
         "",
         (*OPERATOR, "operation"),
-        "Gets and puts.",
+        "Gets and puts: keys that a keyed operator has looked up and written.",
         "the store's own counters of all batches",
     ),
     Metric(

@@ -9,8 +9,10 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from http.client import HTTPException
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
-from holdfast.errors import Invalid, Unavailable
+from holdfast.config.secrets import redacted_address
+from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.observe.alerting import CLEARED, Alert, AlertEvent
 from holdfast.observe.rules import BY_RULE
 
@@ -20,6 +22,8 @@ REPEAT_MS: Final = 60_000
 _ENDS_AFTER_MS: Final = 4 * REPEAT_MS
 # Answers after which another try may do better.
 _AGAIN: Final = frozenset({408, 425, 429})
+# Redirects that do not turn a POST into a GET.
+_KEEPS_METHOD: Final = (307, 308)
 
 
 def post_event(address: str, event: AlertEvent) -> None:
@@ -67,6 +71,35 @@ def _moment(ms: int) -> str:
     return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc).isoformat(timespec="milliseconds")
 
 
+class _SameOrigin(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect where the same POST reaches the same server, and no other.
+
+    The standard library turns a redirected POST into a GET without a body, and whoever answers that does not
+    get the alert. To another server neither the alert nor the secret of an address is carried.
+    """
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        del fp, msg, headers
+        if code not in _KEEPS_METHOD or _origin(newurl) != _origin(req.full_url):
+            return None
+        return urllib.request.Request(  # noqa: S310 - the same scheme as that of the address
+            newurl, data=req.data, headers=dict(req.header_items()), method="POST"
+        )
+
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # not in Python 3.10
+
+
+_OPENER: Final = urllib.request.build_opener(_SameOrigin)
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or default
+
+
 def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
     request = urllib.request.Request(  # noqa: S310 - settings take nothing but http and https
         address,
@@ -75,11 +108,28 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         method="POST",
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310 - as above
+        with _OPENER.open(request, timeout=TIMEOUT_S):
             return
     except urllib.error.HTTPError as error:
         error.close()
-        kind = Unavailable if error.code >= 500 or error.code in _AGAIN else Invalid
-        raise kind("an alert was not taken", where=address, found=f"HTTP {error.code}") from error
-    except (OSError, HTTPException) as error:
-        raise Unavailable("an alert reached nobody", where=address, found=str(error)) from error
+        raise _not_taken(address, error.code, error.headers.get("Location")) from None
+    except (OSError, HTTPException, ValueError) as error:
+        # Without the cause, and by its kind where it is no system's error: its text may repeat the address.
+        reason = getattr(error, "reason", error)
+        found = str(reason) if isinstance(reason, OSError) else type(error).__name__
+        raise Unavailable("an alert reached nobody", where=redacted_address(address), found=found) from None
+
+
+def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
+    where = redacted_address(address)
+    if not 300 <= code < 400:
+        kind = Unavailable if code >= 500 or code in _AGAIN else Invalid
+        return kind("an alert was not taken", where=where, found=f"HTTP {code}")
+    to = "nowhere" if location is None else redacted_address(urljoin(address, location))
+    return Invalid(
+        "an alert was not taken: its address leads elsewhere",
+        where=where,
+        found=f"HTTP {code} to {to}",
+        expected="an answer of 200 to 299, or HTTP 307 or 308 to the same server",
+        hint="name the address that it leads to",
+    )

@@ -19,8 +19,24 @@ _OPERATIONS: Final = (
 
 
 def operator_label(index: int, operator: OperatorProgress) -> str:
-    """An operator as the metrics name it: its number in the plan and Spark's name of it."""
+    """An operator as the metrics name it: its number in the plan, and its user's name of it or Spark's."""
     return f"{index} {operator.name}".rstrip()
+
+
+def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
+    """How often a batch has read and written state, and the seconds that took; nothing where nobody tells.
+
+    A keyed operator counts its keys, since a row of its store is the blob of a key group.
+    """
+    keyed = operator.keyed
+    if keyed is not None:
+        return {"get": (keyed.touched, keyed.read_us / 1e6), "put": (keyed.written, keyed.write_us / 1e6)}
+    store = operator.store
+    return {
+        operation: (store[count], store.get(took_ms, 0) / 1000)
+        for operation, count, took_ms in _OPERATIONS
+        if count in store
+    }
 
 
 def repaired(operator: OperatorProgress) -> int:
@@ -55,12 +71,11 @@ class Totals:
             self._add("holdfast_state_rows_updated_total", labels, operator.updated)
             self._add("holdfast_state_rows_removed_total", labels, operator.removed)
             self._add("holdfast_snapshots_repaired_total", labels, repaired(operator))
-            for operation, count, took_ms in _OPERATIONS:
-                if count in operator.store:
-                    each = (*labels, operation)
-                    self._add("holdfast_state_operations_total", each, operator.store[count])
-                    seconds = operator.store.get(took_ms, 0) / 1000
-                    self._add("holdfast_state_operations_seconds_total", each, seconds)
+            for operation, (count, seconds) in accesses(operator).items():
+                self._add("holdfast_state_operations_total", (*labels, operation), count)
+                self._add("holdfast_state_operations_seconds_total", (*labels, operation), seconds)
+            for state in () if operator.keyed is None else operator.keyed.states:
+                self._add("holdfast_state_expired_total", (*labels, state.name), state.expired)
 
     def samples(self, job: str) -> list[Sample]:
         """The counters as they stand."""

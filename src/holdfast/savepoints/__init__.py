@@ -1,8 +1,9 @@
 """Savepoints of any Structured Streaming query: consistent copies that prove themselves.
 
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
-taken, `diff` puts two states beside each other key by key, `restore` and `fork` make checkpoints of it,
-`rescale` one with other partitions, `delete` and `gc` remove what nobody needs.
+taken, `digest` records what its rows are, `label` names it, `diff` puts two states beside each other key by
+key, `restore` and `fork` make checkpoints of it, `rescale` one with other partitions, `delete` and `gc`
+remove what nobody needs.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from holdfast.formats.savepoint_label import LabelChange
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.difference import Difference
+    from holdfast.savepoints.digests import Digested
     from holdfast.savepoints.proof import Proof
     from holdfast.savepoints.public import (
         delete,
         diff,
         diff_files,
+        digest,
         fork,
         gc,
+        label,
         list,  # noqa: A004 - as people say
         plan_rescale,
         rescale,
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Difference",
+    "Digested",
+    "LabelChange",
     "Listed",
     "Proof",
     "Removal",
@@ -42,8 +49,10 @@ __all__ = [
     "delete",
     "diff",
     "diff_files",
+    "digest",
     "fork",
     "gc",
+    "label",
     "list",
     "plan_rescale",
     "rescale",
@@ -55,6 +64,8 @@ __all__ = [
 
 _OTHERS: Final = {
     "Difference": "difference",
+    "Digested": "digests",
+    "LabelChange": "labels",
     "Listed": "catalog",
     "Proof": "proof",
     "Removal": "removal",

@@ -3,6 +3,8 @@
 ```
 objects/<2 digits>/<SHA-256>      the bytes of files, each once, never changed
 savepoints/<id>/manifest.json     a savepoint; written last, and what makes it exist
+savepoints/<id>/content.json      how many rows its states have, and their digests; absent until they are read
+savepoints/<id>/label-<n>.json    a label that it was given later; the greatest number counts
 takes/<token>.json                a take under way
 takes/<token>.ended               one that was given up for dead
 staging/<token>-<number>          what it holds on to meanwhile
@@ -15,14 +17,15 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.config.storage import canonical_uri, parse_storage
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.manifest import Manifest, parse_manifest
+from holdfast.formats.savepoint_label import LabelChange, parse_label_change
 from holdfast.storage.port import Storage, full
 
 OBJECTS: Final = "objects"
@@ -31,8 +34,13 @@ TAKES: Final = "takes"
 STAGING: Final = "staging"
 SWEEP: Final = "sweep.json"
 MANIFEST: Final = "manifest.json"
+CONTENT: Final = "content.json"
+# Whether the row counts and digests of a savepoint's states are recorded.
+RECORDED: Final = "recorded"
+PENDING: Final = "pending"
 _OBJECT_STORES = ("s3a", "gs", "abfs", "abfss")
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}-b[0-9]+-[0-9a-f]{4}")
+_LABEL = re.compile(r"label-([1-9][0-9]*)\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +50,17 @@ class Listed:
     Attributes:
         savepoint_id: Its id.
         uri: Its address.
-        manifest: What it is; None where the manifest is damaged.
-        problem: What is wrong with the manifest.
+        manifest: What it is, with the label that it has by now; None where the manifest is damaged.
+        problem: What is wrong with the manifest, or with the label.
+        content: Whether the row counts and digests of its states are `recorded`, or still `pending`; None
+            where the manifest is damaged.
     """
 
     savepoint_id: str
     uri: str
     manifest: Manifest | None
     problem: str | None
+    content: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -67,6 +78,7 @@ class Listed:
             "new_bytes": None if found is None else found.new_bytes,
             "change": None if found is None else found.change,
             "erasures": [] if found is None else list(found.erasures),
+            "content": self.content,
             "problem": self.problem,
         }
 
@@ -82,6 +94,26 @@ def object_path(sha256: str) -> str:
 def manifest_path(savepoint_id: str) -> str:
     """Where a savepoint's manifest is."""
     return f"{SAVEPOINTS}/{savepoint_id}/{MANIFEST}"
+
+
+def content_path(savepoint_id: str) -> str:
+    """Where the row counts and digests of a savepoint's states are."""
+    return f"{SAVEPOINTS}/{savepoint_id}/{CONTENT}"
+
+
+def label_path(savepoint_id: str, number: int) -> str:
+    """Where the label is that a savepoint was given the so-manieth time."""
+    return f"{SAVEPOINTS}/{savepoint_id}/label-{number}.json"
+
+
+def label_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the labels among the files of a savepoint's directory, ascending."""
+    return sorted(int(match[1]) for name in names if (match := _LABEL.fullmatch(name)))
+
+
+def is_side_file(name: str) -> bool:
+    """Whether a file in a savepoint's directory is of those that belong to its manifest."""
+    return name == CONTENT or _LABEL.fullmatch(name) is not None
 
 
 def savepoint_uri(catalog: Storage, savepoint_id: str) -> str:
@@ -162,17 +194,65 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
     return manifest
 
 
+def described(catalog: Storage, savepoint_id: str) -> Listed:
+    """A savepoint with its newest label, and whether its digests are recorded.
+
+    Cost: a listing, and the manifest and the label are read.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The manifest is damaged.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    manifest = load(catalog, savepoint_id)
+    names = catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names
+    problem = None
+    try:
+        numbers = label_numbers(names)
+        if numbers:
+            manifest = replace(manifest, label=load_label(catalog, savepoint_id, numbers[-1]).label)
+    except HoldfastError as error:
+        problem = _problem(error)
+    content = RECORDED if manifest.has_content or CONTENT in names else PENDING
+    return Listed(savepoint_id, savepoint_uri(catalog, savepoint_id), manifest, problem, content)
+
+
+def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
+    """Read a label that a savepoint was given later.
+
+    Raises:
+        NotFound: There is none with this number.
+        Corrupt: It is damaged, or of another savepoint.
+    """
+    path = label_path(savepoint_id, number)
+    change = parse_label_change(catalog.read(path), full(catalog.uri, path))
+    if change.savepoint != savepoint_id:
+        raise Corrupt(
+            "the label is that of another savepoint",
+            where=full(catalog.uri, path),
+            found=change.savepoint,
+            expected=savepoint_id,
+            hint="delete this file; the label is then the one before",
+        )
+    return change
+
+
 def listed(catalog: Storage) -> Iterator[Listed]:
-    """Every savepoint of a catalog, oldest first. Cost: a listing, and every manifest is read."""
+    """Every savepoint of a catalog, oldest first.
+
+    Cost: a listing of the catalog and one of each savepoint; every manifest is read.
+    """
     for savepoint_id in ids(catalog):
-        uri = savepoint_uri(catalog, savepoint_id)
         try:
-            yield Listed(savepoint_id, uri, load(catalog, savepoint_id), None)
-        except NotFound:
+            yield described(catalog, savepoint_id)
+        except NotFound:  # noqa: PERF203 - a listing and a file are read in it
             continue  # removed, or not yet complete
         except HoldfastError as error:
-            found = f": {error.found}" if error.found else ""
-            yield Listed(savepoint_id, uri, None, f"{error.fact}{found}")
+            yield Listed(savepoint_id, savepoint_uri(catalog, savepoint_id), None, _problem(error))
+
+
+def _problem(error: HoldfastError) -> str:
+    return f"{error.fact}: {error.found}" if error.found else error.fact
 
 
 def same_file(one: Storage, path: str, other: Storage, other_path: str) -> bool:

@@ -11,8 +11,10 @@ from holdfast import __version__
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.formats.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of
+from holdfast.formats.savepoint_content import SavepointContent
 from holdfast.savepoints.catalog import load, new_id, object_path, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, Tell, each
+from holdfast.savepoints.digests import digest, recorded
 from holdfast.savepoints.facts import facts
 from holdfast.savepoints.taking import Chance, Taken, check_label, let_go, publish
 from holdfast.savepoints.turns import Clock, TakeTurn
@@ -54,8 +56,9 @@ def derive(
     catalog: Storage,
     source: Manifest,
     changes: FileChanges,
-    change: Mapping[str, Any],
+    change: Mapping[str, Any] | None,
     *,
+    noted: Mapping[str, Any] | None = None,
     origin: Storage | None = None,
     label: str | None = None,
     deep: bool = False,
@@ -69,13 +72,15 @@ def derive(
     Before the manifest is written, with which the savepoint comes to be, what is new is verified as a
     checkpoint is.
 
-    Cost: what is new is written; in another catalog, everything. Nothing else is read, but for `deep`.
+    Cost: what is new is written; in another catalog, everything. Then the rows are counted and hashed; those
+    of stores that are as they were only where they were not before.
 
     Args:
         catalog: Where the new savepoint goes.
         source: What it is made of.
         changes: The files that are others.
-        change: What the manifest says of it.
+        change: What the manifest says of it; None where nobody has changed anything by hand.
+        noted: What else the manifest says.
         origin: The catalog that the source is in, if that is another one.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
@@ -112,7 +117,8 @@ def derive(
             "size_bytes": sum(file.size_bytes for file in saved),
             "new_bytes": sum(new_bytes.values()),
             "holdfast": __version__,
-            CHANGE: dict(change),
+            **({} if change is None else {CHANGE: dict(change)}),
+            **(noted or {}),
         }
         name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
         manifest = manifest_of({**fields, "id": name}, saved)
@@ -124,7 +130,16 @@ def derive(
             turn.end()
         raise
     turn.end()
+    with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+        digest(catalog, name, clock=clock, known=_recorded(home, source), tell=tell)
     return Taken(savepoint_uri(catalog, name), manifest, len(new_bytes))
+
+
+def _recorded(catalog: Storage, source: Manifest) -> SavepointContent | None:
+    """The counts and digests of what a savepoint is made of: most of its stores stay as they are."""
+    with suppress(HoldfastError):
+        return recorded(catalog, source.savepoint_id)
+    return None
 
 
 def store_object(catalog: Storage, file: SavedFile, origin: Storage, path: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.contents import StateContent, contents
+from holdfast.checkpoints.keyed_names import OWN_VARIABLES
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.values import Checkpoint, Operator, Store, Tell
 from holdfast.errors import Unsupported
@@ -15,9 +16,7 @@ from holdfast.formats.manifest import FORMAT
 from holdfast.formats.state_schema import parse_schema
 from holdfast.layout import OwnFile, SchemaFile
 from holdfast.storage.port import Storage
-from holdfast.worker.kept.store import BASE, FORMS, LOG, META
 
-_OWN_VARIABLES = tuple(sorted((META, FORMS, BASE, LOG)))
 # State files of so many bytes hold some hundred thousand rows, which are read in a fraction of a second.
 SMALL_BYTES: Final = 2 << 20
 _OPERATOR = "operator-"
@@ -48,7 +47,7 @@ def facts(
     """
     found = read(view)
     own = list(_own_operators(view, paths))
-    holdfast = [each for each in found.operators if each.variables == _OWN_VARIABLES]
+    holdfast = [each for each in found.operators if each.variables == OWN_VARIABLES]
     # The notes of our own operators do not say which of Spark's they are; a single one needs no telling.
     only = own[0]["name"] if len(own) == len(holdfast) == 1 else None
     content = _content(view, found, deep=deep, tell=tell)

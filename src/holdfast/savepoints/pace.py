@@ -46,7 +46,7 @@ class Pace:
         *,
         used: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._rate = share * (processors or os.cpu_count() or 1)
         self._left_s = longest_s

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.record import Record
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.manifest import Manifest
-from holdfast.savepoints.catalog import ids, load
+from holdfast.savepoints.catalog import described, ids
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.pace import Pace
 from holdfast.savepoints.planning import plan_take
@@ -27,12 +28,14 @@ class PeriodicTake:
     """What one turn has done.
 
     Attributes:
+        query_id: The query.
         batch_id: The newest committed batch.
         taken: The savepoint; None where there is one of this batch already.
         removed: The ids of those that made room for it.
         left: Why some that should have been removed are still there.
     """
 
+    query_id: str
     batch_id: int
     taken: Taken | None
     removed: tuple[str, ...] = ()
@@ -59,12 +62,14 @@ def take_and_retain(
     chance: Chance,
     label: str = LABEL,
     deep: bool = False,
+    record: Record | None = None,
     tell: Tell | None = None,
 ) -> PeriodicTake:
     """Take a savepoint, unless the newest of its kind is of the same batch; delete those that are too many.
 
-    Of a kind are savepoints of one query and one checkpoint with the same label; no other is looked at. One
-    that cannot be deleted now, since a take is under way for example, is deleted after a later take.
+    Of a kind are savepoints of one query and one checkpoint with the same label; no other is looked at, and
+    one that was given another label later is no longer of the kind. One that cannot be deleted now, since a
+    take is under way for example, is deleted after a later take.
 
     Args:
         checkpoint: The checkpoint.
@@ -74,6 +79,7 @@ def take_and_retain(
         chance: So many random bytes.
         label: The label.
         deep: Read the rows of the state however many there are.
+        record: What the checkpoint's files were when their batches were committed.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -82,10 +88,10 @@ def take_and_retain(
         Conflict: Savepoints are being removed from the catalog.
         Unavailable: A storage does not answer.
     """
-    plan = plan_take(checkpoint, catalog)
+    plan = plan_take(checkpoint, catalog, record=record)
     before = list(_of_a_kind(catalog, plan.query_id, plan.checkpoint, label))
     if before and before[-1].batch_id == plan.batch_id:
-        return PeriodicTake(plan.batch_id, None)
+        return PeriodicTake(plan.query_id, plan.batch_id, None)
     taken = take(
         checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, pace=Pace(), tell=tell
     )
@@ -93,14 +99,16 @@ def take_and_retain(
     left = None
     for each in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:
         try:
+            if described(catalog, each.savepoint_id).manifest != each:
+                continue  # somebody has labelled it otherwise meanwhile, to keep it
             delete(catalog, each.savepoint_id, clock=clock, token=chance(8).hex())
             removed.append(each.savepoint_id)
-        except (Conflict, Unavailable) as error:  # noqa: PERF203 - a few at the most
+        except (Conflict, Unavailable) as error:
             left = error.fact
             break
         except NotFound:
             continue  # somebody else was quicker
-    return PeriodicTake(taken.manifest.batch_id, taken, tuple(removed), left)
+    return PeriodicTake(plan.query_id, taken.manifest.batch_id, taken, tuple(removed), left)
 
 
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
@@ -114,6 +122,9 @@ def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> 
         if f"-{query_id[:8].lower()}-" not in savepoint_id:
             continue
         with suppress(HoldfastError):  # not complete, damaged or deleted meanwhile: not one to rely on
-            manifest = load(catalog, savepoint_id)
+            listed = described(catalog, savepoint_id)
+            manifest = listed.manifest
+            if manifest is None or listed.problem is not None:
+                continue
             if (manifest.query_id, manifest.checkpoint, manifest.label) == (query_id, checkpoint, label):
                 yield manifest

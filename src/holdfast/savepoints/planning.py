@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.cutting import Cut, CutFile, How, cut
 from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.record import Record
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.manifest import SavedFile
 from holdfast.savepoints.catalog import ids, load, modified_ns, object_path, same_file
@@ -44,6 +45,8 @@ class TakePlan:
         batch_id: The batch that it is of.
         query_id: The query.
         files: The files.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
+        record: What the files were when their batches were committed, as far as somebody noted it.
     """
 
     checkpoint: str
@@ -52,6 +55,8 @@ class TakePlan:
     batch_id: int
     query_id: str
     files: tuple[PlannedFile, ...]
+    untold: str | None = None
+    record: Record | None = field(default=None, repr=False, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -79,10 +84,13 @@ class TakePlan:
             "bytes": self.size_bytes,
             "new_files": self.new_files,
             "new_bytes": self.new_bytes,
+            "untold": self.untold,
         }
 
 
-def plan_take(checkpoint: Storage, catalog: Storage, batch_id: int | None = None) -> TakePlan:
+def plan_take(
+    checkpoint: Storage, catalog: Storage, batch_id: int | None = None, record: Record | None = None
+) -> TakePlan:
     """Work out what a savepoint would consist of; changes nothing.
 
     Cost: that of a cut, the newest manifest of the same query, and a look at each file's size.
@@ -91,10 +99,12 @@ def plan_take(checkpoint: Storage, catalog: Storage, batch_id: int | None = None
         checkpoint: The checkpoint.
         catalog: The catalog.
         batch_id: A committed batch whose files are still kept; the newest by default.
+        record: What the files were when their batches were committed; state that it names must be there.
 
     Raises:
         NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
-        Corrupt: The checkpoint is damaged.
+        Corrupt: The checkpoint is damaged, or has lost its state.
+        Unsupported: The state is of a provider that is not known here.
         Invalid: One of the two directories is inside the other.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be listed.
     """
@@ -102,9 +112,12 @@ def plan_take(checkpoint: Storage, catalog: Storage, batch_id: int | None = None
     places: set[str | None] = set()
     for _ in range(LOOKS):
         try:
-            return _plan(checkpoint, catalog, batch_id)
+            return _plan(checkpoint, catalog, batch_id, record)
         except NotFound as error:  # noqa: PERF203 - a few looks, not a loop over data
-            if not is_about_a_file(error, checkpoint) or _is_old(checkpoint, batch_id):
+            if is_about_a_file(error, checkpoint) and _is_old(checkpoint, batch_id):
+                cut(checkpoint, batch_id)  # it says so if the whole batch is gone
+                raise
+            if not is_about_a_file(error, checkpoint):
                 raise
             places.add(error.where)
             missing = error
@@ -120,8 +133,8 @@ def plan_take(checkpoint: Storage, catalog: Storage, batch_id: int | None = None
     raise too_fast(missing) from missing
 
 
-def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None) -> TakePlan:
-    found = cut(checkpoint, batch_id)
+def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None, record: Record | None) -> TakePlan:
+    found = cut(checkpoint, batch_id, record)
     earlier = _Earlier(checkpoint, catalog, found)
     listings = {
         folder: checkpoint.list(folder) for folder in {layout.split(file.origin)[0] for file in found.files}
@@ -133,7 +146,16 @@ def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None) -> TakePl
         if size is None:
             raise NotFound("a file is gone", where=full(checkpoint.uri, file.origin))
         files.append(PlannedFile(file, size, earlier.same(file, size)))
-    return TakePlan(checkpoint.uri, catalog.uri, batch_id, found.batch_id, found.query_id, tuple(files))
+    return TakePlan(
+        checkpoint.uri,
+        catalog.uri,
+        batch_id,
+        found.batch_id,
+        found.query_id,
+        tuple(files),
+        found.untold,
+        record,
+    )
 
 
 class _Earlier:

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.verification import Problem
 from holdfast.checkpoints.verifying import verify
-from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.manifest import Manifest, SavedFile
+from holdfast.formats.savepoint_content import RecordedState
 from holdfast.layout import StoreId
-from holdfast.savepoints.catalog import load, manifest_path, object_path, savepoint_uri
+from holdfast.savepoints.catalog import (
+    CONTENT,
+    MANIFEST,
+    PENDING,
+    RECORDED,
+    content_path,
+    load,
+    manifest_path,
+    object_path,
+    savepoint_uri,
+)
 from holdfast.savepoints.copying import WORKERS, Tell, each
+from holdfast.savepoints.digests import manifest_states, recorded
 from holdfast.savepoints.view import SavepointView
-from holdfast.storage.hashing import hash_file
+from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
+COMPARED: Final = "compared"
 _RETAKE = (
     "take a new savepoint, which puts the right bytes back where it has the same; do not restore this one"
 )
-_DIFFERS = "its bytes are those that were taken, so report this; until it is clear, do not restore this one"
+_DIFFERS = (
+    "its files have the hashes that the manifest names, so the manifest was replaced, or this is a fault to"
+    " report; do not restore this one"
+)
+_REPLACED = "somebody has replaced the manifest since: put it back from a copy, and do not restore this one"
+_RECORD_UNREADABLE = (
+    "delete this file; `holdfast savepoint digest` makes it again of the bytes that are there now"
+)
 _UNREADABLE = "put the manifest back from a copy of the catalog, or delete this savepoint"
 
 
@@ -37,7 +57,11 @@ class Proof:
         files: The files that were read.
         size_bytes: Their bytes.
         states: What is in each state, if the rows were read.
-        compared: How many states the manifest has a digest of that was compared; the others were counted.
+        content: What became of row counts and digests: `compared` with those that were recorded when the
+            savepoint was new; `recorded`, but not compared, since the rows were not read; or `pending`:
+            nothing is recorded yet, and there is nothing to compare with. None where the manifest or the
+            record is damaged.
+        recorded: The counts and digests that are recorded.
     """
 
     uri: str
@@ -46,7 +70,13 @@ class Proof:
     files: int
     size_bytes: int
     states: tuple[StateContent, ...] | None = None
-    compared: int = 0
+    content: str | None = None
+    recorded: tuple[RecordedState, ...] | None = None
+
+    @property
+    def compared(self) -> int:
+        """How many states were compared with what was recorded of them."""
+        return len(self.recorded or ()) if self.content == COMPARED else 0
 
     @property
     def ok(self) -> bool:
@@ -63,6 +93,8 @@ class Proof:
             "files": self.files,
             "bytes": self.size_bytes,
             "states": None if self.states is None else [each.as_dict() for each in self.states],
+            "content": self.content,
+            "recorded": None if self.recorded is None else [each.as_dict() for each in self.recorded],
             "compared": self.compared,
         }
 
@@ -102,7 +134,7 @@ def prove(
     Args:
         catalog: Its catalog.
         savepoint_id: Its id.
-        deep: Read the rows of the state, and compare them with what the manifest says of them.
+        deep: Read the rows of the state, and compare them with what was recorded when it was new.
         workers: How many files to read at a time.
         tell: Called with files done, files in all, and what is being done.
 
@@ -115,8 +147,8 @@ def prove(
     try:
         manifest = load(catalog, savepoint_id)
     except (Corrupt, Unsupported) as error:
-        found = error.fact + (f": {error.found}" if error.found else "")
-        return Proof(uri, None, (Problem(manifest_path(savepoint_id), found, _UNREADABLE),), 1, 0)
+        problem = Problem(manifest_path(savepoint_id), _what(error), _UNREADABLE)
+        return Proof(uri, None, (problem,), 1, 0)
     objects: dict[str, SavedFile] = {file.sha256: file for file in reversed(manifest.files)}
     looked = each(
         lambda file: _look(catalog, file),
@@ -131,41 +163,78 @@ def prove(
         known = frozenset(file.path for file in manifest.files)
         structure = verify(SavepointView(catalog, manifest.files, manifest.checkpoint), tell, known)
         problems += structure.problems
+    readable = not problems
+    told, source, wrong = _record(catalog, manifest)
+    problems += wrong
     states: tuple[StateContent, ...] | None = None
-    compared = 0
-    if deep and not problems:
+    content: str | None = RECORDED
+    if told is None:
+        content = None if wrong else PENDING
+    if deep and readable:
         view = SavepointView(catalog, manifest.files, manifest.checkpoint)
         try:
             states = contents(view, manifest.batch_id, tell=tell)
         except Corrupt as error:
             problems.append(Problem(error.where or uri, f"{error.fact}: {error.found}", _RETAKE))
         else:
-            compared, differing = _compared(manifest, states)
-            problems += differing
-    size_bytes = sum(file.size_bytes for file in objects.values())
-    return Proof(uri, manifest, tuple(problems), len(manifest.files), size_bytes, states, compared)
+            if told is not None:
+                content = COMPARED
+                problems += _differing(told, states, source)
+    return Proof(
+        uri,
+        manifest,
+        tuple(problems),
+        files=len(manifest.files),
+        size_bytes=sum(file.size_bytes for file in objects.values()),
+        states=states,
+        content=content,
+        recorded=told,
+    )
 
 
-def _compared(manifest: Manifest, states: Sequence[StateContent]) -> tuple[int, list[Problem]]:
-    """How many states the manifest has digests of, and those that are not what it says."""
-    found = {(each.state.operator_id, each.state.store, each.state.family): each for each in states}
-    compared, problems = 0, []
-    for operator in manifest.fields.get("operators") or ():
-        for store in operator["stores"]:
-            for told in store["content"] or ():
-                compared += 1
-                name = (operator["operator_id"], store["name"], told["family"])
-                there = found.get(name)
-                rows, digest = (0, "none") if there is None else (there.rows, there.digest)
-                if (rows, digest) != (told["rows"], told["digest"]):
-                    said = f"{told['rows']:,} with {told['digest'][:12]}…"
-                    what = (
-                        f"state {told['family']} of store {store['name']}: {rows:,} rows with digest"
-                        f" {digest[:12]}… where the manifest says {said}"
-                    )
-                    folder = StoreId(operator["operator_id"], 0, store["name"]).folder
-                    problems.append(Problem(folder, what, _DIFFERS))
-    return compared, problems
+def _record(
+    catalog: Storage, manifest: Manifest
+) -> tuple[tuple[RecordedState, ...] | None, str, list[Problem]]:
+    """The states as they were recorded, the file that tells, and what is wrong with that file."""
+    path = content_path(manifest.savepoint_id)
+    try:
+        content = recorded(catalog, manifest.savepoint_id)
+    except (Corrupt, Unsupported) as error:
+        problem = Problem(path, _what(error), _RECORD_UNREADABLE)
+        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, [problem]
+    if content is None:
+        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, []
+    if content.manifest_sha256 != hash_of(manifest.render()):
+        return content.states, CONTENT, [Problem(path, "its rows were read of another manifest", _REPLACED)]
+    return content.states, CONTENT, []
+
+
+def _differing(
+    told: Sequence[RecordedState], states: Sequence[StateContent], source: str
+) -> Iterator[Problem]:
+    """The states whose rows are not those that were recorded."""
+    read = {(each.state.operator_id, each.state.store, each.state.family): each for each in states}
+    for state in told:
+        there = read.pop((state.operator_id, state.store, state.family), None)
+        rows, digest = (0, "none") if there is None else (there.rows, there.digest)
+        if (rows, digest) != (state.rows, state.digest):
+            yield _difference(state, rows, digest, source)
+    for name, there in read.items():
+        if there.rows:
+            nothing = RecordedState(*name, 0, "none", 0)
+            yield _difference(nothing, there.rows, there.digest, source)
+
+
+def _difference(state: RecordedState, rows: int, digest: str, source: str) -> Problem:
+    what = (
+        f"state {state.family} of store {state.store}: {rows:,} rows with digest {digest[:12]}… where"
+        f" {source} says {state.rows:,} with {state.digest[:12]}…"
+    )
+    return Problem(StoreId(state.operator_id, 0, state.store).folder, what, _DIFFERS)
+
+
+def _what(error: HoldfastError) -> str:
+    return error.fact + (f": {error.found}" if error.found else "")
 
 
 def _look(catalog: Storage, file: SavedFile) -> Problem | None:

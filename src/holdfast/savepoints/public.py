@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
-import tempfile
-import time
-from pathlib import Path
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints import record_of
+from holdfast.checkpoints.checkpoint_guard import (
+    CheckpointGuard,
+    held_between_drivers,
+    held_for_making,
+    refuse_held,
+)
 from holdfast.config.check import whole
-from holdfast.config.storage import local_path
 from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import HoldfastError
 from holdfast.formats.manifest import Manifest
+from holdfast.formats.savepoint_label import LabelChange
 from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints import removal, restoring, taking
+from holdfast.savepoints import digests, labels, removal, restoring, taking
+from holdfast.savepoints.access import (
+    Address,
+    beside,
+    now_ms,
+    opened,
+    source_guard,
+    source_of,
+    source_usage,
+    token,
+)
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.difference import Difference, compare
+from holdfast.savepoints.digests import Digested
 from holdfast.savepoints.pace import Pace, seems_to_run
 from holdfast.savepoints.places import place_of
-from holdfast.savepoints.planning import plan_take
+from holdfast.savepoints.planning import check_apart, plan_take
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
-from holdfast.savepoints.restoring import Operation, Restored, plan_restore
+from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore
 from holdfast.savepoints.taking import Taken
 from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
 
@@ -33,8 +53,6 @@ if TYPE_CHECKING:
     from holdfast.savepoints.rescaling import Rescaled, RescalePlan
     from holdfast.savepoints.state_difference import State, StatesDifference
     from holdfast.savepoints.working_copy import Source
-
-Address = str | os.PathLike[str]
 
 
 def take(
@@ -44,7 +62,10 @@ def take(
     batch: int | None = None,
     label: str | None = None,
     deep: bool = False,
+    digest: bool = True,
     gentle: bool | None = None,
+    home: Address | None = None,
+    drop_expired: bool = False,
     tell: Tell | None = None,
 ) -> Taken:
     """Take a savepoint of a query's checkpoint, while the query runs or not.
@@ -58,12 +79,19 @@ def take(
         catalog: The directory of savepoints; made if need be.
         batch: A committed batch whose state is still kept; the newest by default.
         label: A name for people.
-        deep: Read the rows of the state, so that the manifest has their exact number and a digest of each
-            state, which `verify(deep=True)` compares. It takes about two seconds a million rows; state of up
+        deep: Read the rows of the state before the savepoint comes to be, so that the manifest has their
+            exact number and a digest of each state. It takes about two seconds a million rows; state of up
             to 2 MB is read in any case.
-        gentle: Use a few hundredths of this machine's processors only, for ten seconds at the most, so that
-            a running query keeps its pace. By default that is done where a batch was begun in the last
-            minute.
+        digest: Once the savepoint is there, do as `digest` does, unless the manifest has them. What fails
+            then leaves it pending. Without it the call returns sooner, and the digests are pending.
+        gentle: Use a few hundredths of this machine's processors only, so that a running query keeps its
+            pace; for the take ten seconds at the most, for the digests as long as it takes. By default that
+            is done where a batch was begun in the last minute.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
+        drop_expired: Leave out what has expired by the batch's own time or watermark in keyed state of
+            Holdfast's; see `hf.drop_expired`. The state with a time to live is read then, and what has lost
+            something is written anew.
         tell: Called with files done, files in all, and what is being done.
 
     Returns:
@@ -71,7 +99,8 @@ def take(
 
     Raises:
         NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
-        Corrupt: The checkpoint is damaged; there is no savepoint.
+        Corrupt: The checkpoint is damaged, or has lost state that a record or the note of its plan knows of;
+            there is no savepoint.
         Conflict: Savepoints are being removed from the catalog.
         Invalid: An argument cannot be right.
         Unsupported: The rows were asked for, and are of a kind that cannot be read.
@@ -81,11 +110,25 @@ def take(
         whole(batch, "batch", least=0)
     taking.check_label(label)
     origin, into = open_storage(os.fspath(checkpoint)), open_storage(os.fspath(catalog), "catalog")
-    plan = plan_take(origin, into, batch)
-    pace = Pace() if (seems_to_run(origin, now_ms()) if gentle is None else gentle) else None
-    return taking.take(
-        origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
-    )
+    record = record_of(origin, home)
+    gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
+    pace = Pace() if gently else None
+    if drop_expired:
+        with sandbox(beside(into), "take", token()) as work:
+            # What has expired never gets into the catalog, which only sees what was made without it.
+            kept = LocalStorage(work / "catalog")
+            plan = plan_take(origin, kept, batch, record)
+            complete = taking.take(origin, kept, plan, clock=now_ms, chance=os.urandom, pace=pace, tell=tell)
+            taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
+    else:
+        plan = plan_take(origin, into, batch, record)
+        taken = taking.take(
+            origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
+        )
+    if digest:
+        with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
+            _digest(into, taken.manifest.savepoint_id, gently, tell)
+    return taken
 
 
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
@@ -98,13 +141,57 @@ def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that 
 
 
 def show(savepoint: Address) -> Manifest:
-    """What a savepoint says of itself.
+    """What a savepoint says of itself, with the label that it has by now.
 
     Raises:
         NotFound: There is no such savepoint.
-        Corrupt: Its manifest is damaged.
+        Corrupt: Its manifest or its label is damaged.
     """
-    return catalogs.load(*opened(savepoint))
+    catalog, savepoint_id = opened(savepoint)
+    manifest = catalogs.load(catalog, savepoint_id)
+    return replace(manifest, label=labels.current_label(catalog, manifest))
+
+
+def digest(savepoint: Address, *, gentle: bool | None = None, tell: Tell | None = None) -> Digested:
+    """Count and hash the rows of a savepoint and record that beside its manifest, once.
+
+    `verify(deep=True)` compares the rows with it from then on. A savepoint that has its digests already stays
+    as it is, and stores with the same files as in an earlier savepoint are not read again.
+
+    Cost: about two seconds a million rows on one core, and every file of state is read for its hash.
+
+    Args:
+        savepoint: The savepoint's address.
+        gentle: Use a few hundredths of this machine's processors only, as long as it takes. By default that
+            is done where the query has begun a batch in the last minute.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        Corrupt: It is damaged; nothing is recorded.
+        Unsupported: Its state is of a kind that cannot be read.
+        Conflict: It has changed meanwhile, as by an erasure.
+    """
+    return _digest(*opened(savepoint), gentle, tell)
+
+
+def label(savepoint: Address, label: str | None) -> LabelChange:
+    """Give a savepoint another label; None takes it away. The manifest stays as it was written.
+
+    Who and when is kept with each label. Periodic savepoints are deleted by their label, so one that was
+    given another is kept.
+
+    Args:
+        savepoint: The savepoint's address.
+        label: The new label.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Invalid: The label is empty, too long, or holds control characters.
+        Conflict: Somebody else has changed the label at the same moment.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
 def verify(savepoint: Address, *, deep: bool = False, tell: Tell | None = None) -> Proof:
@@ -112,8 +199,8 @@ def verify(savepoint: Address, *, deep: bool = False, tell: Tell | None = None) 
 
     Args:
         savepoint: The savepoint's address.
-        deep: Read every row of the state too, and compare their number and digest with the manifest's, as
-            far as it has them.
+        deep: Read every row of the state too, and compare their number and digest with those that are
+            recorded. Where they are `pending` there is nothing to compare with, and `content` says so.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Returns:
@@ -171,7 +258,12 @@ def _state(address: Address) -> State:
 
 
 def restore(
-    savepoint: Address, checkpoint: Address, *, claim: bool = False, tell: Tell | None = None
+    savepoint: Address,
+    checkpoint: Address,
+    *,
+    claim: bool = False,
+    drop_expired: bool = False,
+    tell: Tell | None = None,
 ) -> Restored:
     """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
 
@@ -179,14 +271,22 @@ def restore(
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
         claim: Delete the savepoint afterwards. By default it stays, and can be restored again.
+        drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
+            `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
+            query goes on exactly as it would have.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target exists.
+        Unsupported: What had expired cannot be dropped.
     """
-    made = _make(savepoint, checkpoint, Operation.RESTORE, tell)
+    made = (
+        _make_without_expired(savepoint, checkpoint, tell)
+        if drop_expired
+        else _make(savepoint, checkpoint, Operation.RESTORE, tell)
+    )
     if claim:
         delete(savepoint)
     return made
@@ -216,6 +316,7 @@ def rescale(
     *,
     partitions: int,
     master: str | None = None,
+    stopped: bool = False,
     tell: Tell | None = None,
 ) -> Rescaled:
     """Make a new checkpoint with the same state in another number of partitions.
@@ -232,22 +333,61 @@ def rescale(
             name.
         partitions: How many partitions the state is to have.
         master: Where Spark runs.
+        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
+            none. The checkpoint is watched all the same, for some seconds to two minutes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
         NotFound: There is no such checkpoint or savepoint.
-        Conflict: The target exists, or a batch is under way in the checkpoint.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
+            said that none does.
         Corrupt: The source is damaged.
         Invalid: The query has no state, or an argument cannot be right.
         Unsupported: Its state cannot be moved.
     """
-    from holdfast.engine.repartition import repartitioning  # noqa: PLC0415 - only this one needs Spark
+    given, target, plan = _rescale(source, checkpoint, partitions)
+    with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
+        return _rescaled(given, target, plan, guard, master, tell)
+
+
+def rescale_between_drivers(
+    checkpoint: Address, target: Address, *, partitions: int, master: str | None, tell: Tell | None = None
+) -> Rescaled:
+    """As `rescale`, for the supervisor of a job that runs no driver meanwhile: nobody else has to say so.
+
+    Raises:
+        As `rescale`.
+    """
     from holdfast.savepoints import rescaling  # noqa: PLC0415 - reads state, which others do not
 
-    given, target, plan = _rescale(source, checkpoint, partitions)
+    given, into = source_of(checkpoint), open_storage(os.fspath(target))
+    plan = rescaling.plan_rescale(given, into, partitions)
+    with held_between_drivers(given.storage, "rescale") as guard:
+        return _rescaled(given, into, plan, guard, master, tell)
+
+
+def _rescaled(
+    given: Source,
+    target: Storage,
+    plan: RescalePlan,
+    guard: CheckpointGuard | None,
+    master: str | None,
+    tell: Tell | None,
+) -> Rescaled:
+    from holdfast.engine.repartition import repartitioning  # noqa: PLC0415 - only this one needs Spark
+    from holdfast.savepoints import rescaling  # noqa: PLC0415 - as above
+
     with sandbox(beside(target), "rescale", token()) as work:
         return rescaling.rescale(
-            given, target, plan, work, repartitioning(master), clock=now_ms, chance=os.urandom, tell=tell
+            given,
+            target,
+            plan,
+            work,
+            repartitioning(master),
+            clock=now_ms,
+            chance=os.urandom,
+            tell=tell,
+            guard=guard,
         )
 
 
@@ -257,7 +397,8 @@ def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitio
     Raises:
         As `rescale`.
     """
-    return _rescale(source, checkpoint, partitions)[2]
+    given, _, plan = _rescale(source, checkpoint, partitions)
+    return replace(plan, usage=source_usage(given))
 
 
 def delete(savepoint: Address, *, tell: Tell | None = None) -> Removal:
@@ -288,41 +429,6 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: Tell | None = Non
     return removal.sweep(storage, clock=now_ms, token=token(), dead_after_ms=dead_after_ms, tell=tell)
 
 
-def opened(savepoint: Address) -> tuple[Storage, str]:
-    """The catalog of a savepoint's address, and the id.
-
-    Raises:
-        Invalid: It is no address of a savepoint.
-    """
-    address, savepoint_id = catalogs.split_address(os.fspath(savepoint))
-    return open_storage(address, "savepoint"), savepoint_id
-
-
-def source_of(address: Address) -> Source:
-    """A checkpoint or a savepoint, whose state is to be changed in a copy."""
-    from holdfast.savepoints.working_copy import Source  # noqa: PLC0415 - as above
-
-    if catalogs.is_savepoint(os.fspath(address)):
-        return Source(*opened(address))
-    return Source(open_storage(os.fspath(address)))
-
-
-def beside(target: Storage) -> Path:
-    """Where to work on what is to become a checkpoint: on its disk if that is this machine's."""
-    local = local_path(target.uri)
-    return Path(tempfile.gettempdir()) if local is None else local.parent
-
-
-def token() -> str:
-    """A name that no other process has."""
-    return os.urandom(8).hex()
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds."""
-    return int(time.time() * 1000)
-
-
 def _rescale(
     source: Address, checkpoint: Address | None, partitions: int
 ) -> tuple[Source, Storage, RescalePlan]:
@@ -330,6 +436,8 @@ def _rescale(
 
     whole(partitions, "partitions", least=1)
     given = source_of(source)
+    if given.savepoint_id is None:
+        refuse_held(given.storage)
     if checkpoint is None:
         checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
     target = open_storage(os.fspath(checkpoint))
@@ -347,21 +455,86 @@ def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     return _make(savepoint, checkpoint, Operation.RESTORE, None, again=True)
 
 
+def _digest(catalog: Storage, savepoint_id: str, gentle: bool | None, tell: Tell | None) -> Digested:
+    if gentle is None:
+        gentle = False
+        with suppress(HoldfastError):  # the checkpoint may be out of reach by now
+            checkpoint = catalogs.load(catalog, savepoint_id).checkpoint
+            gentle = seems_to_run(open_storage(checkpoint), now_ms())
+    step = Pace(longest_s=math.inf).step if gentle else (lambda: None)
+    return digests.digest(catalog, savepoint_id, clock=now_ms, step=step, tell=tell)
+
+
+def plan_restore_once(savepoint: Address, checkpoint: Address, *, tell: Tell | None = None) -> RestorePlan:
+    """What `restore_once` would do; the savepoint is proved, and nothing is changed.
+
+    Raises:
+        As `restore`.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    return plan_restore(
+        catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom, again=True, tell=tell
+    )
+
+
 def _make(
     savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None, *, again: bool = False
 ) -> Restored:
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    plan = plan_restore(catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell)
-    return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+    # Who makes one once more holds the lock already, or nobody does.
+    with nullcontext() if again else held_for_making(target, operation.value):
+        plan = plan_restore(
+            catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell
+        )
+        return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+
+
+def _make_without_expired(savepoint: Address, checkpoint: Address, tell: Tell | None) -> Restored:
+    """A restore of a savepoint that is made without what has expired, and lives no longer than this."""
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    check_apart(target, catalog)
+    uri = catalogs.savepoint_uri(catalog, savepoint_id)
+    restoring.free(target, uri, Operation.RESTORE)
+    with sandbox(beside(target), "restore", token()) as work:
+        kept = LocalStorage(work / "catalog")
+        made = _without_expired(uri, kept.uri, tell=tell)
+        plan = plan_restore(
+            kept,
+            made.manifest.savepoint_id,
+            target,
+            Operation.RESTORE,
+            chance=os.urandom,
+            named=(uri, made.manifest.checkpoint),
+            tell=tell,
+        )
+        return restoring.restore(kept, target, plan, clock=now_ms, tell=tell)
+
+
+def _without_expired(
+    savepoint: Address,
+    to: Address,
+    *,
+    label: str | None = None,
+    deep: bool = False,
+    tell: Tell | None = None,
+) -> Taken:
+    """What `hf.drop_expired` makes: it reads keyed state, of which this room knows nothing."""
+    import holdfast  # noqa: PLC0415 - its public names are made of this module's
+
+    return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)
 
 
 __all__: builtins.list[str] = [
     "delete",
     "diff",
     "diff_files",
+    "digest",
     "fork",
     "gc",
+    "label",
     "list",
     "plan_rescale",
     "rescale",

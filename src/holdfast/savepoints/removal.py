@@ -15,6 +15,7 @@ from holdfast.savepoints.catalog import (
     SAVEPOINTS,
     STAGING,
     ids,
+    is_side_file,
     load,
     manifest_path,
     object_path,
@@ -32,7 +33,7 @@ class Removal:
     Attributes:
         catalog: The catalog.
         savepoint: The savepoint that goes; None when only what nobody needs is cleared up.
-        paths: Files that go, the manifest apart.
+        paths: Files that go, apart from the manifest and what belongs to it.
         size_bytes: The bytes that this frees in the catalog. Links to them from a checkpoint keep them on the
             disk.
         kept: The savepoints that stay.
@@ -114,6 +115,9 @@ def delete(
     try:
         plan = plan_delete(catalog, savepoint_id, clock())
         catalog.delete(manifest_path(savepoint_id))
+        for name in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
+            if is_side_file(name):
+                catalog.delete(f"{SAVEPOINTS}/{savepoint_id}/{name}")
         _tidy(catalog, savepoint_id)
         _remove(catalog, plan.paths, turn, tell)
     finally:
@@ -227,9 +231,15 @@ def _folders(catalog: Storage, needed: frozenset[str]) -> list[tuple[str, frozen
     """Every folder with files of the catalog's own making, and the names in it that stay."""
     below = [
         *((f"{OBJECTS}/{name}", needed) for name in sorted(catalog.list(OBJECTS).names)),
-        *((f"{SAVEPOINTS}/{name}", frozenset({MANIFEST})) for name in ids(catalog)),
+        *((f"{SAVEPOINTS}/{name}", _staying(catalog, name)) for name in ids(catalog)),
     ]
     return [*below, (STAGING, frozenset())]
+
+
+def _staying(catalog: Storage, savepoint_id: str) -> frozenset[str]:
+    """The files that stay in a savepoint's directory: without a manifest the others are nobody's."""
+    names = catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names
+    return frozenset(name for name in names if name == MANIFEST or (MANIFEST in names and is_side_file(name)))
 
 
 def _needed(catalog: Storage, but: str | None = None) -> tuple[frozenset[str], int, tuple[str, ...]]:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
+from holdfast.checkpoints.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.contents import StateContent, contents
 from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.usage import CheckpointUsage
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
@@ -45,6 +47,7 @@ class RescalePlan:
         provider: The class of the state store.
         state_format: The state-checkpoint format.
         size_bytes: The bytes of the state.
+        usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
     source: str
@@ -57,6 +60,7 @@ class RescalePlan:
     provider: str
     state_format: int
     size_bytes: int
+    usage: CheckpointUsage | None = None
 
     @property
     def same(self) -> bool:
@@ -82,6 +86,7 @@ class RescalePlan:
             "state_format": self.state_format,
             "bytes": self.size_bytes,
             "starts_spark": self.starts_spark,
+            "usage": None if self.usage is None else self.usage.as_dict(),
         }
 
 
@@ -170,6 +175,7 @@ def rescale(
     clock: Clock,
     chance: Chance,
     tell: Tell | None = None,
+    guard: CheckpointGuard | None = None,
 ) -> Rescaled:
     """Make the checkpoint that was planned.
 
@@ -188,6 +194,7 @@ def rescale(
         clock: The time in epoch milliseconds.
         chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
+        guard: The guard of the source, where that is a checkpoint.
 
     Raises:
         Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
@@ -206,7 +213,7 @@ def rescale(
         _note_partitions(work.checkpoint, plan.partitions)
     after = contents(work.checkpoint)
     prove_same(before, after, plan.source)
-    made = work.published(target, Operation.RESCALE, (plan.source, plan.original))
+    made = work.published(target, Operation.RESCALE, (plan.source, plan.original), guard)
     return Rescaled(plan, made.batch_id, after)
 
 

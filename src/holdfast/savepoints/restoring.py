@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,8 +15,9 @@ from holdfast import layout
 from holdfast.checkpoints.cutting import CutFile, How
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.tree import Tree
+from holdfast.config.storage import local_path
 from holdfast.errors import Conflict, Corrupt, NotFound
-from holdfast.formats.manifest import SCHEMA_PATHS, Manifest, SavedFile
+from holdfast.formats.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
 from holdfast.formats.query import QueryMetadata
 from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, Tell, each
@@ -85,6 +87,7 @@ class RestorePlan:
             "files": len(self.manifest.files),
             "bytes": self.manifest.size_bytes,
             "state_format": self.state_format,
+            **_without_expired(self.manifest),
         }
 
 
@@ -244,6 +247,19 @@ def restore(
     return Restored(plan, sum(linked))
 
 
+def withdraw(target: Storage) -> None:
+    """Take away a checkpoint that was just made, and that nobody has been told of.
+
+    Its `metadata` goes first: from then on Spark refuses to start on it. Its mark as made here goes last.
+    """
+    paths = [path for path, _ in Tree(target).places()]
+    for path in sorted(paths, key=lambda path: (path == ORIGIN, path != layout.METADATA)):
+        target.delete(path)
+    place = local_path(target.uri)
+    if place is not None:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Restore:
     """The copying of one restore.
@@ -346,8 +362,14 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
             "from_query_id": plan.manifest.query_id,
             "query_id": plan.query_id,
             "made_ms": now_ms,
+            **_without_expired(plan.manifest),
         }
     ).encode()
+
+
+def _without_expired(manifest: Manifest) -> dict[str, Any]:
+    """What had expired and is not in the checkpoint, where that was asked for."""
+    return {} if manifest.expired is None else {EXPIRED: dict(manifest.expired)}
 
 
 def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:

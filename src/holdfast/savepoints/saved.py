@@ -7,6 +7,7 @@ when the batch runs. So what is laid out here is a few small files, however much
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,15 +17,17 @@ from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
-from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.offset_log import OffsetLog, log_offset
 from holdfast.formats.operator_metadata import parse_operator
 from holdfast.formats.plan_note import NOTE, PlanNote, parse_note
 from holdfast.formats.query import QueryMetadata
+from holdfast.formats.savepoint_content import RecordedState
 from holdfast.formats.source_log import parse_source
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
 from holdfast.savepoints.catalog import load, savepoint_uri, split_address
+from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
@@ -44,6 +47,7 @@ class Saved:
         batch_id: The batch.
         found: What the files say.
         manifest: That of a savepoint.
+        recorded: The rows of a savepoint's states as they were counted; None where they were not.
     """
 
     uri: str
@@ -51,6 +55,7 @@ class Saved:
     batch_id: int
     found: Checkpoint
     manifest: Manifest | None
+    recorded: tuple[RecordedState, ...] | None = None
 
     @property
     def offsets(self) -> OffsetLog:
@@ -129,7 +134,10 @@ def open_saved(address: str, query: str | None = None) -> Saved:
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)
-    return Saved(uri, view, manifest.batch_id, read(view), manifest)
+    recorded = None
+    with suppress(Corrupt, Unsupported):  # it tells how many rows there are, and nothing that matters here
+        recorded = recorded_states(catalog, manifest)
+    return Saved(uri, view, manifest.batch_id, read(view), manifest, recorded)
 
 
 def _checkpoint(address: str, query: str | None) -> Saved:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator
 from holdfast.errors import Unsupported
-from holdfast.formats.manifest import Manifest
+from holdfast.formats.savepoint_content import RecordedState
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.facts import SMALL_BYTES
 from holdfast.savepoints.keyed_state import keyed_rows
@@ -48,7 +48,11 @@ class Sizes:
 
 
 def measured(
-    storage: Storage, found: Checkpoint, manifest: Manifest | None = None, *, deep: bool = False
+    storage: Storage,
+    found: Checkpoint,
+    recorded: Sequence[RecordedState] | None = None,
+    *,
+    deep: bool = False,
 ) -> Sizes:
     """How much there is of each state.
 
@@ -58,7 +62,7 @@ def measured(
     Args:
         storage: The checkpoint, or a savepoint's view.
         found: What its files say.
-        manifest: That of a savepoint.
+        recorded: The rows of a savepoint's states, where they were counted.
         deep: Read the rows however many there are: about 2 microseconds each, and 10 for a key of
             Holdfast's keyed state.
 
@@ -70,8 +74,8 @@ def measured(
     states: dict[tuple[int, str], Size] = {}
     for operator in found.operators:
         states.update(_by_files(operator))
-    if manifest is not None:
-        states.update(_by_manifest(manifest))
+    for state in recorded or ():
+        states[state.operator_id, _state(state.store, state.family)] = Size(state.rows, state.size_bytes)
     if deep or found.size_bytes <= SMALL_BYTES:
         try:
             states.update(_by_rows(storage, found, operators))
@@ -91,17 +95,6 @@ def _by_files(operator: Operator) -> dict[tuple[int, str], Size]:
         keys = sum(each for each in counts if each is not None) if exact else None
         sizes[operator.operator_id, name] = Size(keys, sum(each.size_bytes for each in stores))
     return sizes
-
-
-def _by_manifest(manifest: Manifest) -> dict[tuple[int, str], Size]:
-    return {
-        (operator["operator_id"], _state(store["name"], each["family"])): Size(
-            each["rows"], each["size_bytes"]
-        )
-        for operator in manifest.fields.get("operators") or ()
-        for store in operator["stores"]
-        for each in store.get("content") or ()
-    }
 
 
 def _by_rows(

@@ -58,11 +58,13 @@ class Taken:
         uri: Its address.
         manifest: What it is.
         new_files: The files that the catalog did not hold before.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
     """
 
     uri: str
     manifest: Manifest
     new_files: int
+    untold: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -77,6 +79,7 @@ class Taken:
             "bytes": self.manifest.size_bytes,
             "new_files": self.new_files,
             "new_bytes": self.manifest.new_bytes,
+            "untold": self.untold,
         }
 
 
@@ -154,7 +157,7 @@ def take(
             turn.end()
         raise
     turn.end()
-    return Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved))
+    return Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved), plan.untold)
 
 
 def check_label(label: str | None) -> None:
@@ -200,7 +203,9 @@ class _Take:
         proofs = 0
         for look in range(LOOKS):
             try:
-                current = plan if look == 0 else plan_take(self.checkpoint, self.catalog, plan.asked)
+                current = (
+                    plan if look == 0 else plan_take(self.checkpoint, self.catalog, plan.asked, plan.record)
+                )
                 saved = self._copied(current, links, look)
             except NotFound as error:
                 let_go(self.catalog, self.turn.token)

@@ -165,14 +165,14 @@ class SweepTurn:
         """
         other = _read(self._catalog, SWEEP)
         if other is not None and not other.dead(self._clock(), self._dead_after_ms):
-            raise self._busy("another removal is under way in this catalog", SWEEP, other)
+            raise self.busy("another removal is under way in this catalog", SWEEP, other)
         self._write(replace=other is not None)
         self.check()
         found = takes(self._catalog, self._clock(), self._dead_after_ms)
         if found.live:
             self.end()
             first = found.live[0]
-            raise self._busy(
+            raise self.busy(
                 "a savepoint is being taken into this catalog", f"{TAKES}/{first.token}{_NOTE}", first
             )
         return found
@@ -215,7 +215,8 @@ class SweepTurn:
         self._beat_ms = self._clock()
         self._catalog.write(SWEEP, Note(self._token, self._beat_ms, _owner()).render(), replace=replace)
 
-    def _busy(self, fact: str, path: str, note: Note) -> Conflict:
+    def busy(self, fact: str, path: str, note: Note) -> Conflict:
+        """The error for another that is under way."""
         return Conflict(
             fact,
             where=full(self._catalog.uri, path),
@@ -242,21 +243,42 @@ def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
     return Takes(tuple(live), tuple(dead), tuple(forgotten))
 
 
+def require_no_turn(catalog: Storage, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS) -> None:
+    """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
+
+    Raises:
+        Conflict: One is under way.
+    """
+    turn = SweepTurn(catalog, "", clock, dead_after_ms)
+    sweep = _read(catalog, SWEEP)
+    if sweep is not None and not sweep.dead(clock(), dead_after_ms) and not _has_died(sweep):
+        raise turn.busy("another removal is under way in this catalog", SWEEP, sweep)
+    for note in takes(catalog, clock(), dead_after_ms).live:
+        raise turn.busy("a savepoint is being taken into this catalog", f"{TAKES}/{note.token}{_NOTE}", note)
+
+
 def clear_dead_sweep(catalog: Storage) -> None:
     """Take away the note of a removal whose process has died on this machine.
 
     One of another machine may live, and is left to the time that a note holds for.
     """
     note = _read(catalog, SWEEP)
-    words = [] if note is None else note.owner.split()
+    if note is not None and _has_died(note):
+        catalog.delete(SWEEP)
+
+
+def _has_died(note: Note) -> bool:
+    """Whether a process of this machine wrote a note and is gone."""
+    words = note.owner.split()
     if len(words) != 4 or words[3] != socket.gethostname() or not words[1].isdigit():
-        return
+        return False
     try:
         os.kill(int(words[1]), 0)
     except ProcessLookupError:
-        catalog.delete(SWEEP)
-    except OSError:
-        return  # it lives, and is somebody else's
+        return True
+    except OSError:  # it lives, and is somebody else's
+        return False
+    return False
 
 
 def staged(token: str, number: int) -> str:

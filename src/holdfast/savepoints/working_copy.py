@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import Conflict
+from holdfast.checkpoints.checkpoint_guard import CheckpointGuard
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.planning import plan_take
-from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore
+from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
 from holdfast.savepoints.taking import Chance, take
 from holdfast.savepoints.turns import Clock
 from holdfast.savepoints.view import SavepointView
@@ -79,14 +80,26 @@ class WorkingCopy:
                 hint="stop it first",
             )
 
-    def published(self, target: Storage, operation: Operation, named: tuple[str, str]) -> Restored:
+    def published(
+        self,
+        target: Storage,
+        operation: Operation,
+        named: tuple[str, str],
+        guard: CheckpointGuard | None = None,
+    ) -> Restored:
         """Make a checkpoint of what the copy has become.
 
         Args:
             target: The checkpoint that is to be made.
             operation: What makes it.
             named: The address that a person has named, and that of its checkpoint.
+            guard: The guard of the checkpoint that was copied; None where it was a savepoint.
+
+        Raises:
+            Conflict: The checkpoint that was copied is used after all; nothing was made.
         """
+        if guard is not None:
+            guard.require_unmoved()
         savepoint_id = self._taken(self.checkpoint)
         made = plan_restore(
             self._catalog,
@@ -97,7 +110,15 @@ class WorkingCopy:
             named=named,
             tell=self._tell,
         )
-        return restore(self._catalog, target, made, clock=self._clock, tell=self._tell)
+        restored = restore(self._catalog, target, made, clock=self._clock, tell=self._tell)
+        if guard is not None:
+            try:
+                guard.require_unmoved()
+            except HoldfastError:
+                # Two checkpoints of one query must not be.
+                withdraw(target)
+                raise
+        return restored
 
     def _taken(self, checkpoint: Storage) -> str:
         plan = plan_take(checkpoint, self._catalog)

@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, Internal
 
 OWN: Final = "/api/"
 JSON_SUFFIX: Final = ".json"
+RETRY_AFTER_S: Final = "5"
 
 
 class Json(Response):
@@ -28,7 +29,7 @@ class Json(Response):
 
 def is_own(path: str) -> bool:
     """Whether a path is one of our own resources, and errors have our own shape."""
-    return path.startswith(OWN) or path in ("/api", "/login", "/logout") or is_page(path)
+    return path.startswith(OWN) or path in ("/api", "/login", "/login/once", "/logout") or is_page(path)
 
 
 def is_page(path: str) -> bool:
@@ -45,9 +46,10 @@ def wants_page(path: str, headers: Mapping[str, str]) -> bool:
 def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:
     """An error in the shape of the resources that a path belongs to."""
     code = error.http_status if status is None else status
-    if is_own(path):
-        return Json(error.as_dict(), code)
-    return flink_problem(code, str(error))
+    answer = Json(error.as_dict(), code) if is_own(path) else flink_problem(code, str(error))
+    if code == 503:
+        answer.headers["retry-after"] = RETRY_AFTER_S
+    return answer
 
 
 def refusal(path: str, status: int, kind: str, fact: str, hint: str | None = None) -> Json:

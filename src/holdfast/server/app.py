@@ -22,9 +22,11 @@ from holdfast.server.answers import as_error, flink_problem, is_own, problem, re
 from holdfast.server.dashboard import pages
 from holdfast.server.flink import resources
 from holdfast.server.guard import Guard
+from holdfast.server.guess_limit import GuessLimit
 from holdfast.server.own import asked, jobs, measured, models, savepoints, state
 from holdfast.server.own.description import describe
 from holdfast.server.plane import Clock, Plane
+from holdfast.server.sessions import Sessions
 from holdfast.server.settings import ServerSettings
 
 API: Final = "/api/v1"
@@ -34,6 +36,10 @@ _PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     403: {"model": models.Problem, "description": "Not from there."},
     404: {"model": models.Problem, "description": "Nothing is at that address."},
     409: {"model": models.Problem, "description": "Something else holds it, or it moved."},
+    429: {
+        "model": models.Problem,
+        "description": "Too many wrong tokens; `Retry-After` says how long to wait.",
+    },
     413: {"model": models.Problem, "description": "The body is too large."},
     500: {"model": models.Problem, "description": "What was stored is damaged, or Holdfast is at fault."},
     501: {"model": models.Problem, "description": "This version or feature cannot do it."},
@@ -56,6 +62,8 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     """
     settings = settings or ServerSettings()
     plane = Plane(StateHome(home), settings, clock)
+    sessions = Sessions(settings.login_code)
+    limit = None if settings.token is None else GuessLimit(settings.token)
     made = FastAPI(
         title="Holdfast",
         summary="The control plane of streaming jobs on Spark.",
@@ -65,7 +73,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        middleware=[Middleware(Guard, settings=settings)],
+        middleware=[Middleware(Guard, settings=settings, sessions=sessions, limit=limit)],
     )
     made.state.plane = plane
     _tell_errors(made)
@@ -77,7 +85,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     made.router.routes.extend(
         [
             measured.for_prometheus(plane),
-            *session.routes(settings),
+            *session.routes(settings, sessions, limit),
             *pages.routes(plane),
             *resources.routes(plane),
         ]

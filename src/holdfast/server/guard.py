@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import ipaddress
+import math
+import threading
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.answers import Json, refusal, wants_page
-from holdfast.server.settings import ServerSettings, is_loopback, session_value
+from holdfast.server.guess_limit import GuessLimit
+from holdfast.server.local_peer import PEER
+from holdfast.server.sessions import Sessions
+from holdfast.server.settings import ServerSettings, is_loopback
+from holdfast.storage.giving_up import until
 
 COOKIE: Final = "holdfast_session"
 LARGEST_BODY: Final = 1 << 20
+_LONGEST_LENGTH: Final = len(str(LARGEST_BODY))
 BODY_S: Final = 20.0
 ANSWER_S: Final = 60.0
 _DEFAULTS: Final = (
@@ -27,7 +34,7 @@ _DEFAULTS: Final = (
 )
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 # What a person needs in order to log in, and what a probe of a load balancer asks for.
-_OPEN_PATHS: Final = ("/login", "/health")
+_OPEN_PATHS: Final = ("/login", "/login/once", "/health")
 _OPEN_FOLDERS: Final = ("/static/",)
 
 
@@ -36,24 +43,34 @@ class Guard:
 
     A browser is made to ask a server by any page that it shows. So without a token only names of this machine
     are answered to, which a page elsewhere cannot have, however its name is resolved; and what changes
-    something is refused where the browser says that another site asks.
+    something is refused where the browser says that another site asks. Without a token the server also
+    answers nobody but its own user and root. A request that came over no connection is one of this process.
 
     Args:
         app: What answers.
         settings: Who may ask.
+        sessions: Who has logged in.
+        limit: Who may guess at the token, and how often; None where there is no token.
         body_s: How long a body may take to come.
         answer_s: How long an answer may take to begin.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: ServerSettings, *, body_s: float = BODY_S, answer_s: float = ANSWER_S
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        *,
+        sessions: Sessions,
+        limit: GuessLimit | None,
+        body_s: float = BODY_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._app = app
         self._settings = settings
+        self._sessions = sessions
+        self._limit = limit
         self._body_s = body_s
         self._answer_s = answer_s
-        self._token = None if settings.token is None else settings.token.encode()
-        self._session = None if settings.token is None else session_value(settings.token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -75,18 +92,37 @@ class Guard:
             )
         if method not in _READS and self._other_site(headers):
             return refusal(path, 403, "forbidden", "another site may not change anything here")
-        if not self._open(path, method) and not self._knows_token(headers):
-            return _unknown(path) if method not in _READS else _who_are_you(scope, headers)
+        if not self._open(path, method):
+            refused = self._not_allowed(scope, headers)
+            if refused is not None:
+                return refused
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return refusal(path, 400, "invalid", "the length of the body is no number")
-        if int(length) > LARGEST_BODY:
+        # By its digits first: Python refuses to read a number that has thousands of them.
+        if len(length.lstrip("0")) > _LONGEST_LENGTH or int(length) > LARGEST_BODY:
             return _too_large(path)
         return None
 
+    def _not_allowed(self, scope: Scope, headers: dict[str, str]) -> Response | None:
+        """A refusal for who may not ask; None for who may."""
+        path, method = str(scope["path"]), str(scope["method"])
+        if self._limit is None:
+            return None if _same_user(scope) else _another_user(path)
+        if self._sessions.knows(session_of(scope, headers)):
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            verdict = self._limit.judge(peer_address(scope), given.strip())
+            if verdict.right:
+                return None
+            if verdict.wait_s:
+                return too_often(path, verdict.wait_s)
+        return _unknown(path) if method not in _READS else _who_are_you(scope, headers)
+
     def _known_host(self, headers: dict[str, str]) -> bool:
         """With a token any name will do: a page elsewhere does not have it."""
-        if self._token is not None:
+        if self._limit is not None:
             return True
         name = _host_name(headers.get("host", ""))
         return name == self._settings.host or is_loopback(name)
@@ -96,24 +132,17 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return True
         origin = headers.get("origin")
-        return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        if origin is None:
+            return False
+        try:
+            return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        except ValueError:  # it is no address, so it is not ours
+            return True
 
     @staticmethod
     def _open(path: str, method: str) -> bool:
         reads = method in _READS
         return path in _OPEN_PATHS or (reads and path.startswith(_OPEN_FOLDERS))
-
-    def _knows_token(self, headers: dict[str, str]) -> bool:
-        if self._token is None or self._session is None:
-            return True
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return hmac.compare_digest(given.strip().encode(), self._token)
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return morsel is not None and hmac.compare_digest(morsel.value.encode(), self._session.encode())
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer within the bounds of size and time; what has begun to be sent is not interrupted."""
@@ -142,7 +171,9 @@ class Guard:
                 message = {**message, "headers": _with_defaults(message.get("headers", ()))}
             await send(message)
 
-        answering = asyncio.ensure_future(_run(self._app, scope, take, give))
+        # A thread cannot be ended from outside: what reads for long looks at this now and then.
+        given_up = threading.Event()
+        answering = asyncio.ensure_future(_run(self._app, scope, take, give, given_up))
         try:
             await _begins(answering, begun, self._answer_s)
             if begun.is_set() or answering.done():
@@ -151,11 +182,72 @@ class Guard:
                 slow = refusal(path, 503, "unavailable", "the answer took too long", "try again")
                 await slow(scope, receive, send)
         finally:
+            given_up.set()
             answering.cancel()
 
 
-async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    await app(scope, receive, send)
+def cookie_name(scope: Scope) -> str:
+    """The cookie of a session. A browser sends it to every port of a machine, so it is named for this one."""
+    server = scope.get("server") or (None, None)
+    return COOKIE if server[1] is None else f"{COOKIE}_{server[1]}"
+
+
+def session_of(scope: Scope, headers: dict[str, str]) -> str:
+    """What a browser shows as its session; empty where it shows none."""
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(cookie_name(scope))
+    except CookieError:
+        return ""
+    return "" if morsel is None else morsel.value
+
+
+def peer_address(scope: Scope) -> str:
+    """Where a request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def too_often(path: str, wait_s: float) -> Json:
+    """The answer to who has guessed wrong too often."""
+    wait = math.ceil(wait_s)
+    answer = refusal(
+        path, 429, "unauthorized", "too many wrong tokens came from this address", f"try again in {wait} s"
+    )
+    answer.headers["retry-after"] = str(wait)
+    return answer
+
+
+def _same_user(scope: Scope) -> bool:
+    peer: Any = (scope.get("state") or {}).get(PEER)
+    if peer is not None:
+        return bool(peer.trusted)
+    # Over a connection whose other end nobody has looked up, anybody may be asking.
+    return not _is_address(peer_address(scope))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _another_user(path: str) -> Json:
+    answer = refusal(
+        path,
+        403,
+        "forbidden",
+        "this server has no token and answers its own user alone",
+        "ask as that user, or start it with --token-file to let others in",
+    )
+    answer.headers["connection"] = "close"
+    return answer
+
+
+async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send, given_up: threading.Event) -> None:
+    with until(given_up):
+        await app(scope, receive, send)
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import Final
 
 from holdfast.errors import Conflict, Invalid
 from holdfast.server.settings import ServerSettings
 
-_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EINVAL)
+# Who connects while others come in great number waits in the kernel, which costs no descriptor.
+_WAITING: Final = 1024
+_NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EINVAL)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -23,7 +26,7 @@ def listen(settings: ServerSettings) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((settings.host, settings.port))
-        made.listen(256)
+        made.listen(_WAITING)
     except OSError as error:
         made.close()
         if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:

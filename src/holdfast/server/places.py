@@ -1,15 +1,24 @@
-"""Which directories requests may name: those where jobs write anyway, and those that an operator allows."""
+"""Which directories requests may name: checkpoints and savepoints of jobs, and what an operator allows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from holdfast.config.storage import canonical_uri, local_path, parse_storage
+from holdfast.config.storage import canonical_uri, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.control import JobDetails
 from holdfast.savepoints.catalog import is_savepoint, split_address
 from holdfast.server.plane import Plane
+
+# Where the savepoints of a job go of which nobody has said where, and what the dashboard proposes.
+SAVEPOINTS: Final = ".savepoints"
+FORK: Final = "-fork"
+_BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
+# `file:///` and `s3://` with the name of a bucket.
+_ROOT_SLASHES: Final = 2
 
 
 def named(plane: Plane, address: str, setting: str) -> str:
@@ -29,12 +38,12 @@ def named(plane: Plane, address: str, setting: str) -> str:
     if remote and ".." in text.split("/"):
         raise Invalid("this is no address of a directory", where=setting, found=address[:200])
     uri = canonical_uri(text, Path("/"))
-    if not any(within(uri, root) for root in roots(plane)):
+    if not _allowed(plane, uri):
         raise Invalid(
             "this server may not use that directory",
             where=setting,
             found=address[:200],
-            expected="one of its roots, or one that its jobs use",
+            expected="a checkpoint of a job, a directory that has its savepoints, or one below a root",
             hint="start the server with --root DIR for a directory above it",
         )
     return uri
@@ -90,6 +99,8 @@ def catalog_of(plane: Plane, details: JobDetails, directory: str | None, setting
         return named(plane, directory, setting)
     known = plane.settings.savepoints or next(iter(plane.catalogs(details)), None)
     if known is None:
+        known = beside(details.status.job.checkpoint, SAVEPOINTS)
+    if known is None:
         raise Invalid(
             "nobody has said where savepoints go",
             where=setting,
@@ -99,21 +110,37 @@ def catalog_of(plane: Plane, details: JobDetails, directory: str | None, setting
     return known
 
 
+def beside(checkpoint: str, ending: str) -> str | None:
+    """What lies beside a checkpoint under its name; None where a checkpoint is a whole bucket or disk."""
+    place = checkpoint.rstrip("/")
+    return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
+
+
 def roots(plane: Plane) -> Iterator[str]:
-    """Everything below which a request may name something."""
+    """Everything below which a request may name something.
+
+    Not what a checkpoint lies in: that may be somebody's home.
+    """
     yield from plane.settings.roots
     if plane.settings.savepoints is not None:
         yield plane.settings.savepoints
     yield f"file://{plane.home.path / 'savepoints'}"
     for status in plane.jobs():
-        uri = status.job.checkpoint
-        place = local_path(uri)
-        # Beside its checkpoint a job's owner keeps what belongs to it; the root of a disk is nobody's.
-        if place is None:
-            yield uri.rpartition("/")[0] if uri.count("/") > 3 else uri
-        elif place.parent != place.parent.parent:
-            yield f"file://{place.parent}"
+        yield status.job.checkpoint
         yield from plane.catalogs(plane.brief(status.job.name))
+
+
+def _allowed(plane: Plane, uri: str) -> bool:
+    if any(within(uri, root) for root in roots(plane)):
+        return True
+    return any(_belongs(uri, status.job.checkpoint.rstrip("/")) for status in plane.jobs())
+
+
+def _belongs(uri: str, checkpoint: str) -> bool:
+    """Whether something lies beside a checkpoint under a name that we make of the checkpoint's own."""
+    if not uri.startswith(checkpoint) or checkpoint.count("/") <= _ROOT_SLASHES:
+        return False
+    return _BESIDE.match(uri, len(checkpoint)) is not None
 
 
 def within(uri: str, root: str) -> bool:

@@ -1,4 +1,4 @@
-"""A server that runs: in the foreground, or on a thread beside a job that must not notice it."""
+"""A server that runs on a thread of its own, with those who do what is asked of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,6 +20,7 @@ from holdfast.jobs.aside import give_way
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.operating import Operating
 from holdfast.server.app import app, now_ms
+from holdfast.server.connections import LARGEST_HEAD, Acceptor, Bounds, Connection, bounds
 from holdfast.server.plane import Plane
 from holdfast.server.settings import ServerSettings
 
@@ -37,18 +39,26 @@ class Serving:
         home: The state home.
         settings: How it is reached.
         listening: The socket that `listen` gave for these settings.
+        within: How many connections there may be and for how long; by default as many as this process can
+            bear.
 
     Raises:
         Invalid: The certificate cannot be used.
     """
 
-    def __init__(self, home: Path, settings: ServerSettings, listening: socket.socket) -> None:
+    def __init__(
+        self,
+        home: Path,
+        settings: ServerSettings,
+        listening: socket.socket,
+        within: Bounds | None = None,
+    ) -> None:
         self._socket = listening
         self.port = int(self._socket.getsockname()[1])
         self.url = settings.url(self.port)
         try:
             made = app(home, settings)
-            self._server = _Server(_config(made, settings))
+            self._server = _Server(_config(made, settings), within or bounds())
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             self._socket.close()
             raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
@@ -92,19 +102,31 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the supervisor when it runs beside one, and says when it answers."""
+    """Lets connections in within bounds, and says when it answers."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, within: Bounds) -> None:
         super().__init__(config)
+        self._within = within
         self.answers = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
+        """Begin to accept: uvicorn itself would let in whoever comes, for as long as he stays."""
+        await self.lifespan.startup()
+        tls = self.config.ssl
+        self.servers: list[Any] = [
+            Acceptor(each, self._connection, tls, self._within) for each in sockets or ()
+        ]
+        self.started = True
         self.answers.set()
+
+    def _connection(self, lost: Callable[[Connection], None]) -> Connection:
+        state = self.lifespan.state
+        return Connection(lost, config=self.config, server_state=self.server_state, app_state=state)
 
 
 def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # What somebody sends that is no HTTP is answered, and no news for whoever watches the job.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         made,
         log_config=None,
@@ -114,8 +136,10 @@ def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_END_S,
-        h11_max_incomplete_event_size=64 * 1024,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
         lifespan="off",
+        http="h11",
+        ws="none",
     )
     config.load()
     return config

@@ -1,63 +1,92 @@
-"""Logging in with a browser: the token once, and from then on a cookie."""
+"""Logging in with a browser: the token once, and from then on a session that lasts until it is ended."""
 
 from __future__ import annotations
 
-import hmac
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from holdfast.errors import Invalid
 from holdfast.server.answers import refusal
-from holdfast.server.guard import COOKIE
-from holdfast.server.settings import ServerSettings, session_value
+from holdfast.server.guard import cookie_name, peer_address, session_of, too_often
+from holdfast.server.guess_limit import GuessLimit
+from holdfast.server.sessions import KEPT_S, Sessions
+from holdfast.server.settings import ServerSettings
 
-_KEPT_S = 12 * 3600
+_MOST_FIELDS = 20
 
 
-def routes(settings: ServerSettings) -> list[Route]:
-    """`POST /login` with the form field `token`, and `POST /logout`.
+def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | None) -> list[Route]:
+    """`POST /login` with the form field `token`, `POST /logout`, and `GET /login/once` with a code.
 
-    Both lead back to the page that `next` names, which has to be one of this server's.
+    All lead back to the page that `next` names, which has to be one of this server's.
     """
 
     async def log_in(request: Request) -> Response:
         fields = await _form(request)
-        given = fields.get("token", "")
-        if settings.token is None or not hmac.compare_digest(given.encode(), settings.token.encode()):
-            if "text/html" in request.headers.get("accept", ""):
-                return RedirectResponse(
-                    f"/login?{urlencode({'wrong': '', 'next': fields.get('next', '/')})}", 303
-                )
-            return refusal("/login", 401, "unauthorized", "this is not the token")
+        if limit is None:
+            return refusal("/login", 401, "unauthorized", "this server has no token")
+        verdict = limit.judge(peer_address(request.scope), fields.get("token", ""))
+        if verdict.right:
+            return _logged_in(request, fields)
+        if "text/html" in request.headers.get("accept", ""):
+            wrong = {"wait": str(int(verdict.wait_s) + 1)} if verdict.wait_s else {"wrong": ""}
+            return RedirectResponse(f"/login?{urlencode({**wrong, 'next': fields.get('next', '/')})}", 303)
+        if verdict.wait_s:
+            return too_often("/login", verdict.wait_s)
+        return refusal("/login", 401, "unauthorized", "this is not the token")
+
+    async def log_in_once(request: Request) -> Response:
+        if request.method == "GET" and sessions.redeem(request.query_params.get("code", "")):
+            return _logged_in(request, {})
+        return RedirectResponse("/login?used", 303)
+
+    async def log_out(request: Request) -> Response:
+        fields = await _form(request)
+        sessions.end(session_of(request.scope, dict(request.headers)))
+        answer = _back(fields)
+        answer.delete_cookie(cookie_name(request.scope), httponly=True, samesite="strict")
+        return answer
+
+    def _logged_in(request: Request, fields: dict[str, str]) -> Response:
         answer = _back(fields)
         answer.set_cookie(
-            COOKIE,
-            session_value(settings.token),
-            max_age=_KEPT_S,
+            cookie_name(request.scope),
+            sessions.open(),
+            max_age=KEPT_S,
             httponly=True,
             samesite="strict",
             secure=settings.tls_cert is not None,
         )
         return answer
 
-    async def log_out(request: Request) -> Response:
-        answer = _back(await _form(request))
-        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
-        return answer
-
-    return [Route("/login", log_in, methods=["POST"]), Route("/logout", log_out, methods=["POST"])]
+    return [
+        Route("/login", log_in, methods=["POST"]),
+        Route("/login/once", log_in_once, methods=["GET"]),
+        Route("/logout", log_out, methods=["POST"]),
+    ]
 
 
 async def _form(request: Request) -> dict[str, str]:
     text = (await request.body()).decode("utf-8", "replace")
-    return {name: values[-1] for name, values in parse_qs(text, max_num_fields=20).items()}
+    try:
+        return {name: values[-1] for name, values in parse_qs(text, max_num_fields=_MOST_FIELDS).items()}
+    except ValueError as error:
+        raise Invalid("this form has too many fields", expected=f"at most {_MOST_FIELDS}") from error
 
 
 def _back(fields: dict[str, str]) -> Response:
     """To a page of this server, and nowhere else: `//elsewhere` names a host."""
     wanted = fields.get("next", "/")
-    parts = urlsplit(wanted)
-    local = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and not parts.netloc
-    return RedirectResponse(wanted if local and wanted.isprintable() else "/", 303)
+    return RedirectResponse(wanted if _is_local(wanted) else "/", 303)
+
+
+def _is_local(address: str) -> bool:
+    if not address.startswith("/") or address.startswith(("//", "/\\")) or not address.isprintable():
+        return False
+    try:
+        return not urlsplit(address).netloc
+    except ValueError:
+        return False

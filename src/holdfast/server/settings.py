@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from holdfast.config.secrets import TOKEN_VARIABLE
 from holdfast.errors import Invalid, NotFound
 
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
-TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable
 SHORTEST_TOKEN: Final = 16
 _LOOPBACK_NAMES: Final = ("localhost",)
 
@@ -29,17 +27,19 @@ class ServerSettings:
         tls_cert: The certificate chain; None answers without TLS.
         tls_key: Its key.
         savepoints: Where savepoints go that name no directory; None takes the one a job uses already.
-        roots: Directories and URIs below which requests may name savepoints and checkpoints, beside those
-            that jobs use.
+        login_code: What opens one session of a browser, once.
+        roots: Directories and URIs below which requests may name savepoints and checkpoints, besides the
+            checkpoints and savepoints of jobs.
     """
 
     host: str = HOST
     port: int = PORT
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None
     savepoints: str | None = None
     roots: tuple[str, ...] = ()
+    login_code: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -71,6 +71,17 @@ class ServerSettings:
     def scheme(self) -> str:
         """`http` or `https`."""
         return "http" if self.tls_cert is None else "https"
+
+    @property
+    def warning(self) -> str | None:
+        """What a person should know about how it is reached, before anybody asks."""
+        if self.token is None or self.tls_cert is not None or is_loopback(self.host):
+            return None
+        return (
+            f"{self.host} is served without TLS: the token and all state cross the network in clear,"
+            " and whoever reads the token there can stop jobs;"
+            " give --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy that encrypts"
+        )
 
     def url(self, port: int) -> str:
         """The address of the server on a port."""
@@ -106,8 +117,3 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
     if not read:
         raise Invalid("the token file is empty", where=str(file))
     return read
-
-
-def session_value(token: str) -> str:
-    """What a browser keeps in place of the token: it proves that its owner knew it, and does not tell it."""
-    return hmac.new(token.encode(), b"holdfast session", hashlib.sha256).hexdigest()

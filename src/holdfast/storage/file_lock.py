@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from holdfast.config.private_files import make_directory
+
 _TRIES: Final = 5
 _AGAIN_S: Final = 0.01
 
@@ -37,6 +39,32 @@ def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
     return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
 
 
+def lock_whole(descriptor: int) -> bool:
+    """Lock a whole file, as a JVM's lock on it does; False if somebody has it.
+
+    On Linux the lock is the descriptor's own: this process may open and close the file elsewhere without
+    losing it, which a lock of POSIX would not survive. The two kinds keep each other out.
+    """
+    # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
+    for _ in range(_TRIES):
+        if _lock_now(descriptor):
+            return True
+        time.sleep(_AGAIN_S)
+    return False
+
+
+def _lock_now(descriptor: int) -> bool:
+    try:
+        if sys.platform.startswith("linux"):
+            wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 class FileLock:
     """A lock on a file of this machine, which stays there empty.
 
@@ -54,7 +82,7 @@ class FileLock:
         Raises:
             OSError: The file cannot be made.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self._path.parent)
         # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
         for _ in range(_TRIES):
             self._descriptor = self._locked(fcntl.LOCK_EX, os.O_CREAT)
@@ -97,7 +125,7 @@ class FileLock:
 
     def _locked(self, how: int, flags: int = 0) -> int | None:
         """The file, open and locked; None if somebody else has it, or has removed it in between."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), self._path.stat()):

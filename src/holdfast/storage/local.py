@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Storage, full
 
 # What a file system says when it cannot make a hard link, though it could copy.
@@ -59,6 +60,7 @@ class LocalStorage:
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
+        go_on()
         try:
             # Without a file object, which asks the system three more questions; most files are small.
             descriptor = os.open(self._at(path), os.O_RDONLY)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, Unsupported
+from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Names, Storage, full
 
 # The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
@@ -58,6 +59,7 @@ class RemoteStorage:
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
+        go_on()
 
         def read() -> bytes:
             if start == 0 and length is None:

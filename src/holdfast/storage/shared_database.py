@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.config.private_files import make_file
 from holdfast.errors import Corrupt, Unavailable, Unsupported
 
 PATIENCE_S: Final = 15.0
@@ -50,9 +51,19 @@ class SharedDatabase:
         self._patience_s = patience_s
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """The rows that a query finds; none if there is no file yet."""
-        if not self.path.exists():
-            return []
+        """The rows that a query finds; none if there is no file yet.
+
+        Raises:
+            Unavailable, Corrupt, Unsupported: As `write`.
+        """
+        try:
+            if not self.path.exists():
+                return []
+        except OSError as error:  # a share that is away for a moment
+            found = error.strerror or str(error)
+            raise Unavailable(
+                f"{self._shape.what} cannot be used", where=str(self.path), found=found
+            ) from error
         with self._connection() as db:
             return [dict(row) for row in db.execute(statement, values)]
 
@@ -79,6 +90,7 @@ class SharedDatabase:
         db: sqlite3.Connection | None = None
         what = self._shape.what
         try:
+            make_file(self.path)  # SQLite gives its journal the same permissions
             db = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None)
             db.row_factory = sqlite3.Row
             if not self._shape.lasting:

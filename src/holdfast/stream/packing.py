@@ -106,10 +106,11 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     from holdfast.worker.declared.types import schema_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import COUNTS, Unpacker  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import Unpacker  # noqa: PLC0415 - as above
 
-    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(COUNTS)]
-    watched = answers.observe(metric, *counts, marked)
+    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
+    # The definition's number first: Spark prints no more than some 25 columns of a plan's node.
+    watched = answers.observe(metric, marked, *counts)
     if "rows" in watched.columns:
         return watched.select(F.inline("rows"))
     return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))

@@ -132,9 +132,12 @@ class SqlTable:
             staging.execute(self._stage_like())
             transaction.rows = database.load(staging, STAGE, kinds, self._rows(batch))
             self._check_keys(staging)
-        if self.change == "replace":
-            transaction.execute(f"DELETE FROM {self._table}")  # noqa: S608  a quoted name
-        transaction.execute(self._move())
+        connection = transaction.connection
+        with translated(database):
+            # Without values, not with none: psycopg looks for its marks otherwise, and a name may hold a `%`.
+            if self.change == "replace":
+                connection.execute(f"DELETE FROM {self._table}")  # noqa: S608  a quoted name
+            connection.execute(self._move())
 
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415

@@ -22,6 +22,7 @@ from holdfast.worker.declared.processor import Definition, definition_of
 from holdfast.worker.declared.states import SETTLED
 from holdfast.worker.declared.types import schema_of
 from holdfast.worker.interface import Moment
+from holdfast.worker.kept.census import Totals
 from holdfast.worker.kept.groups import group_of
 from holdfast.worker.kept.keys import Keys
 from holdfast.worker.kept.partition import Partition
@@ -208,6 +209,14 @@ class Harness:
         run = partition.rows()
         columns = [run.column(f"key:{at}").to_pylist() for at in range(len(self._by))]
         return list(zip(*columns, strict=True))
+
+    def totals(self) -> Totals:
+        """How many keys, timers, and entries of each state the store holds, expired ones included.
+
+        They are the numbers that the metrics of a query have.
+        """
+        groups = range(self._options.key_groups)
+        return self._partition(self._store).totals(groups, self._moment())[0]
 
     # Restarts
 

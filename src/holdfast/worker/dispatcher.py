@@ -5,7 +5,7 @@ Spark calls it once for timers and once at the end; the rows come in tables, see
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,8 +45,9 @@ class Dispatcher:
         """The rows and counts that have come of Spark's last call."""
         schema = answer_schema(self._operator.lane.output)
         answers, self._answers = self._answers, iter(())
+        names = self._operator.lane.count_names
         for each in answers:
-            yield answer_batch(each, schema)
+            yield answer_batch(each, schema, names)
 
     def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
         """Answer one of Spark's calls."""
@@ -99,7 +100,7 @@ class Dispatcher:
         return Moment(client._get_batch_timestamp(), watermark, batch_number())
 
 
-def answer_batch(answer: Answer, schema: pa.Schema) -> pa.RecordBatch:
+def answer_batch(answer: Answer, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
     """An answer as a row for Spark: the rows of it in one list, and its counts in another."""
     of_rows = schema.field("rows").type
     if answer.rows is None:
@@ -107,5 +108,5 @@ def answer_batch(answer: Answer, schema: pa.Schema) -> pa.RecordBatch:
     else:
         struct = pa.StructArray.from_arrays(answer.rows.columns, fields=list(of_rows.value_type))
         rows = pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
-    counts = pa.array([answer.listed], schema.field("counts").type)
+    counts = pa.array([answer.listed(names)], schema.field("counts").type)
     return pa.RecordBatch.from_arrays([rows, counts], schema=schema)

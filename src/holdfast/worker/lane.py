@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
 from holdfast.worker.kept.groups import numbers_of
 from holdfast.worker.kept.partition import Layout
 from holdfast.worker.kept.spread import EVEN, Numbering
@@ -26,9 +27,6 @@ NOW = "__holdfast_now"  # the batch's processing time, where events are run befo
 WAKE = -1  # the stream number of a packet that only wakes its group
 PACKET = ("key_group", "stream", "part", "seq", "payload")
 SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
-# What a packed row of the output carries beside its payload; each is summed over a batch.
-COUNTS = ("events", "late", "failed", "keys", "loaded_groups", "folded_groups", "change_bytes", "base_bytes")
-
 # Packing waits for so many bytes or the end of the input, so that a group gets few packets.
 PACK_BYTES = 16 << 20
 
@@ -73,6 +71,13 @@ class Lane:
     side_outputs: bool = False
     memory_bytes: int = 256 << 20
     broadcast: Broadcast | None = None
+
+    @property
+    def count_names(self) -> tuple[str, ...]:
+        """What its tasks count, in the order in which they answer it."""
+        states = (name for name in self.layout.form.states if not name.startswith(OWN_PREFIX))
+        of_states = (count_of(name, what) for name in states for what in (EXPIRED, ENTRIES, BYTES))
+        return (*COUNTS, *TOTALS, *of_states)
 
 
 class Spreader:

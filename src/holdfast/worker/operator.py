@@ -16,11 +16,11 @@ from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.copies import Copies
 from holdfast.worker.kept.loading import Evolution
-from holdfast.worker.kept.partition import Partition
+from holdfast.worker.kept.partition import Layout, Partition
 from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import WAKE, Lane
 from holdfast.worker.memory import give_back, prepare
-from holdfast.worker.passes import Answer, Packet, Pass
+from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
 
 if TYPE_CHECKING:
     from holdfast.worker.running.broadcast import Keeper
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # Packets are worked off when they have this share of the memory: with what is made of them, a pass takes
 # some twenty times their bytes.
 _PACKETS_SHARE = 64
+# How many partitions a query's operators have; Spark hands its settings on to the tasks.
+_PARTITIONS = "spark.sql.shuffle.partitions"
+# A partition with more key groups is not counted: reading so many records in each batch would take too long.
+_MOST_COUNTED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class Task:
     def finish(self, waking: Sequence[int]) -> Iterator[Answer]:
         """Work off what is left, with the groups whose timers are due."""
         yield from self._answers(waking)
+        yield from self._totals()
         self._partition.close()
         give_back(self._lane.memory_bytes)
 
@@ -111,6 +116,40 @@ class Task:
         woken, self._waking = self._waking | set(waking), set()
         if packets or woken:
             yield from self._pass.run(packets, woken, self.moment)
+
+    def _totals(self) -> Iterator[Answer]:
+        """What the partition holds. In each batch one key group is counted that an older Holdfast wrote."""
+        groups = _groups(self._lane.layout, self._partition, self.moment)
+        if groups is None or len(groups) > _MOST_COUNTED:
+            return
+        counts, uncounted = totalled(self._partition, groups, self.moment)
+        group = next((each for each in uncounted if each not in self._partition.opened), None)
+        if group is not None:
+            self._partition.open([group], self.moment)
+            self._partition.write(self.moment)
+            counts = {**totalled(self._partition, groups, self.moment)[0], **counted(self._partition)}
+        yield Answer(counts=counts)
+
+
+def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[int] | None:
+    """The key groups that may be in the task's partition, where Spark tells of how many partitions it is one.
+
+    The task's number is that of its partition, unless the operator is a part of a union. A store has no other
+    groups than its own, so groups of other partitions do no harm.
+    """
+    from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+
+    context, setting = TaskContext.get(), _property(_PARTITIONS)
+    if context is None or setting is None or not setting.isdigit():
+        return None
+    numbering, count = layout.numbering, int(setting)
+    own = context.partitionId() % count
+    if partition.opened:
+        own = numbering.partition_of(next(iter(partition.opened)), count)
+    groups = numbering.groups_in(own, count, layout.key_groups)
+    if partition.opened <= set(groups) and (partition.opened or partition.has_any(groups, moment)):
+        return groups
+    return range(layout.key_groups)
 
 
 def open_partition(lane: Lane, parts: Parts, store: Store, copies: Copies | None) -> Partition:

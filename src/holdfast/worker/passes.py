@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.kept.runs import Run, numbers, whole
-from holdfast.worker.lane import COUNTS, HASH, PACKET, SIDE_COLUMNS, Lane, Stream
+from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.running.broadcast import SharedRows
 
 if TYPE_CHECKING:
@@ -53,15 +54,14 @@ def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
 
 @dataclass(slots=True)
 class Answer:
-    """What a pass gives back: rows of the output, or the counts of `COUNTS`."""
+    """What a task gives back: rows of the output, or some of the lane's counts."""
 
     rows: pa.RecordBatch | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def listed(self) -> list[int] | None:
-        """The counts in the order of `COUNTS`, if it has any."""
-        return [self.counts.get(name, 0) for name in COUNTS] if self.counts else None
+    def listed(self, names: Sequence[str]) -> list[int | None] | None:
+        """The counts in the order of these names, if it has any."""
+        return [self.counts.get(name) for name in names] if self.counts else None
 
 
 class Pass:
@@ -105,10 +105,7 @@ class Pass:
                 if missed.num_rows:
                     yield Answer(self._late(stream, missed))
         partition.write(moment)
-        done = partition.tally
-        counts |= {name: getattr(done, name) for name in COUNTS if hasattr(done, name)}
-        partition.tally = type(done)()
-        yield Answer(counts=counts)
+        yield Answer(counts=counts | counted(partition))
 
     def _share(self, packets: Sequence[Packet], moment: Moment) -> list[Failed]:
         """Take in the rows of the broadcast stream, and show all to the handlers.
@@ -230,6 +227,39 @@ class Pass:
         arrays = [pa.nulls(len(rows), each.type) for each in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def counted(partition: Partition) -> dict[str, int]:
+    """What has been done to a partition since the last time, by the names that lanes have for it."""
+    done = partition.tally
+    partition.tally = type(done)()
+    return {
+        "keys": done.keys,
+        "loaded_groups": done.loaded_groups,
+        "folded_groups": done.folded_groups,
+        "change_bytes": done.change_bytes,
+        "base_bytes": done.base_bytes,
+        "keys_added": done.added,
+        "keys_removed": done.removed,
+        "keys_written": done.written,
+        "read_us": done.read_ns // 1000,
+        "write_us": done.write_ns // 1000,
+        **{count_of(state, EXPIRED): number for state, number in done.expired.items()},
+    }
+
+
+def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tuple[dict[str, int], list[int]]:
+    """What these groups of a partition hold, and which of them are not counted in it."""
+    totals, size, uncounted = partition.totals(groups, moment)
+    counts = {
+        "total_keys": totals.keys,
+        "total_timers": totals.timers,
+        "total_bytes": size,
+        "uncounted_groups": len(uncounted),
+        **{count_of(state, ENTRIES): number for state, number in totals.entries.items()},
+        **{count_of(state, BYTES): number for state, number in totals.sizes.items()},
+    }
+    return counts, uncounted
 
 
 def _cut(load: NDArray[np.float64], limit: float) -> list[int]:

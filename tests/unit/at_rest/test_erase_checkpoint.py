@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import Holdfast
 from mended import all_rows, leaks
 
 import holdfast as hf
@@ -25,7 +27,7 @@ def test_nothing_of_it_is_left_there_either(name: str, tmp_path: Path) -> None:
     savepoints.take(checkpoint, tmp_path / "sp")
     before, rows = checkpoints.read(checkpoint), all_rows(LocalStorage(checkpoint))
     assert leaks(checkpoint, C3)
-    found = hf.erase("c3", everywhere=tmp_path / "sp", checkpoint=checkpoint, who="ada@desk")
+    found = hf.erase("c3", everywhere=tmp_path / "sp", checkpoint=checkpoint, who="ada@desk", stopped=True)
     assert found.searched[0].place == f"file://{checkpoint}"
     assert found.searched[0].touched
     assert leaks(tmp_path, C3) == []
@@ -57,13 +59,34 @@ def test_a_checkpoint_in_use_is_refused(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         for act in (
-            lambda: hf.erase("c3", everywhere=tmp_path / "sp", checkpoint=checkpoint),
+            lambda: hf.erase("c3", everywhere=tmp_path / "sp", checkpoint=checkpoint, stopped=True),
             lambda: hf.edit(checkpoint, "aggregate", key="c1", delete=True, to=tmp_path / "sp"),
         ):
             with pytest.raises(Conflict, match="in use"):
                 act()
         holder.communicate("")
     assert leaks(checkpoint, C3)
+
+
+def test_a_yes_does_not_say_that_the_query_is_stopped(holdfast: Holdfast, tmp_path: Path) -> None:
+    checkpoint = golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
+    savepoints.take(checkpoint, tmp_path / "sp")
+    words = ("state", "erase", "c3", "--everywhere", "sp", "--checkpoint", "./ck")
+    newest = checkpoints.read(checkpoint).batch_id
+    for more in (("--yes",), ("--yes", "--json"), ()):
+        answer = holdfast(*words, *more)
+        assert answer.returncode == 4
+        assert "nobody has said that it is stopped" in answer.stderr
+        assert f"newest committed batch: {newest}, " in answer.stderr
+        assert "--stopped" in answer.stderr
+    shown = holdfast(*words, "--dry-run")
+    assert (shown.returncode, f"newest committed batch: {newest}, " in shown.stdout) == (0, True)
+    told = json.loads(holdfast(*words, "--dry-run", "--json").stdout)
+    assert told["usage"]["committed_batch"] == newest
+    assert leaks(checkpoint, C3)
+    done = holdfast(*words, "--yes", "--stopped")
+    assert done.returncode == 0, done.stderr
+    assert leaks(tmp_path, C3) == []
 
 
 def test_a_batch_under_way_is_refused(tmp_path: Path) -> None:

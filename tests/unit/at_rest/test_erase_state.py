@@ -27,7 +27,10 @@ from holdfast.formats.spark_types import parse_struct
 from holdfast.formats.sst import sst_entries
 from holdfast.formats.unsafe_row import RowCodec
 from holdfast.layout import Kind, SparkChecksum, StoreFile, StoreId
+from holdfast.savepoints import facts
 from holdfast.savepoints.catalog import ids, load, manifest_path, object_path
+from holdfast.savepoints.digests import digest, recorded
+from holdfast.savepoints.labels import label_changes, set_label
 from holdfast.savepoints.open_store import OpenStore
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.restoring import Operation
@@ -83,7 +86,7 @@ def test_nothing_of_a_key_is_left_in_any_byte(name: str, tmp_path: Path) -> None
     catalog = catalog_of(tmp_path, name, hands)
     before = {each: all_rows(view_of(catalog, each)) for each in ids(catalog)}
     assert leaks(tmp_path / "catalog", C3)
-    looked = plan_erase(catalog, subject("c3"))
+    looked = plan_erase(catalog, subject("c3"), clock=hands.clock)
     found = erased(catalog, hands, tmp_path, "c3")
     assert found.proved
     assert looked.rows == found.rows > 0
@@ -270,6 +273,36 @@ def test_what_people_wrote_about_it_goes_too(tmp_path: Path) -> None:
     (record,) = manifest.erasures
     assert record["who"] == "ada@desk"
     assert record["why"] == "asked for"
+
+
+def test_a_later_label_and_the_digests_of_before_go_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of all rows before and after would tell the hash of the rows between them."""
+    monkeypatch.setattr(facts, "SMALL_BYTES", 0)
+    hands = Hands()
+    checkpoint = LocalStorage(golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck"))
+    catalog = LocalStorage(tmp_path / "catalog")
+    savepoint_id = hands.take(checkpoint, catalog).manifest.savepoint_id
+    digest(catalog, savepoint_id, clock=hands.clock)
+    set_label(catalog, savepoint_id, "before c3 left", who="ada@desk", when_ms=1)
+    set_label(catalog, savepoint_id, "kept", who="ada@desk", when_ms=2)
+    before = recorded(catalog, savepoint_id)
+    erased(catalog, hands, tmp_path, "c3")
+    after = recorded(catalog, savepoint_id)
+    assert before is not None
+    assert after is not None
+    assert (before.rows, after.rows) == (10, 9)
+    totals = {family.total for store in before.stores for family in store.families}
+    left = {family.total for store in after.stores for family in store.families}
+    assert len(totals - left) == 1  # of the partition with the key; the other one was not read again
+    gone = (totals - left).pop().encode()
+    assert not [
+        file for file in (tmp_path / "catalog").rglob("*") if file.is_file() and gone in file.read_bytes()
+    ]
+    assert [each.label for each in label_changes(catalog, savepoint_id)] == ["before [erased] left", "kept"]
+    proof = prove(catalog, savepoint_id, deep=True)
+    assert (proof.problems, proof.content) == ((), "compared")
 
 
 def test_numbers_are_keys_too(tmp_path: Path) -> None:

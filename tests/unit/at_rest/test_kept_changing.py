@@ -265,15 +265,9 @@ def test_rows_under_a_former_name_are_removed_and_not_changed() -> None:
         changed(kept(made), [KeyChange("ann", {"m": 10})])
     done = changed(kept(made), [KeyChange("ann", remove=True)])
     apply(made, done)
-    assert (
-        made.send({"who": "ann", "n": 1}, {"who": "cyd", "n": 1}, {"who": "bob", "n": 1})
-        == [
-            {"said": "ann 1 []"},
-            {"said": "cyd 2 []"},
-            {"said": "bob 3 []"},
-        ]
-        or True
-    )
+    # The order of keys within a group is not promised.
+    answers = made.send(*({"who": who, "n": 1} for who in ("ann", "bob", "cyd")))
+    assert sorted(row["said"] for row in answers) == ["ann 1 []", "bob 3 []", "cyd 2 []"]
     assert {who: sum(each.values()) for who, each in values(made).items()} == {
         "ann": 1,
         "bob": 3,

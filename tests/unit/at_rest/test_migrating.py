@@ -186,10 +186,13 @@ def test_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
     assert planned["dry_run"] is True
     assert (planned["backend_before"], planned["backend"]) == ("memory", "rocksdb")
     assert not (tmp_path / "ck-migrated").exists()
-    said = holdfast(*words)
+    unsaid = holdfast(*words)
+    assert (unsaid.returncode, unsaid.stdout) == (4, "")
+    assert "nobody has said that it is stopped" in unsaid.stderr
+    said = holdfast(*words, "--stopped")
     assert said.stdout.strip() == f"file://{tmp_path}/ck-migrated"
     assert "backend memory to rocksdb, partitions 2 to 3, format 1 to 2" in said.stderr
-    made = json.loads(holdfast(*words, "--to", "./other", "--json").stdout)
+    made = json.loads(holdfast(*words, "--to", "./other", "--stopped", "--json").stdout)
     assert made["states"] == made["states_before"]
     assert made["rows"] == sum(each["rows"] for each in made["states"]) > 0
     refused = holdfast("state", "migrate", "./ck", "--backend", "cassandra")
@@ -203,6 +206,6 @@ def test_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
 def test_in_python(tmp_path: Path) -> None:
     ck = golden_on_disk(JOIN, tmp_path / "ck")
     assert hf.plan_migrate(ck, backend="rocksdb").checkpoint.endswith("/ck-migrated")
-    made = hf.migrate(ck, tmp_path / "new", backend="rocksdb")
+    made = hf.migrate(ck, tmp_path / "new", backend="rocksdb", stopped=True)
     assert made.checkpoint == f"file://{tmp_path}/new"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["ck", "new"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".ck.holdfast.lock", "ck", "new"]

@@ -255,3 +255,29 @@ def test_a_key_is_read_without_arrow_numpy_or_spark(tmp_path: Path) -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from read_text('/etc/passwd')",
+        "select * from read_blob('/etc/passwd')",
+        "select * from parquet_scan('/tmp/x.parquet')",
+        "select * from glob('/*')",
+        "select * from 'https://127.0.0.1:1/x.parquet'",
+        "select getenv('HOME')",
+        "install httpfs",
+        "load httpfs",
+        "copy (select 1) to '/tmp/stolen'",
+        "drop table aggregate",
+        "set lock_configuration = false",
+        "pragma enable_external_access",
+        "with x as (insert into aggregate select * from aggregate returning *) select * from x",
+    ],
+)
+def test_sql_reaches_neither_files_nor_the_network(query: str) -> None:
+    reader = StateReader(golden("4.2/aggregate-changelog"))
+    with pytest.raises(Invalid):
+        reader.ask(query)
+    with pytest.raises(Invalid), reader.asked(query) as rows:
+        rows.read_all()

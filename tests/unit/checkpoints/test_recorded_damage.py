@@ -14,6 +14,7 @@ from holdfast.checkpoints.cutting import How, cut
 from holdfast.checkpoints.record import Record, RecordFile
 from holdfast.checkpoints.recording import Recorder
 from holdfast.checkpoints.verifying import verify
+from holdfast.errors import Unsupported
 from holdfast.storage.memory import MemoryStorage
 
 URI = "memory://checkpoint"
@@ -68,9 +69,16 @@ def test_every_damaged_byte_of_a_recorded_file_is_found(name: str, damage: str, 
 
 def test_without_a_record_much_of_it_cannot_be_seen() -> None:
     files = golden_files("4.2/aggregate-memory")
-    unseen = [each.name for each in faults(files) if verify(MemoryStorage(each.files, URI)).ok]
+    unseen = [each.name for each in faults(files) if _whole(each.files)]
     for words in ("exchanged with another partition's", "a stale change", "a path in"):
         assert [name for name in unseen if words in name], words
+
+
+def _whole(files: Files) -> bool:
+    try:
+        return verify(MemoryStorage(files, URI)).ok
+    except Unsupported:
+        return False
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["checksums", "bare"])

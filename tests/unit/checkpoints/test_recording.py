@@ -127,7 +127,8 @@ def test_a_base_that_came_from_nowhere(file: RecordFile, ended: bool) -> None:
     found = checked(foreign, file)
     if ended:
         assert [problem.file for problem in found.problems] == ["state/0/0/12.snapshot"]
-        assert NEWEST not in found.restorable or "state/0/0/12.delta" in MEMORY
+        # Spark loads a version from its snapshot where there is one: it would get the state of batch 9.
+        assert NEWEST not in found.restorable
     else:
         assert found.problems == ()
         assert any("state/0/0/12.snapshot" in remark.what for remark in found.remarks)
@@ -153,7 +154,8 @@ def test_a_flipped_bit_in_a_data_file_is_found_where_no_checksum_is_beside_it(fi
     for path in needed:
         middle = len(ROCKSDB[path]) // 2
         flipped = ROCKSDB[path][:middle] + bytes([ROCKSDB[path][middle] ^ 1]) + ROCKSDB[path][middle + 1 :]
-        assert verify(MemoryStorage({**ROCKSDB, path: flipped}, URI)).ok
+        bare = verify(MemoryStorage({**ROCKSDB, path: flipped}, URI))
+        assert [problem.file for problem in bare.problems] == [path]
         assert named({**ROCKSDB, path: flipped}, file) == [path]
 
 

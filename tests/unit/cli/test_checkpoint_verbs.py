@@ -58,7 +58,7 @@ def test_history(holdfast: Holdfast, place: str) -> None:
     last = json.loads(holdfast("checkpoint", "history", place, "--json", "--last", "2").stdout)["batches"]
     assert last == every[-2:]
     lines = holdfast("checkpoint", "history", place).stdout.splitlines()
-    assert lines[0].split()[:3] == ["BATCH", "PLANNED", "WATERMARK"]
+    assert lines[0].split()[:5] == ["BATCH", "PLANNED", "TOOK", "FAILURES", "WATERMARK"]
     assert len(lines) == len(every) + 1
 
 
@@ -81,6 +81,7 @@ def test_verify(holdfast: Holdfast, place: str) -> None:
         "size_bytes",
         "recorded_batch",
         "compared",
+        "stateful",
     }
     assert [problem["file"] for problem in found["problems"]] == ["metadata"]
     text = holdfast("checkpoint", "verify", place)

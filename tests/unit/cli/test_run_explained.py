@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 from command import Holdfast
+
+from golden import golden_on_disk
+from holdfast import savepoints
+from holdfast.engine.ownership import lock_path, reserved
+from holdfast.jobs.home import StateHome, SupervisorLock
 
 JOB = """\
 import holdfast as hf
@@ -35,3 +43,69 @@ def test_each_setting_is_explained_and_nothing_starts(holdfast: Holdfast, tmp_pa
     shown = holdfast("run", "shop.py", "--dry-run", *ha).stdout
     assert "the supervisor that leads is elected at" in shown
     assert "for 20s at a time" in shown
+
+
+def test_nobody_is_shown_the_secret_of_a_webhook(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(JOB)
+    given = ("--set", "alerts.webhook=https://hooks.example:8443/services/s3cret?sig=s3cret")
+    for form in ((), ("--json",)):
+        said = holdfast("run", "shop.py", "--dry-run", *form, *given)
+        assert said.returncode == 0, said.stderr
+        assert "https://hooks.example:8443/…" in said.stdout
+        assert "s3cret" not in said.stdout + said.stderr
+
+
+def test_a_job_file_is_not_handed_the_token(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "a-token-that-is-long-enough")
+    (tmp_path / "shop.py").write_text(f"import os\nassert 'HOLDFAST_TOKEN' not in os.environ\n{JOB}")
+    said = holdfast("run", "shop.py", "--dry-run")
+    assert said.returncode == 0, said.stderr
+
+
+def refused(answer: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert (answer.returncode, answer.stdout) == (code, ""), answer.stderr
+    for word in words:
+        assert word in answer.stderr
+
+
+def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(JOB)
+    saved = savepoints.take(golden_on_disk("4.2/aggregate-memory", tmp_path / "old"), tmp_path / "sp").uri
+    words = ("run", "shop.py", "-s", saved, "--dry-run")
+    shown = holdfast(*words)
+    assert shown.returncode == 0, shown.stderr
+    assert f"would go on from {saved}" in shown.stdout
+    assert not (tmp_path / "checkpoint").exists()
+    # The state is of format 1, and another one is asked for.
+    other = ("--conf", "spark.sql.streaming.stateStore.checkpointFormatVersion=2")
+    refused(
+        holdfast(*words, *other), 2, "another state-checkpoint format", "1, in which its state was written"
+    )
+    # Another job of Holdfast's has the place.
+    lock = lock_path(f"file://{tmp_path}/checkpoint", Path())
+    with reserved(lock, "state erase"):
+        refused(holdfast(*words), 4, "in use by another command", "holdfast state erase")
+    # The job runs already.
+    running = SupervisorLock(StateHome(tmp_path / "home"), "shop")
+    assert running.take()
+    refused(holdfast(*words), 4, "this job is already running")
+    running.release()
+    # There is a checkpoint, whole or not: also one that an earlier restore has made and that has gone on.
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "note.txt").write_text("mine")
+    refused(
+        holdfast(*words), 4, "the checkpoint of query 'shop' cannot be made of a savepoint", "leave out -s"
+    )
+    shutil.rmtree(tmp_path / "checkpoint")
+    named = holdfast("run", "shop.py", "-s", f"sums={saved}", "--dry-run")
+    assert named.returncode == 0, named.stderr
+    golden_on_disk("4.2/aggregate-memory", tmp_path / "checkpoint" / "sums")
+    refused(holdfast("run", "shop.py", "-s", f"sums={saved}", "--dry-run"), 4, "of query 'sums'")
+    # The savepoint is damaged.
+    shutil.rmtree(tmp_path / "checkpoint")
+    damaged = next(each for each in (tmp_path / "sp" / "objects").rglob("*") if each.is_file())
+    damaged.unlink()
+    damaged.write_bytes(b"other")
+    refused(holdfast(*words), 6, "damaged")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any
 
 import pytest
 from audited import AUDITED
-from command import Holdfast
+from command import PROGRAM, Holdfast, environment
+from large_state import ROWS, large_checkpoint, large_rows
 
 from golden import NAMES, golden_on_disk
+from holdfast import savepoints
 from holdfast.jobs.home import StateHome
 from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.model import JobState, QueryStarted
@@ -119,6 +123,95 @@ def test_rows_are_proved(holdfast: Holdfast, checkpoint: Path) -> None:
     assert told(holdfast("savepoint", "verify", taken["savepoint"], "--json"))["states"] is None
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More state than a take reads; never changed."""
+    return large_checkpoint(tmp_path_factory.mktemp("large") / "ck", large_rows())
+
+
+def test_rows_of_large_state_are_proved(holdfast: Holdfast, large: Path, tmp_path: Path) -> None:
+    taken = told(holdfast("savepoint", "take", str(large), "catalog", "--no-digest", "--json"))
+    uri = taken["savepoint"]
+    assert taken["content"] == "pending"
+    files = {file: file.read_bytes() for file in (tmp_path / "catalog").rglob("*") if file.is_file()}
+    said = holdfast("savepoint", "verify", uri, "--deep")
+    assert said.returncode == 0
+    assert "0 of them compared" in said.stdout
+    assert "digests pending: the rows were counted, and there was nothing to compare with" in said.stdout
+    assert f"holdfast savepoint digest {uri}" in said.stdout
+    assert "pending" in holdfast("savepoint", "list", "catalog").stdout
+    assert told(holdfast("savepoint", "digest", "catalog", "--dry-run", "--json"))["dry_run"] is True
+    assert {file: file.read_bytes() for file in (tmp_path / "catalog").rglob("*") if file.is_file()} == files
+
+    made = told(holdfast("savepoint", "digest", "catalog", "--json"))["savepoints"]
+    assert [(each["savepoint"], each["content"], each["made"]) for each in made] == [(uri, "recorded", True)]
+    rows = made[0]["rows"]
+    assert rows > ROWS
+    assert told(holdfast("savepoint", "digest", uri, "--json"))["made"] is False
+    assert told(holdfast("savepoint", "digest", "nowhere", "--json"), 3)["kind"] == "not-found"
+    proof = told(holdfast("savepoint", "verify", uri, "--deep", "--json"))
+    assert (proof["ok"], proof["content"], proof["compared"]) == (True, "compared", 1)
+    assert [each["rows"] for each in proof["recorded"]] == [rows]
+    shown = told(holdfast("savepoint", "show", uri, "--json"))
+    assert (shown["content"], [each["rows"] for each in shown["states"]]) == ("recorded", [rows])
+    assert f"{rows:,}" in holdfast("savepoint", "show", uri).stdout
+
+
+def test_a_take_makes_the_digests(holdfast: Holdfast, large: Path) -> None:
+    taken = told(holdfast("savepoint", "take", str(large), "catalog", "--json"))
+    assert taken["content"] == "recorded"
+    proof = told(holdfast("savepoint", "verify", taken["savepoint"], "--deep", "--json"))
+    assert proof["content"] == "compared"
+
+
+def test_ctrl_c_in_the_digests_leaves_a_savepoint(large: Path, tmp_path: Path, home: Path) -> None:
+    """Beside a query that seems to run they take a while; one that was quicker is tried again."""
+    checkpoint = tmp_path / "ck"
+    shutil.copytree(large, checkpoint)
+    newest = max(int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdigit())
+    for number in range(5):
+        os.utime(checkpoint / "offsets" / str(newest))
+        with subprocess.Popen(
+            [PROGRAM, "savepoint", "take", str(checkpoint), f"catalog-{number}"],
+            cwd=tmp_path,
+            env=environment(home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            uri = process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said
+        if process.returncode:
+            break
+    assert process.returncode == 130, said
+    assert "the savepoint is whole, its digests are pending" in said
+    proof = savepoints.verify(uri)
+    assert (proof.ok, proof.content) == (True, "pending")
+
+
+def test_a_label_is_given_later(holdfast: Holdfast, checkpoint: Path, tmp_path: Path) -> None:
+    uri = savepoints.take(checkpoint, tmp_path / "catalog").uri
+    planned = told(holdfast("savepoint", "label", uri, "before the upgrade", "--dry-run", "--json"))
+    assert (planned["dry_run"], planned["before"], planned["label"]) == (True, None, "before the upgrade")
+    assert savepoints.show(uri).label is None
+    change = told(holdfast("savepoint", "label", uri, "before the upgrade", "--json"))
+    assert (change["label"], "@" in change["who"]) == ("before the upgrade", True)
+    shown = told(holdfast("savepoint", "show", uri, "--json"))
+    assert (shown["label"], len(shown["labels"])) == ("before the upgrade", 1)
+    assert "before the upgrade" in holdfast("savepoint", "list", "catalog").stdout
+    assert savepoints.verify(uri).ok
+    for words in ((), ("x", "--remove"), ("two\nlines",)):
+        assert told(holdfast("savepoint", "label", uri, *words, "--json"), 2)["kind"] == "invalid"
+    said = holdfast("savepoint", "label", uri, "--remove").stdout
+    assert "no label (before: before the upgrade)" in said
+    assert savepoints.show(uri).label is None
+    savepoints.delete(uri)
+    assert told(holdfast("savepoint", "label", uri, "late", "--json"), 3)["kind"] == "not-found"
+
+
 def test_two_states_key_by_key(holdfast: Holdfast, checkpoint: Path) -> None:
     taken = told(holdfast("savepoint", "take", "./ck", "catalog", "--json"))["savepoint"]
     found = told(holdfast("savepoint", "diff", "./ck@10", taken, "--samples", "1", "--json"))
@@ -193,11 +286,20 @@ def test_other_partitions(holdfast: Holdfast, tmp_path: Path) -> None:
     assert planned["checkpoint"] == f"file://{tmp_path}/heap-p3"
     assert {each.name for each in tmp_path.iterdir()} >= {"heap"}
     assert not (tmp_path / "heap-p3").exists()
-    made = told(holdfast("rescale", "heap", "--partitions", "3", "--json"))
+    usage = planned["usage"]
+    assert (usage["checkpoint"], usage["processes"]["processes"]) == (f"file://{tmp_path}/heap", [])
+    said = holdfast("rescale", "heap", "--partitions", "3")
+    assert (said.returncode, "--stopped" in said.stderr, "newest committed batch: " in said.stderr) == (
+        4,
+        True,
+        True,
+    )
+    assert not (tmp_path / "heap-p3").exists()
+    made = told(holdfast("rescale", "heap", "--partitions", "3", "--stopped", "--json"))
     assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
     assert made["batch"] == planned["from_batch"] + 1
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
-    said = holdfast("rescale", "heap", "--partitions", "5", "--to", "five")
+    said = holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
     assert "2 to 5 partitions: 10 rows are proved to be the same" in said.stderr
     assert (

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from holdfast.errors import Unavailable
 from holdfast.jobs import failure
 
@@ -72,6 +74,44 @@ def test_what_java_threw_at_a_call_is_told_and_not_the_call() -> None:
     )
     found = failure.from_exception(error, "", label="start")
     assert str(found) == "IOException: No space left on device"
+
+
+TRACE = """\
+Traceback (most recent call last):
+  File "/app/job.py", line 31, in shop
+    load(address, timeout=5)
+{}"""
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("KeyError: 'amount'", True),
+        ("ModuleNotFoundError: No module named 'menu'", True),
+        (
+            "pyspark.errors.AnalysisException: [PATH_NOT_FOUND] Path does not exist: /in. SQLSTATE: 42K03",
+            True,
+        ),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", False),
+        ("TimeoutError: timed out", False),
+        ("psycopg.OperationalError: could not connect to server", False),
+        ("py4j.protocol.Py4JNetworkError: Answer from Java side is empty", False),
+        ("OSError: [Errno 28] No space left on device", False),
+    ],
+)
+def test_which_failure_of_a_start_would_come_again(words: str, again: bool) -> None:
+    text = TRACE.format(words)
+    name, _, line = words.partition(": ")
+    error = type(name.rsplit(".", 1)[-1], (Exception,), {})(line)
+    assert failure.comes_again(failure.from_exception(error, text, label=failure.START)) is again
+    # In a batch the input may have been at fault, and of a driver that was killed nobody knows.
+    assert not failure.comes_again(failure.from_text(text, label="query"))
+    assert not failure.comes_again(failure.killed(9, None))
+
+
+def test_what_is_unavailable_is_waited_for() -> None:
+    found = failure.from_exception(Unavailable("the ledger is locked"), "", label=failure.START)
+    assert not failure.comes_again(found)
 
 
 def test_a_driver_that_said_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.alerts import Alerts
-from holdfast.errors import NotFound
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs import measured
 from holdfast.jobs.alert_delivery import AlertDelivery
 from holdfast.jobs.flink_metrics import flink_metrics
@@ -24,6 +24,7 @@ from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, Q
 from holdfast.observe.alerting import CLEARED, FIRING, Alert, AlertEvent
 from holdfast.observe.diary import Diary
 from holdfast.observe.metrics import sample
+from holdfast.observe.routes import post_event, post_to_alertmanager
 from holdfast.savepoints.drills import Drill, note
 from holdfast.storage.local import LocalStorage
 
@@ -36,6 +37,7 @@ class Listener:
     def __init__(self) -> None:
         self.got: list[tuple[str, Any]] = []
         self.answers: list[int] = []
+        self.location: str | None = None
         self.arrived = threading.Condition()
         listener = self
 
@@ -47,6 +49,13 @@ class Listener:
                     code = listener.answers.pop(0) if listener.answers else 200
                     listener.arrived.notify_all()
                 self.send_response(code)
+                if 300 <= code < 400 and listener.location is not None:
+                    self.send_header("Location", listener.location)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                # As a page does that a POST was turned away to: it answers, and has heard of no alert.
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *args: Any) -> None:
@@ -140,6 +149,84 @@ def test_what_is_refused_is_not_sent_again(listener: Listener, tmp_path: Path) -
     listener.wait_for(2)
     delivery.close()
     assert len(listener.got) == 2
+
+
+@pytest.mark.parametrize("code", [307, 308])
+def test_a_redirect_on_the_same_server_carries_the_same_post(
+    listener: Listener, tmp_path: Path, code: int
+) -> None:
+    listener.answers, listener.location = [code], "/moved"
+    diary = Diary(tmp_path)
+    keep(diary, event())
+    delivery = deliver(diary, webhook=f"{listener.url}/hook")
+    delivery.start()
+    listener.wait_for(2)
+    delivery.close()
+    (first, sent), (second, again) = listener.got
+    assert (first, second) == ("/hook", "/moved")
+    assert sent == again
+    assert again["event"] == "firing"
+    assert (diary.waiting("shop", 0), delivery.heard()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("code", "location"),
+    [
+        (301, "/moved"),
+        (302, "/login"),
+        (303, "/login"),
+        (302, None),
+        (307, "http://127.0.0.1:1/secret-of-the-other"),
+        (308, "https://{host}/hook"),
+        (307, "/hook"),
+    ],
+)
+def test_a_redirect_that_loses_the_alert_is_told(
+    listener: Listener, tmp_path: Path, code: int, location: str | None
+) -> None:
+    host = listener.url.removeprefix("http://")
+    listener.location = None if location is None else location.format(host=host)
+    listener.answers = [code] * 20
+    diary = Diary(tmp_path)
+    keep(diary, event())
+    delivery = deliver(diary, webhook=f"{listener.url}/hook")
+    delivery.start()
+    listener.wait_for(1)
+    delivery.close()
+    [untold] = delivery.heard()
+    assert untold.kind == "untold"
+    assert f"HTTP {code}" in untold.text
+    assert "secret-of-the-other" not in untold.text
+
+
+@pytest.mark.parametrize(
+    ("route", "answers"), [("webhook", [404]), ("webhook", [302]), ("alertmanager", [400]), ("nobody", [])]
+)
+def test_the_secret_in_an_address_is_in_no_message(
+    listener: Listener, tmp_path: Path, route: str, answers: list[int]
+) -> None:
+    listener.answers, listener.location = answers, "/services/s3cret?sig=s3cret"
+    host = listener.url.removeprefix("http://")
+    url = f"http://user:s3cret@{host}/services/s3cret?sig=s3cret#s3cret"
+    if route == "nobody":
+        route, url = "webhook", "http://127.0.0.1:1/s3cret"
+    diary = Diary(tmp_path)
+    keep(diary, event())
+    alerts = Alerts(**{route: url})  # type: ignore[arg-type]
+    assert "s3cret" not in repr(alerts)
+    assert not [knob for knob in alerts.knobs() if "s3cret" in repr(knob)]
+    with pytest.raises(HoldfastError) as told:  # noqa: PT012 - one of two
+        if route == "webhook":
+            post_event(url, event())
+        else:
+            post_to_alertmanager(url, [alert()], [], NOON)
+    assert "s3cret" not in f"{told.value} {told.value.as_dict()}"
+    assert told.value.__cause__ is None
+    delivery = deliver(diary, **{route: url})
+    delivery.now([alert()], [event()])
+    delivery.start()
+    delivery.close()
+    assert not [word for word in delivery.heard() if "s3cret" in word.text]
 
 
 def test_a_webhook_that_is_not_there_leaves_events_to_the_next_supervisor(

@@ -32,6 +32,23 @@ def test_no_restart_gives_up_at_once() -> None:
     assert fail(policy(no_restart()), 0) == [GiveUp("the restart strategy is none")]
 
 
+def test_what_would_come_again_is_not_tried_again_before_any_query_has_begun() -> None:
+    machine = policy(fixed_delay(None, "5s"))
+    assert machine.on_failure("no server", False, 0) == Retry(5_000, 1)
+    given_up = GiveUp("no query had begun, and another start would fail the same way")
+    assert machine.on_failure("boom", False, 10_000, comes_again=True) == given_up
+    assert fail(machine, 20_000) == [given_up]
+
+
+@pytest.mark.parametrize("where", ["here", "under another supervisor"])
+def test_a_job_that_has_run_is_started_again_all_the_same(where: str) -> None:
+    """Something around it may have changed, and may change back."""
+    machine = RestartPolicy(fixed_delay(2, "5s"), random.Random(1), ran=where != "here")
+    if where == "here":
+        machine.on_running()
+    assert machine.on_failure("boom", False, 10_000, comes_again=True) == Retry(5_000, 1)
+
+
 def test_fixed_delay_counts_all_its_restarts() -> None:
     assert fail(policy(fixed_delay(2, "5s")), 0, 10_000, 90_000_000) == [
         Retry(5_000, 1),

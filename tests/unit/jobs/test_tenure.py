@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.leadership import Deposed, Term
+from holdfast.jobs.leadership import Deposed, ElectionState, Term
 from holdfast.jobs.tenure import Tenure
 
 PATIENCE_S = 30
@@ -21,6 +21,8 @@ class Scripted:
         self.answers = list(answers)
         self.renewed = threading.Event()
         self.resigned: list[Term] = []
+        self.refusals: list[Exception] = []
+        self.records: list[tuple[int, bytes]] = []
 
     def campaign(self) -> Term | None:
         return None
@@ -32,6 +34,14 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         return Term(term.token, answer)
+
+    def look(self) -> ElectionState:
+        return ElectionState("", None)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.records.append((term.token, record))
 
     def resign(self, term: Term) -> None:
         self.resigned.append(term)
@@ -89,3 +99,27 @@ def test_the_registry_can_depose_a_leader_too() -> None:
     assert told.wait(PATIENCE_S)
     tenure.close(resign=True)
     assert tenure.lost == "the registry knows a later term"
+
+
+def test_a_record_is_tried_until_it_is_written() -> None:
+    election = Scripted()
+    election.refusals = [Unavailable("away"), Unavailable("away")]
+    tenure = Tenure(election, Term(7, 10.0), lambda: 0.0)
+    tenure.write_record(b"first")
+    assert tenure.flush()
+    assert election.records[-1] == (7, b"first")
+    tenure.write_record(b"second")
+    tenure.close(resign=True)
+    assert election.records[-1] == (7, b"second")
+    assert len(election.records) == 2
+
+
+def test_a_record_of_a_former_leader_is_not_written() -> None:
+    election = Scripted()
+    election.refusals = [Deposed("another supervisor leads")]
+    tenure = Tenure(election, Term(7, 10.0), lambda: 0.0)
+    tenure.write_record(b"too late")
+    assert not tenure.flush()
+    assert tenure.lost == "another supervisor leads"
+    tenure.close(resign=True)
+    assert (election.records, election.resigned) == ([], [])

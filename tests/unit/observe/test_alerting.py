@@ -206,7 +206,9 @@ def test_thresholds_are_read_from_text_and_turned_off() -> None:
         job_failed=False,
         webhook="http://127.0.0.1:9/x/",
     )
-    assert given.webhook == "http://127.0.0.1:9/x"
+    # A slash more or less is another address, to which a server may redirect.
+    assert given.webhook == "http://127.0.0.1:9/x/"
+    assert Alerts(alertmanager="http://127.0.0.1:9/x/").alertmanager == "http://127.0.0.1:9/x"
     found = given.thresholds
     assert (found["state_size"], found["late_rows"], found["checkpoint_failures"]) == (GIB, 0.5, 3)
     assert not {"skew", "recovery_time", "job_failed"} & set(found)
@@ -225,6 +227,8 @@ def test_thresholds_are_read_from_text_and_turned_off() -> None:
         ("job_failed", "no"),
         ("webhook", "file:///etc/passwd"),
         ("webhook", "http://"),
+        ("webhook", "http://127.0.0.1/a b"),
+        ("webhook", "http://127.0.0.1/a\nb"),
         ("alertmanager", 9093),
         ("format_version", 3),
     ],
@@ -248,3 +252,10 @@ def test_bytes_are_shown_to_be_read(value: float, text: str) -> None:
 )
 def test_seconds_are_shown_to_be_read(value: float, text: str) -> None:
     assert shown_seconds(value) == text
+
+
+def test_an_address_that_is_refused_is_not_repeated() -> None:
+    for address in ("htp://hooks.example/s3cret", "http://hooks.example/s3cret s3cret", "s3cret"):
+        with pytest.raises(Invalid) as told:
+            Alerts(webhook=address)
+        assert "s3cret" not in str(told.value)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from golden import golden_on_disk
 from holdfast.errors import NotFound, Unavailable
-from holdfast.model import BatchProgress, HeavyKey, OperatorProgress, SkewReport
+from holdfast.model import BatchProgress, HeavyKey, KeyedProgress, KeyedState, OperatorProgress, SkewReport
 from holdfast.observe.batches import query_samples
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
 from holdfast.observe.job import JobFacts, TakenSavepoint, job_samples
@@ -355,3 +355,58 @@ def test_batches_are_noted_and_read_back_with_all_they_tell() -> None:
         del former[name]
     del former["operators"][0]["store"]
     assert query_samples("shop", [BatchProgress.from_dict(former)], NOON)
+
+
+def keyed(name: str, **changed: Any) -> OperatorProgress:
+    fields: dict[str, Any] = {
+        "name": name,
+        "keys": 12,
+        "timers": 3,
+        "size_bytes": 4_000,
+        "uncounted_groups": 0,
+        "touched": 30,
+        "written": 10,
+        "added": 1,
+        "removed": 2,
+        "expired": 4,
+        "events": 50,
+        "late": 0,
+        "failed": 0,
+        "read_us": 60_000,
+        "write_us": 20_000,
+        "states": (KeyedState("total", 11, 88, 4), KeyedState("seen", 40, 320, 0)),
+    }
+    counted = KeyedProgress(**{**fields, **changed})
+    return operator(name=name, rows=counted.keys, updated=10, removed=2, keyed=counted)
+
+
+def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> None:
+    one_batch = batch(operators=(keyed("visits"), keyed("items", keys=7, timers=0, states=())))
+    samples = query_samples("shop", [one_batch], NOON)
+    visits, items = (("shop", "visits", name) for name in ("0 visits", "1 items"))
+    assert found(samples, "holdfast_state_rows") == {visits: 12, items: 7}
+    assert found(samples, "holdfast_state_timers") == {visits: 3, items: 0}
+    assert found(samples, "holdfast_state_entries") == {(*visits, "total"): 11, (*visits, "seen"): 40}
+    assert found(samples, "holdfast_state_entries_bytes") == {(*visits, "total"): 88, (*visits, "seen"): 320}
+    # 80 ms for 30 keys that were looked up and 10 that were written.
+    assert found(samples, "holdfast_state_access_seconds")[visits] == pytest.approx(0.002)
+    totals = Totals()
+    totals.add(one_batch)
+    totals.add(one_batch)
+    counted = totals.samples("shop")
+
+    def key_of(label: str) -> tuple[str, ...]:
+        return (*visits, label)
+
+    assert found(counted, "holdfast_state_expired_total")[key_of("total")] == 8
+    assert found(counted, "holdfast_state_operations_total")[key_of("get")] == 60
+    assert found(counted, "holdfast_state_operations_seconds_total")[key_of("put")] == pytest.approx(0.04)
+
+
+def test_totals_that_are_not_known_are_no_numbers() -> None:
+    states = (KeyedState("total", None, None, 4),)
+    unknown = keyed("visits", keys=None, timers=None, uncounted_groups=3, states=states)
+    samples = query_samples("shop", [batch(operators=(unknown,))], NOON)
+    for metric in ("holdfast_state_rows", "holdfast_state_timers", "holdfast_state_entries"):
+        assert not found(samples, metric)
+    assert one(samples, "holdfast_state_uncounted_groups") == 3

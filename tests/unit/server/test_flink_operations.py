@@ -191,7 +191,6 @@ def test_requirements_are_partitions(shop: Served) -> None:
             400,
             "triggerId",
         ),
-        ("POST", f"/jobs/{SHOP}/savepoints", {}, 400, "nobody has said where"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "/etc"}, 400, "may not use"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "sp"}, 400, "in full"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "ftp://x/y"}, 400, "ftp://x/y"),

@@ -220,3 +220,11 @@ def test_random_rules_and_events_agree_with_a_model(seed: int) -> None:
         assert sorted(map(repr, (tuple(row.values()) for row in rows))) == sorted(map(repr, expected))
         if chance.random() < 0.2:
             running.restart()
+
+
+def test_rows_of_a_broadcast_stream_are_counted_once_however_many_groups_have_them() -> None:
+    running = harness(key_groups=4)
+    running.broadcast(rule("a", 5, 1), rule("b", 7, 1))
+    running.send({"user": "ann", "amount": 6}, {"user": "bob", "amount": 6}, {"user": "cyd", "amount": 6})
+    totals = running.totals()
+    assert (totals.keys, totals.entries) == (3, {"seen": 3, "broadcast": 2})

@@ -13,10 +13,11 @@ from pyspark.sql import Row
 from pyspark.sql.pandas import serializers
 from pyspark.sql.types import LongType, StructType
 
+from holdfast.worker.counts import COUNTS
 from holdfast.worker.dispatcher import answer_batch
 from holdfast.worker.exchange import _Graft
 from holdfast.worker.kept.spread import EVEN
-from holdfast.worker.lane import COUNTS, PACKET, answer_schema
+from holdfast.worker.lane import PACKET, answer_schema
 from holdfast.worker.passes import Answer, packets_in
 
 KIND = serializers.TransformWithStateInPySparkRowSerializer
@@ -118,10 +119,10 @@ def test_packets_are_read_by_the_names_of_their_columns() -> None:
 def test_rows_and_counts_are_answered_side_by_side() -> None:
     schema = answer_schema(OUTPUT)
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], schema=OUTPUT)
-    part = answer_batch(Answer(rows.slice(1)), schema)
-    counts = answer_batch(Answer(counts={"events": 5, "keys": 2}), schema)
+    part = answer_batch(Answer(rows.slice(1)), schema, COUNTS)
+    counts = answer_batch(Answer(counts={"events": 5, "keys": 2}), schema, COUNTS)
     assert part.to_pylist() == [{"rows": [{"n": 2, "who": None}, {"n": 3, "who": "c"}], "counts": None}]
     assert counts.to_pylist() == [
-        {"rows": None, "counts": [{"events": 5, "keys": 2}.get(name, 0) for name in COUNTS]}
+        {"rows": None, "counts": [{"events": 5, "keys": 2}.get(name) for name in COUNTS]}
     ]
     assert part.schema == counts.schema

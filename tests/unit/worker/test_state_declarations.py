@@ -178,10 +178,23 @@ def test_a_declaration_that_does_not_fit_itself_is_refused(state: State, fact: s
         check_state(state, "P.x")
 
 
-def test_an_aggregate_that_fits_is_taken() -> None:
-    check_state(
-        State(Kind.AGGREGATING, parse_type("struct<n: long, sum: double>"), aggregate=Average()), "P.x"
-    )
+@pytest.mark.parametrize(
+    ("type_text", "fits"),
+    [
+        ("struct<n: long, sum: double>", True),
+        ("struct<n: double, sum: double>", True),  # a whole number is a double
+        ("struct<n: string, sum: double>", False),
+        ("long", False),
+    ],
+)
+def test_an_aggregate_fits_where_its_accumulator_is_of_the_declared_type(type_text: str, fits: bool) -> None:
+    state = State(Kind.AGGREGATING, parse_type(type_text), aggregate=Average())
+    try:
+        check_state(state, "P.x")
+        accepted = True
+    except Invalid:
+        accepted = False
+    assert accepted is fits
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from holdfast.checkpoints.key_groups import KeyGroup, Part
 from holdfast.errors import Unsupported
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
+from holdfast.worker.kept.census import Census
 from holdfast.worker.kept.form import ROWS, Form, encode
 from holdfast.worker.kept.groups import range_of
 from holdfast.worker.kept.partition import PAGE_ROWS
@@ -49,9 +50,17 @@ def written(
         wake_event=_least(parts, DUE_EVENT),
         wake_processing=_least(parts, DUE_PROCESSING),
         mixed=len(forms) > 1,
+        counts=_counts(key_groups, form, parts) if len(forms) == 1 else None,
     )
     known = json.dumps({mark.hex(): each.as_json() for mark, each in forms.items()})
     return KeyGroup(number, meta.encode(), known.encode(), tuple(blobs), ())
+
+
+def _counts(key_groups: int, form: Form, parts: Sequence[Part]) -> tuple[int, ...]:
+    """How much the group holds, all of it in one form."""
+    census = Census(form, key_groups)
+    counts = (census.count({name: run.alive() for name, run in part.tables.items()}) for part in parts)
+    return tuple(sum(counts, census.none()).tolist())
 
 
 def _pages(part: Part) -> Iterator[bytes]:

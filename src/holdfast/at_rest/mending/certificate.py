@@ -7,7 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+ERASED: Final = "erased"
+ERASED_BEFORE: Final = "erased before"
+NOT_FOUND: Final = "not found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +29,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A savepoint, or a checkpoint, that was searched.
+    """A savepoint, or a checkpoint, whose state was searched.
 
     Attributes:
         place: Its address.
         files: Its files of state.
         found: What was found in rows that count.
-        traces: Files that held it in rows that were deleted or overwritten before.
+        traces: Files that held it, in rows that count or in what is left of others.
         rewritten: Files that were written anew.
         before: The SHA-256 of its manifest before; None of a checkpoint.
-        after: The SHA-256 of its manifest now, or that it is the same.
+        after: The SHA-256 of its manifest now; None where that is the same, and of a checkpoint.
+        named: Whether its label, or the record of an edit, had the key in words.
+        unsearched: States and columns of kinds that cannot be searched for it.
+        erased_before_ms: When the key was erased from it before, as its manifest notes; else None.
+        given_up: Of a checkpoint, how many older batches go, because the key may be in them.
+        strays: Of a checkpoint, how many files go that belong to no batch which can be restored.
     """
 
     place: str
@@ -44,6 +53,11 @@ class Searched:
     rewritten: int
     before: str | None
     after: str | None
+    named: bool = False
+    unsearched: tuple[str, ...] = ()
+    erased_before_ms: int | None = None
+    given_up: int = 0
+    strays: int = 0
 
     @property
     def rows(self) -> int:
@@ -51,9 +65,71 @@ class Searched:
         return sum(each.rows for each in self.found)
 
     @property
+    def holds(self) -> bool:
+        """Whether anything of it was found."""
+        return bool(self.rows or self.traces or self.named)
+
+    @property
     def touched(self) -> bool:
-        """Whether anything of it was there."""
-        return self.rewritten > 0
+        """Whether it is another than before."""
+        return self.rewritten > 0 or self.after is not None or bool(self.given_up or self.strays)
+
+    def words(self, *, planned: bool = False) -> str:
+        """What was found, and what was done or would be, for people."""
+        if not self.holds:
+            text = f"not found in {self.place}, {self.files:,} files of state"
+            if self.erased_before_ms is not None:
+                text += f"; its manifest notes an erasure of this key on {_moment(self.erased_before_ms)}"
+        else:
+            text = f"{self.place}: {self.rows:,} rows"
+            text += f", traces in {self.traces:,} files" if self.traces else ""
+            text += ", named in its label or the record of an edit" if self.named else ""
+            if self.rewritten:
+                text += f"; {self.rewritten:,} files written anew"
+            elif self.after is not None:
+                text += "; its manifest written anew"
+        gone = "would go" if planned else "gone"
+        if self.given_up:
+            text += f"; {self.given_up:,} older batches {gone}"
+        if self.strays:
+            text += f"; {self.strays:,} files of no batch {gone}"
+        if self.unsearched:
+            text += f"; NOT searched in it: {', '.join(self.unsearched)}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """A place besides state where the key may be.
+
+    Attributes:
+        name: What the place is.
+        where: Its address, or where to look for it.
+        searched: Whether it was searched, as text.
+        files: How many files were searched.
+        found: The files that have the key's text, which were left as they are.
+        why: How a key gets there.
+        advice: What to do where it was found there, or where nothing was searched.
+    """
+
+    name: str
+    where: str
+    searched: bool
+    files: int
+    found: tuple[str, ...]
+    why: str
+    advice: str
+
+    def words(self) -> list[str]:
+        """It for people."""
+        if not self.searched:
+            return [f"NOT searched: {self.name}, {self.where}: {self.why}; {self.advice}"]
+        if not self.found:
+            return [f"not found in the text of {self.name}, {self.where}, {self.files:,} files"]
+        return [
+            f"FOUND, and left there: {self.name}, {self.where}: {self.advice}",
+            *(f"  {file}" for file in self.found),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +141,16 @@ class Certificate:
         columns: The columns that it was looked for in; empty for all columns of keys.
         catalog: Where.
         searched: Every savepoint of the catalog, and the checkpoint if one was named.
-        removed_files: Files that nobody needs any more and that are gone.
+        removed_files: Files that no savepoint needs any more and that are gone.
         removed_bytes: Their bytes.
         linked: How many of them other directories, such as a checkpoint, still have links to.
         who: Who did it.
         why: What for.
         begun_ms: When it began.
         ended_ms: When it ended.
-        proved: Whether everything was searched once more afterwards, and every savepoint verified.
+        proved: Whether all savepoints were searched once more afterwards, no row, label or record of an edit
+            had it, and those that were rewritten have been verified.
+        elsewhere: Other places where the key may be: those that were searched as text, and the others.
     """
 
     key_sha256: str
@@ -87,20 +165,41 @@ class Certificate:
     begun_ms: int
     ended_ms: int
     proved: bool
+    elsewhere: tuple[PlaceReport, ...] = ()
 
     @property
     def rows(self) -> int:
-        """The rows that held the key, in all that was searched."""
+        """The rows that held the key; one that several places have counts in each."""
         return sum(each.rows for each in self.searched)
+
+    @property
+    def found(self) -> bool:
+        """Whether the key was in any savepoint or in the checkpoint."""
+        return any(each.holds for each in self.searched)
+
+    @property
+    def outcome(self) -> str:
+        """`erased`, `erased before`, or `not found`."""
+        return outcome_of(self.searched)
 
     @property
     def rewritten(self) -> tuple[Searched, ...]:
         """What was rewritten."""
         return tuple(each for each in self.searched if each.touched)
 
+    @property
+    def left_in(self) -> tuple[PlaceReport, ...]:
+        """The places besides state that have its text, and were left as they are."""
+        return tuple(each for each in self.elsewhere if each.found)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**asdict(self), "rows": self.rows, "rewritten": [each.place for each in self.rewritten]}
+        return {
+            **asdict(self),
+            "rows": self.rows,
+            "rewritten": [each.place for each in self.rewritten],
+            "outcome": self.outcome,
+        }
 
     def render(self) -> bytes:
         """The file: JSON with a line for each fact, and the hash of all that at its end."""
@@ -113,26 +212,44 @@ class Certificate:
     def lines(self) -> list[str]:
         """It for people."""
         began, ended = _moment(self.begun_ms), _moment(self.ended_ms)
-        where = ", ".join(self.columns) or "every column of keys"
-        found = [
-            f"  {each.place}: {each.rows:,} rows"
-            + (f", traces in {each.traces:,} files" if each.traces else "")
-            + (f"; {each.rewritten:,} files written anew" if each.touched else "; nothing of it")
-            for each in self.searched
+        did = "erased by" if self.found else "looked for by"
+        counts = f", rewritten {len(self.rewritten):,}, rows erased {self.rows:,}" if self.found else ""
+        lines = [
+            f"key with SHA-256 {self.key_sha256}, looked for in {looked_in(self.columns)}",
+            f"{did} {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
+            f"searched {len(self.searched):,}{counts}:",
+            *(f"  {each.words()}" for each in self.searched),
         ]
-        proof = "searched once more and verified afterwards" if self.proved else "NOT verified"
-        return [
-            f"key with SHA-256 {self.key_sha256}, looked for in {where}",
-            f"erased by {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
-            f"searched {len(self.searched):,}, rewritten {len(self.rewritten):,}, rows erased {self.rows:,}:",
-            *found,
-            f"{self.removed_files:,} files removed, {self.removed_bytes:,} bytes; {proof}",
-            *(
-                [f"{self.linked:,} of the removed files have links elsewhere, as in a checkpoint"]
-                if self.linked
-                else []
-            ),
-        ]
+        if not self.found:
+            lines.append("not found, so nothing was erased")
+        if self.removed_files:
+            lines.append(
+                f"{self.removed_files:,} files removed that no savepoint needs, {self.removed_bytes:,} bytes"
+            )
+        if self.linked:
+            lines.append(f"{self.linked:,} of the removed files have links elsewhere, as in a checkpoint")
+        if self.found:
+            lines.append(
+                "proved: afterwards all savepoints were searched once more, and no row, label or record of an"
+                " edit has it; those that were rewritten have been verified"
+                if self.proved
+                else "NOT proved"
+            )
+        return [*lines, *(line for each in self.elsewhere for line in each.words())]
+
+
+def outcome_of(searched: Sequence[Searched]) -> str:
+    """What came of a search, or would come: `erased`, `erased before`, or `not found`."""
+    if any(each.holds for each in searched):
+        return ERASED
+    return ERASED_BEFORE if any(each.erased_before_ms is not None for each in searched) else NOT_FOUND
+
+
+def looked_in(columns: Sequence[str]) -> str:
+    """Where a key is looked for, in words."""
+    if not columns:
+        return "every column of keys, and no column of values"
+    return f"columns named {', '.join(columns)}"
 
 
 def key_hash(values: Mapping[str | None, Any]) -> str:

@@ -38,6 +38,7 @@ from holdfast.layout import StoreId
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.derived import derive, require_unchanged
+from holdfast.savepoints.labels import current_label
 from holdfast.savepoints.placing import Placement
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import Chance, Taken
@@ -240,20 +241,14 @@ def edit(
         files,
         audit.as_dict(),
         origin=catalog,
-        label=manifest.label if label is None else label,
-        deep=_was_deep(manifest),
+        label=current_label(catalog, manifest) if label is None else label,
+        deep=manifest.has_content,
         prove=look,
         clock=clock,
         chance=chance,
         tell=tell,
     )
     return Edited(plan, taken, audit)
-
-
-def _was_deep(manifest: Manifest) -> bool:
-    """Whether a manifest has the content hash of every state, so that one made of it is to have them too."""
-    stores = [store for each in manifest.fields.get("operators") or () for store in each["stores"]]
-    return bool(stores) and all(store.get("content") is not None for store in stores)
 
 
 class _Planning:

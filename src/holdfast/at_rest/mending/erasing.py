@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,9 @@ from holdfast import __version__
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.at_rest.mending.certificate import Certificate, Finding, Searched, key_hash, merged
 from holdfast.at_rest.mending.cleansing import Cleansing, Matchers, Replaced, partition_changes
-from holdfast.at_rest.mending.keyed_erasing import KeyedHits, KeyedSearch
-from holdfast.at_rest.mending.matching import Subject
+from holdfast.at_rest.mending.erase_plan import ErasePlan, require_catalog
+from holdfast.at_rest.mending.keyed_erasing import KeyedHits, KeyedSearch, unsearched_keyed
+from holdfast.at_rest.mending.matching import Subject, unsearched
 from holdfast.at_rest.mending.searching import Search, StoreHits
 from holdfast.at_rest.mending.states import EditableState, editable
 from holdfast.at_rest.naming import NamedOperator, named_operators
@@ -28,14 +29,17 @@ from holdfast.checkpoints.states import OperatorStates
 from holdfast.config.storage import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound, Unsupported
 from holdfast.formats.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
+from holdfast.formats.savepoint_content import SavepointContent
 from holdfast.layout import StoreId
-from holdfast.savepoints.catalog import ids, load, manifest_path, savepoint_uri
+from holdfast.savepoints.catalog import content_path, ids, load, manifest_path, savepoint_uri
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.derived import require_whole
+from holdfast.savepoints.digests import digest, recorded
 from holdfast.savepoints.facts import facts
+from holdfast.savepoints.labels import label_changes, redact_labels
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.removal import plan_sweep, remove_unneeded
-from holdfast.savepoints.turns import DEAD_AFTER_MS, Clock, SweepTurn, clear_dead_sweep
+from holdfast.savepoints.turns import DEAD_AFTER_MS, Clock, SweepTurn, clear_dead_sweep, require_no_turn
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
@@ -60,7 +64,11 @@ class PartHits:
 
 @dataclass(frozen=True, slots=True)
 class SavepointHits:
-    """What was found in one savepoint; `told` is whether its manifest names it, in a label perhaps."""
+    """What was found in one savepoint.
+
+    `told` is whether its manifest names it, in a label perhaps; `unsearched` are the states and columns of
+    kinds that cannot be searched.
+    """
 
     manifest: Manifest
     view: SavepointView
@@ -69,6 +77,7 @@ class SavepointHits:
     findings: tuple[Finding, ...]
     keyed: tuple[KeyedHits, ...] = ()
     told: bool = False
+    unsearched: tuple[str, ...] = ()
 
     @property
     def any(self) -> bool:
@@ -90,52 +99,7 @@ class SavepointHits:
         return sum(each.traces for each in (*plain, *own))
 
 
-@dataclass(frozen=True, slots=True)
-class ErasePlan:
-    """What an erasure would do.
-
-    Attributes:
-        catalog: Where.
-        key_sha256: The hash of the key.
-        searched: What was searched, and what was found.
-    """
-
-    catalog: str
-    key_sha256: str
-    searched: tuple[Searched, ...]
-
-    @property
-    def rows(self) -> int:
-        """The rows that hold the key."""
-        return sum(each.rows for each in self.searched)
-
-    @property
-    def touched(self) -> int:
-        """How many savepoints hold it, or traces of it."""
-        return sum(bool(each.traces or each.rows) for each in self.searched)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "catalog": self.catalog,
-            "key_sha256": self.key_sha256,
-            "rows": self.rows,
-            "savepoints": len(self.searched),
-            "touched": self.touched,
-            "searched": [
-                {
-                    "place": each.place,
-                    "files": each.files,
-                    "rows": each.rows,
-                    "traces": each.traces,
-                    "found": [{"state": one.state, "rows": one.rows} for one in each.found],
-                }
-                for each in self.searched
-            ],
-        }
-
-
-def plan_erase(catalog: Storage, subject: Subject, *, tell: Tell | None = None) -> ErasePlan:
+def plan_erase(catalog: Storage, subject: Subject, *, clock: Clock, tell: Tell | None = None) -> ErasePlan:
     """Look for a key in every savepoint of a catalog; changes nothing.
 
     Cost: every distinct file of state in the catalog is read once, at about a microsecond an entry.
@@ -143,15 +107,20 @@ def plan_erase(catalog: Storage, subject: Subject, *, tell: Tell | None = None) 
     Args:
         catalog: The catalog.
         subject: Who is meant.
+        clock: The time in epoch milliseconds.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
-        NotFound: No state of any savepoint has such a column.
+        NotFound: There is no such catalog, or no state of any savepoint has such a column.
+        Invalid: The place is no catalog.
+        Conflict: A savepoint is being taken, or a removal is under way.
         Corrupt: A manifest or a file of state is damaged, so that nobody can say what is in it.
         Unsupported: Some state is of a kind that cannot be searched.
     """
+    require_catalog(catalog)
+    require_no_turn(catalog, clock)
     searched = tuple(
-        replace(_searched(catalog, each), found=_counted(each))
+        replace(_searched(catalog, each, subject), found=_counted(each))
         for each in _Search(catalog, subject).savepoints(tell)
     )
     return ErasePlan(catalog.uri, key_hash(subject.values), searched)
@@ -185,10 +154,11 @@ def erase(
 
     Raises:
         As `plan_erase`; and
-        Conflict: A savepoint is being taken, or a removal is under way.
         Internal: Something of it is left, or a savepoint does not verify.
     """
+    require_catalog(catalog)
     begun = clock()
+    why = redacted(why, subject)
     turn = SweepTurn(catalog, token, clock, DEAD_AFTER_MS)
     clear_dead_sweep(catalog)
     taken = turn.begin()
@@ -205,6 +175,7 @@ def erase(
     finally:
         with suppress(HoldfastError):
             turn.end()
+    work.digest(tell)
     return Certificate(
         key_sha256=key_hash(subject.values),
         columns=subject.columns,
@@ -232,11 +203,12 @@ class _Erasure:
     why: str | None
     clock: Clock
     turn: SweepTurn
+    recorded: dict[str, SavepointContent] = field(default_factory=dict)
     _cleansing: Cleansing | None = None
 
     def savepoint(self, hits: SavepointHits, number: int, count: int, tell: Tell | None) -> Searched:
         """Write a savepoint anew without the key, if it has it."""
-        searched = _searched(self.catalog, hits)
+        searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
         if tell is not None:
@@ -256,14 +228,31 @@ class _Erasure:
         files = _files(hits.manifest, replaced)
         manifest = self._manifest(hits, files, sum(each.rows for each in findings))
         self.turn.check()
-        path = manifest_path(manifest.savepoint_id)
-        self.catalog.write(path, manifest.render(), replace=True)
+        self._replace(manifest)
         return replace(
             searched,
             found=merged(findings),
             rewritten=sum(len(each.written) for each in replaced),
             after=hash_of(manifest.render()),
         )
+
+    def _replace(self, manifest: Manifest) -> None:
+        """Put the new manifest in place of the old one, and take the key out of what is beside it."""
+        savepoint_id = manifest.savepoint_id
+        with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
+            content = recorded(self.catalog, savepoint_id)
+            if content is not None:
+                self.recorded[savepoint_id] = content
+        # Sums of before and of after would give away the hash of the rows of the key.
+        self.catalog.delete(content_path(savepoint_id))
+        redact_labels(self.catalog, savepoint_id, lambda text: redacted(text, self.subject))
+        self.catalog.write(manifest_path(savepoint_id), manifest.render(), replace=True)
+
+    def digest(self, tell: Tell | None) -> None:
+        """Count and hash the rows of what was rewritten, where that had been done before."""
+        for savepoint_id, before in self.recorded.items():
+            with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
+                digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
 
     def _keyed(self, view: SavepointView, hashes: Mapping[str, str], hits: KeyedHits) -> list[Replaced]:
         changes = hits.row_changes()
@@ -317,7 +306,7 @@ class _Erasure:
             "why": self.why,
             "rows": rows,
         }
-        told = facts(view, [file.path for file in files], deep=_was_deep(before))
+        told = facts(view, [file.path for file in files], deep=before.has_content)
         fields = {
             **before.fields,
             **told,
@@ -387,7 +376,8 @@ class _Search:
             if (own := _own(each)) is not None
             and (one := self._keyed.operator(view, manifest, each, own)) is not None
         ]
-        told = {**manifest.fields, ERASURES: None, "operators": None}
+        labels = label_changes(self._catalog, manifest.savepoint_id)
+        later = [text for change in labels for text in (change.label, change.before)]
         return SavepointHits(
             manifest,
             view,
@@ -400,13 +390,29 @@ class _Search:
                 ]
             ),
             tuple(keyed),
-            told=_tells(told, self._subject),
+            told=_tells(manifest.fields, later, self._subject),
+            unsearched=tuple(self._unsearched(operators)),
         )
 
+    def _unsearched(self, operators: Sequence[NamedOperator]) -> Iterator[str]:
+        """The states and columns in which nobody can look for it."""
+        for each in operators:
+            own = _own(each)
+            if own is not None:
+                found = unsearched_keyed(own, self._subject)
+            else:
+                found = [
+                    f"{codec.name.label}.{column}"
+                    for codec in each.files.known()
+                    if codec.schema is not None and not codec.name.internal
+                    for column in unsearched(codec, self._subject)
+                ]
+            yield from (f"{each.name}.{name}" for name in dict.fromkeys(found))
 
-def _tells(fields: Mapping[str, Any], subject: Subject) -> bool:
-    """Whether what people have written into a manifest names it."""
-    texts = [fields.get("label"), *(fields.get(CHANGE) or {}).values()]
+
+def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
+    """Whether what people have written into a manifest, or as a later label, names it."""
+    texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
     return any(redacted(text, subject) != text for text in texts)
 
 
@@ -481,7 +487,8 @@ def _files(manifest: Manifest, replaced: Sequence[Replaced]) -> list[SavedFile]:
     return [files[path] for path in sorted(files)]
 
 
-def _searched(catalog: Storage, hits: SavepointHits) -> Searched:
+def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Searched:
+    own = key_hash(subject.values)
     return Searched(
         place=savepoint_uri(catalog, hits.manifest.savepoint_id),
         files=hits.files,
@@ -490,12 +497,13 @@ def _searched(catalog: Storage, hits: SavepointHits) -> Searched:
         rewritten=0,
         before=hash_of(hits.manifest.render()),
         after=None,
+        named=hits.told,
+        unsearched=hits.unsearched,
+        erased_before_ms=max(
+            (int(each["when_ms"]) for each in hits.manifest.erasures if each.get("key_sha256") == own),
+            default=None,
+        ),
     )
-
-
-def _was_deep(manifest: Manifest) -> bool:
-    stores = [store for each in manifest.fields.get("operators") or () for store in each["stores"]]
-    return bool(stores) and all(store.get("content") is not None for store in stores)
 
 
 def _prove(catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: Tell | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.at_rest.keyed.changing import GroupChange, KeyChange, changed, without_shared
 from holdfast.at_rest.keyed.groups import Held
-from holdfast.at_rest.keyed.operators import MAP
+from holdfast.at_rest.keyed.operators import BROADCAST, MAP
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.at_rest.mending.changes import RowChange
 from holdfast.at_rest.mending.keyed import group_rows, refolded
@@ -102,7 +102,7 @@ class KeyedSearch:
         self.columns |= {column for column in self._subject.columns if column in names}
         if any(column not in names for column in self._subject.columns):
             return None
-        needles = self._needles(state)
+        needles = self.needles(state)
         stores = [each for each in self._stores(view, manifest, operator, needles) if each.any]
         if not stores:
             return None
@@ -143,12 +143,12 @@ class KeyedSearch:
                     sha256 = hashes[file.render()]
                     if sha256 not in self._known:
                         self._known[sha256] = any(
-                            _has(value or b"", needles) for _, value in entries(view, files, file)
+                            has(value or b"", needles) for _, value in entries(view, hashes, files, file)
                         )
                     found[file] = FileHits(bare=self._known[sha256])
                 yield StoreHits(store, chain, found)
 
-    def _needles(self, state: KeyedState) -> list[list[bytes]] | None:
+    def needles(self, state: KeyedState) -> list[list[bytes]] | None:
         """The bytes of which a blob with a row of it has one of each; None where they are not known."""
         found = []
         for given in self._subject.values.values():
@@ -202,11 +202,46 @@ class KeyedSearch:
         return found
 
 
+def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
+    """What of a keyed operator nobody looks into: values by name, and keys that hold several values.
+
+    A bare value is looked for in keys, keys of maps and keys of broadcast rows; a named column in the columns
+    of the key alone.
+    """
+    found = []
+    keys = [(each.name, each.type) for each in state.operator.keys]
+    if subject.any_column:
+        keys += [(kept.name, kept.key_type) for kept in state.operator.states if kept.key_type is not None]
+        return [name for name, type_ in keys if _is_nested(type_) and not _is_broadcast(state, name)]
+    wanted = {column.lower() for column in subject.columns}
+    for kept in state.operator.states:
+        inner = _names_in(kept.type) | (set() if kept.key_type is None else _names_in(kept.key_type))
+        if wanted & {kept.name.lower(), *inner}:
+            found.append(kept.name)
+    return found
+
+
+def _is_broadcast(state: KeyedState, name: str) -> bool:
+    """Whether the keys of a state are those of broadcast rows, which are taken apart."""
+    return any(kept.name == name and kept.kind == BROADCAST for kept in state.operator.states)
+
+
+def _is_nested(type_: Any) -> bool:
+    return bool(type_.num_fields)
+
+
+def _names_in(type_: Any) -> set[str]:
+    """The names of fields in an Arrow type, at any depth."""
+    fields = [type_.field(at) for at in range(type_.num_fields)]
+    return {field.name.lower() for field in fields}.union(*(_names_in(field.type) for field in fields))
+
+
 def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> bool:
-    return any(_has(blob, needles) for blob in (*group.base, *group.log))
+    return any(has(blob, needles) for blob in (*group.base, *group.log))
 
 
-def _has(blob: bytes, needles: Sequence[Sequence[bytes]] | None) -> bool:
+def has(blob: bytes, needles: Sequence[Sequence[bytes]] | None) -> bool:
+    """Whether bytes have one needle of each; quick, and wrong at times, but never about those that do."""
     return needles is None or all(any(each in blob for each in one) for one in needles)
 
 

@@ -11,7 +11,7 @@ from holdfast.at_rest.keys import typed
 from holdfast.at_rest.mending.columns import KEY, VALUE
 from holdfast.checkpoints.states import StateCodec
 from holdfast.errors import Corrupt, Invalid
-from holdfast.formats.spark_types import Atom, DataType, Decimal, Struct
+from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 from holdfast.formats.unsafe_row import RowCodec
 
 # Fields of keys that are Spark's and no user's.
@@ -200,6 +200,42 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
     }
     needles = tuple(tuple({_needle(leaf) for leaf in each}) for each in leaves.values())
     return Matcher(codec, leaves, needles, _places(codec.key_type, leaves), _exact(codec, leaves))
+
+
+def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
+    """The columns of a family in which a subject cannot be looked for: those that hold many values.
+
+    Of a subject with columns, those that could have one of these names inside.
+    """
+    sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
+    return tuple(
+        ".".join(path)
+        for side in sides
+        for path, names in _several(side)
+        if subject.any_column or any(name.lower() in names for name in subject.columns)
+    )
+
+
+def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
+    """The arrays and maps of a row, each with its own name and all that are in it."""
+    found = []
+    for name, kind in zip(type_.names, type_.types, strict=True):
+        if isinstance(kind, Struct):
+            found += _several(kind, (*path, name))
+        elif isinstance(kind, (Array, Map)):
+            found.append(((*path, name), {name.lower(), *_names_in(kind)}))
+    return found
+
+
+def _names_in(type_: DataType) -> set[str]:
+    if isinstance(type_, Array):
+        return _names_in(type_.element)
+    if isinstance(type_, Map):
+        return _names_in(type_.key) | _names_in(type_.value)
+    if isinstance(type_, Struct):
+        inner = (_names_in(kind) for kind in type_.types)
+        return {name.lower() for name in type_.names}.union(*inner)
+    return set()
 
 
 def _exact(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,25 +15,33 @@ from holdfast.at_rest.mending import editing, erasing, erasing_checkpoint, undoi
 from holdfast.at_rest.mending.certificate import Certificate, Searched
 from holdfast.at_rest.mending.deciding import Change
 from holdfast.at_rest.mending.editing import Edited, EditPlan
-from holdfast.at_rest.mending.erasing import ErasePlan
+from holdfast.at_rest.mending.erase_plan import ErasePlan, require_catalog
 from holdfast.at_rest.mending.matching import subject
+from holdfast.at_rest.mending.place_search import PlaceSearch
 from holdfast.at_rest.mending.request import Edit
 from holdfast.at_rest.mending.undoing import Undone, UndoPlan, change_of
+from holdfast.checkpoints.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.usage import CheckpointUsage
+from holdfast.config.settings import Settings
 from holdfast.config.storage import local_path
-from holdfast.engine.ownership import holder, in_use, lock_path
 from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.savepoints import removal, taking
+from holdfast.savepoints.access import now_ms, opened, token
 from holdfast.savepoints.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.copying import Tell
+from holdfast.savepoints.digests import digest
+from holdfast.savepoints.labels import person
 from holdfast.savepoints.planning import plan_take
-from holdfast.savepoints.public import now_ms, opened, token
+from holdfast.savepoints.turns import require_no_turn
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
 
 Address = str | os.PathLike[str]
+
+SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
 
 
 def edit(
@@ -163,8 +169,10 @@ def erase(
     everywhere: Address,
     column: str | None = None,
     checkpoint: Address | None = None,
+    stopped: bool = False,
     why: str | None = None,
     who: str | None = None,
+    home: Address | None = None,
     tell: Tell | None = None,
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
@@ -172,8 +180,9 @@ def erase(
     It goes from the rows that count and from every byte that is left of others: what was deleted or
     overwritten is still in a file until that is written anew. Savepoints keep their addresses, and restore as
     before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
-    out. The classic mistake is to forget where else it is: the source that is read again, the sink, other
-    catalogs.
+    out. The state home, logs and notes are searched for its text, and left as they are: the certificate says
+    where it was found, and what was not searched. The classic mistake is to forget where else it is: the
+    source that is read again, the sink, other catalogs.
 
     Args:
         key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or
@@ -181,46 +190,106 @@ def erase(
         everywhere: The catalog.
         column: The column that a bare value is looked for in, of keys and of values.
         checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
+        stopped: Your word that no query uses that checkpoint, without which it is refused. It is watched
+            all the same, for some seconds to two minutes.
         why: What for; in the certificate, and kept with the savepoints.
         who: Who does it; user and machine by default.
+        home: The state home that is searched; by default that of the settings.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Returns:
-        The certificate: what was searched, found and rewritten. The key is in it by its hash alone.
+        The certificate: what was searched, found and rewritten. The key is in it by its hash alone. Where the
+        key is nowhere, `outcome` is `not found`.
 
     Raises:
-        NotFound: No state has such a column, or there is no such checkpoint.
-        Conflict: A query uses the checkpoint, a savepoint is being taken, or a removal is under way.
+        NotFound: There is no such catalog or checkpoint, or no state has such a column.
+        Invalid: The directory is no catalog, or the key is none.
+        Conflict: A query uses the checkpoint, nobody has said that none does, a savepoint is being taken, or
+            a removal is under way.
         Corrupt: Something that had to be searched is damaged.
         Unsupported: Some state is of a kind that cannot be searched.
     """
-    meant, catalog = subject(key, column), open_storage(os.fspath(everywhere), "everywhere")
-    by = who or person()
+    meant, catalog, by = (
+        subject(key, column),
+        open_storage(os.fspath(everywhere), "everywhere"),
+        who or person(),
+    )
+    require_catalog(catalog)
+    storage = None if checkpoint is None else open_storage(os.fspath(checkpoint))
     first: tuple[Searched, ...] = ()
-    if checkpoint is not None:
-        storage = open_storage(os.fspath(checkpoint))
+    if storage is not None:
         require_stopped(storage)
-        with workplace(storage, "erase") as folder:
+        require_no_turn(catalog, now_ms)
+        with (
+            guarded(storage, "state erase", stopped=stopped, hint=SAY_STOPPED, tell=tell) as guard,
+            workplace(storage, "erase") as folder,
+        ):
             first = (
                 erasing_checkpoint.erase_checkpoint(
-                    storage, meant, folder, who=by, why=why, clock=now_ms, chance=os.urandom, tell=tell
+                    storage,
+                    meant,
+                    folder,
+                    guard=guard,
+                    who=by,
+                    why=why,
+                    clock=now_ms,
+                    chance=os.urandom,
+                    tell=tell,
                 ),
             )
     with workplace(catalog, "erase") as folder:
         made = erasing.erase(catalog, meant, folder, who=by, why=why, clock=now_ms, token=token(), tell=tell)
-    return replace(made, searched=(*first, *made.searched))
+    search = PlaceSearch(meant, catalog, storage, _home(home), changing=True)
+    return replace(made, searched=(*first, *made.searched), elsewhere=search.reports(), ended_ms=now_ms())
 
 
 def plan_erase(
-    key: str, *, everywhere: Address, column: str | None = None, tell: Tell | None = None
+    key: str,
+    *,
+    everywhere: Address,
+    column: str | None = None,
+    checkpoint: Address | None = None,
+    home: Address | None = None,
+    tell: Tell | None = None,
 ) -> ErasePlan:
-    """Where `erase` would find a key in a catalog; changes nothing.
+    """Where `erase` would find a key, and what it would give up; changes nothing.
 
     Raises:
         As `erase`.
     """
-    catalog = open_storage(os.fspath(everywhere), "everywhere")
-    return erasing.plan_erase(catalog, subject(key, column), tell=tell)
+    meant, catalog = subject(key, column), open_storage(os.fspath(everywhere), "everywhere")
+    require_catalog(catalog)
+    storage = None if checkpoint is None else open_storage(os.fspath(checkpoint))
+    first: tuple[Searched, ...] = ()
+    if storage is not None:
+        require_stopped(storage)
+        with workplace(storage, "plan") as folder:
+            first = (
+                erasing_checkpoint.plan_erase_checkpoint(
+                    storage, meant, folder, clock=now_ms, chance=os.urandom, tell=tell
+                ),
+            )
+    plan = erasing.plan_erase(catalog, meant, clock=now_ms, tell=tell)
+    search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
+    return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
+
+
+def _home(home: Address | None) -> Path:
+    """The state home that is meant; nothing is made."""
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd()).home
+
+
+def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
+    """Who may be using a checkpoint that is to be erased from; changes nothing.
+
+    Raises:
+        Conflict: A job holds it, a process has it open, or a batch is under way.
+        NotFound: There is no checkpoint.
+    """
+    storage = open_storage(os.fspath(checkpoint))
+    require_stopped(storage)
+    return dry_run_usage(storage, now_ms())
 
 
 def apply(
@@ -302,6 +371,9 @@ def source_of(
             with suppress(HoldfastError):
                 removal.delete(into, savepoint_id, clock=now_ms, token=token())
             raise
+        if keep:
+            with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+                digest(into, savepoint_id, clock=now_ms, tell=tell)
 
 
 def require_stopped(checkpoint: Storage) -> None:
@@ -311,11 +383,7 @@ def require_stopped(checkpoint: Storage) -> None:
         Conflict: A job holds it, or a batch is under way.
         NotFound: There is no checkpoint.
     """
-    if local_path(checkpoint.uri) is not None:
-        lock = lock_path(checkpoint.uri, Path())
-        owner = holder(lock)
-        if owner is not None:
-            raise in_use(lock, owner)
+    refuse_held(checkpoint)
     found = read(checkpoint)
     if found.uncommitted is not None:
         raise Conflict(
@@ -340,15 +408,6 @@ def request(
     """An edit from what a caller has given."""
     assigned = tuple(f"{column} = {_sql(value)}" for column, value in (set_ or {}).items())
     return Edit(state, where, key, assigned, delete, tuple(insert), change)
-
-
-def person() -> str:
-    """Who runs this: user and machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for its user
-        user = f"user {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _sql(value: Any) -> str:

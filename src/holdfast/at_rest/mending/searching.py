@@ -17,18 +17,20 @@ from holdfast.checkpoints.families import Families
 from holdfast.checkpoints.rocks import opened
 from holdfast.checkpoints.rows import base_families
 from holdfast.checkpoints.states import OperatorStates
+from holdfast.errors import Corrupt
 from holdfast.formats.compression import decompressed
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.records import records_of
 from holdfast.formats.snapshot import parse_snapshot
 from holdfast.formats.sst import sst_entries
 from holdfast.layout import Kind, StoreFile, StoreId
-from holdfast.storage.port import Storage
+from holdfast.storage.hashing import hash_of
+from holdfast.storage.port import Storage, full
 
 # A key as it is stored, and its value; a delete has none, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
-_MANIFEST = "MANIFEST-"
+NOTES = "MANIFEST-"
 _COUNTERS = ("-keyToNumValues", "-tsWithKey")
 
 
@@ -176,7 +178,7 @@ class Search:
         if not mine:
             return FileHits()
         path = file.render()
-        data = view.read(path)
+        data = checked(view, hashes, path)
         if file.kind is not Kind.ZIP:
             families = base_families(view, operator, file.store)
             stream = decompressed(data, operator.codec, path)
@@ -192,7 +194,9 @@ class Search:
                 of = layout.SharedFile(file.store, shared.folder, shared.name).render()
                 known = (hashes[of], str(operator.operator_id), *self._forms(operator, file.store))
                 if known not in self._known:
-                    self._known[known] = _hits(sst_entries(view.read(of), of, keys), mine, families)
+                    self._known[known] = _hits(
+                        sst_entries(checked(view, hashes, of), of, keys), mine, families
+                    )
                 hits.take(self._known[known])
         if hits.keys:
             with opened(view, file, operator.values.delimiter) as snapshot:
@@ -264,7 +268,27 @@ def _hits(
     return hits
 
 
-def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
+def checked(view: Storage, hashes: Mapping[str, str], path: str) -> bytes:
+    """Read a file of a savepoint, whose bytes have to be those that the manifest names.
+
+    Raises:
+        Corrupt: They are others, so that nobody can say what was in it.
+    """
+    data = view.read(path)
+    if hash_of(data) != hashes[path]:
+        raise Corrupt(
+            "a savepoint is damaged, and cannot be searched",
+            where=full(view.uri, path),
+            found=f"SHA-256 {hash_of(data)[:16]}…",
+            expected=f"{hashes[path][:16]}…",
+            hint=f"`holdfast savepoint verify {view.uri}` names all damage",
+        )
+    return data
+
+
+def entries(
+    view: Storage, hashes: Mapping[str, str], operator: OperatorStates, file: StoreFile
+) -> Iterator[Entry]:
     """Every entry of a file of a store, whether it counts or not: keys as they are stored, with their family.
 
     Raises:
@@ -272,13 +296,14 @@ def entries(view: Storage, operator: OperatorStates, file: StoreFile) -> Iterato
         Unsupported: It is of a kind that is not known here.
     """
     path = file.render()
+    data = checked(view, hashes, path)
     if file.kind is not Kind.ZIP:
-        yield from _changes(operator, file, decompressed(view.read(path), operator.codec, path))
+        yield from _changes(operator, file, decompressed(data, operator.codec, path))
         return
-    for shared in parse_snapshot(view.read(path), path).shared:
+    for shared in parse_snapshot(data, path).shared:
         if shared.folder == layout.SSTS:
             of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-            yield from sst_entries(view.read(of), of)
+            yield from sst_entries(checked(view, hashes, of), of)
 
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
@@ -292,7 +317,7 @@ def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[by
     """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
     keys = [each for each in matchers if each.by_key]
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        notes = [archive.read(name) for name in archive.namelist() if name.startswith(_MANIFEST)]
+        notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
     if exact is not None:
         return any(key in note for note in notes for key in exact)
     return any(one.may_have(note, b"") for note in notes for one in keys)

@@ -11,6 +11,7 @@ from holdfast.formats.manifest import Manifest
 from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.copying import Tell
 from holdfast.savepoints.derived import FileChanges, derive
+from holdfast.savepoints.labels import current_label
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import Chance, Taken
 from holdfast.savepoints.turns import Clock
@@ -165,7 +166,7 @@ def undo(
         FileChanges(MemoryStorage()),
         audit.as_dict(),
         origin=origin,
-        label=plan.manifest.label,
+        label=current_label(origin, plan.manifest),
         clock=clock,
         chance=chance,
         tell=tell,

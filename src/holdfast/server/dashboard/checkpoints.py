@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.checkpoints.batches import FROM_FILES
 from holdfast.checkpoints.shares import StoreShares, shares
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import HoldfastError
+from holdfast.jobs.checkpoint_history import measured_batches
 from holdfast.server.dashboard.charts import Chart, Point, chart
 from holdfast.server.dashboard.jobs import chosen_query, firing_by_job, line_of
 from holdfast.server.dashboard.views import CheckpointsView, FilesLine, PartitionLine, SourceLine, StoreLine
@@ -35,7 +37,10 @@ def checkpoints_view(plane: Plane, job: str, query: str | None) -> CheckpointsVi
     if chosen is not None:
         try:
             found = plane.checkpoint(chosen.checkpoint)
-            batches = plane.batches(chosen.checkpoint, _LAST)
+            heard = [each for each in details.batches if each.query == chosen.name]
+            batches = measured_batches(
+                plane.batches(chosen.checkpoint, _LAST), heard, details.attempts, chosen.name
+            )
             sizes = plane.sizes(chosen.checkpoint, tuple(each.batch_id for each in batches))
         except HoldfastError as error:
             problem = error.as_dict()
@@ -70,7 +75,16 @@ def checkpoints_view(plane: Plane, job: str, query: str | None) -> CheckpointsVi
 
 def _files(batch: Batch, sizes: Mapping[int, Mapping[int, int]]) -> FilesLine:
     size = sum(sizes.get(batch.batch_id, {}).values())
-    return FilesLine(batch.batch_id, batch.planned_ms, batch.files, batch.new_bytes, size)
+    return FilesLine(
+        batch.batch_id,
+        batch.planned_ms,
+        batch.duration_ms,
+        batch.duration_source == FROM_FILES,
+        None if batch.failures is None else len(batch.failures),
+        batch.files,
+        batch.new_bytes,
+        size,
+    )
 
 
 def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:

@@ -11,9 +11,9 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.control import JobDetails, JobStatus
 from holdfast.jobs.registry import Attempt
 from holdfast.jobs.skew import newest_skew
-from holdfast.model import BatchProgress, JobState, OperatorProgress, QueryStarted
+from holdfast.model import BatchProgress, JobState, KeyedProgress, OperatorProgress, QueryStarted
 from holdfast.observe.alerting import FIRING
-from holdfast.observe.batches import operator_bytes, state_bytes, watermark_ms
+from holdfast.observe.batches import access_seconds, operator_bytes, state_bytes, watermark_ms
 from holdfast.server.dashboard.alerts import alert_lines, standing
 from holdfast.server.dashboard.charts import Chart, Point, chart
 from holdfast.server.dashboard.operations import operation_lines
@@ -26,6 +26,7 @@ from holdfast.server.dashboard.views import (
     JobLine,
     JobsView,
     JobView,
+    KeyedStateLine,
     OperatorLine,
     Phase,
     QueryView,
@@ -138,7 +139,7 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
         committed_ms=None if newest is None else newest.committed_ms,
         duration_ms=None if newest is None else newest.duration_ms,
         rows_per_second=_rows_per_second(recent),
-        state_rows=sum(each.state_rows for each in of_queries) if of_queries else None,
+        state_rows=_state_rows(of_queries),
         state_bytes=sum(state_bytes(each) for each in of_queries) if of_queries else None,
         recent_ms=tuple(each.duration_ms for each in recent),
         restarts=sum(each.recovers for each in details.attempts),
@@ -191,7 +192,7 @@ def _query(plane: Plane, details: JobDetails, query: QueryStarted) -> QueryView:
         lag_ms=plane.clock() - watermark if watermark else None,
         late_rows=sum(each.late_rows for each in batches),
         charts=_charts(batches),
-        operators=() if newest is None else _operators(newest),
+        operators=() if newest is None else _operators(newest, batches),
         batches=tuple(_batch(each) for each in reversed(batches[-_BATCHES_SHOWN:])),
         skew=_skew(details, query.name),
     )
@@ -232,21 +233,44 @@ def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
     ]
     if any(each.operators for each in batches):
         made += [
-            chart("state_rows", "Rows in state", "rows", "newest", points(lambda each: each.state_rows)),
+            chart("state_rows", "Rows in state", "rows", "newest", _counted(batches)),
             chart("state_bytes", "Size of state", "bytes", "newest", points(state_bytes)),
         ]
     return tuple(made)
 
 
-def _operators(batch: BatchProgress) -> tuple[OperatorLine, ...]:
+def _counted(batches: Sequence[BatchProgress]) -> list[Point]:
+    """The rows in state of the batches that know them."""
+    return [
+        Point(each.batch_id, each.batch_id, each.committed_ms, each.state_rows)
+        for each in batches
+        if each.state_rows is not None
+    ]
+
+
+def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
+    """The rows in state of all queries, where all know them."""
+    rows = [each.state_rows for each in newest if each.state_rows is not None]
+    return sum(rows) if rows and len(rows) == len(newest) else None
+
+
+def _operators(batch: BatchProgress, batches: Sequence[BatchProgress]) -> tuple[OperatorLine, ...]:
     whole = max(1, state_bytes(batch))
-    return tuple(_operator(each, whole) for each in batch.operators)
+    return tuple(_operator(each, whole, batches) for each in batch.operators)
 
 
-def _operator(operator: OperatorProgress, whole: int) -> OperatorLine:
-    store = operator.store
-    accesses = store.get("rocksdbGetCount", 0) + store.get("rocksdbPutCount", 0)
-    took_ms = store.get("rocksdbGetLatency", 0) + store.get("rocksdbPutLatency", 0)
+def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedStateLine, ...]:
+    expired: Counter[str] = Counter()
+    for former in (each.keyed for batch in batches for each in batch.operators if each.name == keyed.name):
+        expired.update({} if former is None else {each.name: each.expired for each in former.states})
+    return tuple(
+        KeyedStateLine(each.name, each.entries, each.size_bytes, expired[each.name]) for each in keyed.states
+    )
+
+
+def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchProgress]) -> OperatorLine:
+    store, keyed = operator.store, operator.keyed
+    access_s = access_seconds(operator)
     hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
     misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
     return OperatorLine(
@@ -254,14 +278,17 @@ def _operator(operator: OperatorProgress, whole: int) -> OperatorLine:
         rows=operator.rows,
         updated=operator.updated,
         removed=operator.removed,
-        late_rows=operator.late_rows,
+        late_rows=operator.late_rows + (keyed.late if keyed is not None else 0),
         size_bytes=operator_bytes(operator),
         memory_bytes=operator.memory_bytes,
         commit_ms=operator.commit_ms,
-        access_ms=took_ms / accesses if accesses else None,
+        access_ms=None if access_s is None else access_s * 1000,
         cache_hits=hits / (hits + misses) if hits + misses else None,
         partitions=operator.partitions,
         share=operator_bytes(operator) / whole,
+        keyed=keyed is not None,
+        timers=None if keyed is None else keyed.timers,
+        states=() if keyed is None else _states(keyed, batches),
     )
 
 

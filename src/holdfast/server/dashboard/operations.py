@@ -88,7 +88,9 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
         return f"a checkpoint at {result.get('checkpoint')}"
     if verb == "verify":
         problems = result.get("problems") or []
-        return "whole" if result.get("ok") else f"damaged: {len(problems)} problems"
+        content = {"compared": "whole, its rows compared", "pending": "whole; its digests are pending"}
+        whole = content.get(str(result.get("content")), "whole")
+        return whole if result.get("ok") else f"damaged: {len(problems)} problems"
     if verb == "dispose":
         return "deleted"
     if verb == "diff":

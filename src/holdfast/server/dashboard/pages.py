@@ -130,10 +130,16 @@ def _login(plane: Plane) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         if plane.settings.token is None:
             return RedirectResponse("/", 303)
-        wrong = "wrong" in request.query_params
-        following = request.query_params.get("next", "/")
-        body = render("login.html", wrong=wrong, following=following, **_frame(plane, request))
-        status = 401 if wrong else 200
+        given = request.query_params
+        wait = given.get("wait", "")
+        why, status = "", 200
+        if wait.isascii() and wait.isdigit() and len(wait) < 4:
+            why, status = f"Too many wrong tokens came from this address. Try again in {wait} s.", 429
+        elif "wrong" in given:
+            why, status = "This is not the token.", 401
+        elif "used" in given:
+            why, status = "This link has been used, or is of another server.", 401
+        body = render("login.html", why=why, following=given.get("next", "/"), **_frame(plane, request))
         return _with_policy(Response(body, status, media_type="text/html"))
 
     return answer

@@ -10,6 +10,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs.control import JobDetails
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.public import list as listed
+from holdfast.server import places
 from holdfast.server.dashboard.jobs import firing_by_job, line_of
 from holdfast.server.dashboard.operations import operation_line
 from holdfast.server.dashboard.views import CatalogView, SavepointLine, SavepointsView
@@ -55,7 +56,7 @@ def savepoints_view(plane: Plane, job: str) -> SavepointsView:
         now_ms=now,
         job=line_of(details, firing),
         directory=catalogs[0] if catalogs else f"file://{plane.home.path / 'savepoints'}",
-        beside=f"{details.status.job.checkpoint}-fork",
+        beside=places.beside(details.status.job.checkpoint, places.FORK),
         can_take=bool(details.queries),
         can_stop=running,
         catalogs=tuple(_catalog(plane, each, known) for each in catalogs),
@@ -98,5 +99,6 @@ def _line(each: Listed, known: _Known) -> SavepointLine:
         mine=query is not None,
         proved=proved,
         proved_ms=proved_ms,
+        content=each.content,
         problem=each.problem,
     )

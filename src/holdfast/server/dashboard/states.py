@@ -19,7 +19,7 @@ from holdfast.savepoints.places import place_of
 from holdfast.savepoints.public import list as listed
 from holdfast.server.dashboard.jobs import chosen_query, firing_by_job, line_of
 from holdfast.server.dashboard.savepoints import catalogs_of
-from holdfast.server.dashboard.views import FoundLine, MomentLine, RowLine, StateLine, StateView
+from holdfast.server.dashboard.state_views import FoundLine, MomentLine, RowLine, StateLine, StateView
 from holdfast.server.plane import Plane
 from holdfast.storage import open_storage
 

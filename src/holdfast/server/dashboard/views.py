@@ -101,17 +101,37 @@ class JobsView:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedStateLine:
+    """A state of a keyed operator after the newest batch; a number that is not known is None.
+
+    Attributes:
+        entries: Keys with a value, elements of lists, entries of maps.
+        expired: Values whose time had run out, removed in the batches that are kept.
+    """
+
+    name: str
+    entries: int | None
+    size_bytes: int | None
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorLine:
     """A stateful operator of a query after its newest batch.
 
     Attributes:
-        access_ms: What one get or put of the store takes on average.
+        rows: Rows in state, keys of a keyed operator; None where they are not counted.
+        access_ms: What one get or put of the store takes on average; of a keyed operator, to look up or write
+            one key.
         cache_hits: Which part of the reads found their block in memory.
         share: Its part of the query's state.
+        keyed: Whether it is one of Holdfast's keyed operators.
+        timers: The timers of a keyed operator, where they are counted.
+        states: The states of a keyed operator.
     """
 
     name: str
-    rows: int
+    rows: int | None
     updated: int
     removed: int
     late_rows: int
@@ -122,6 +142,9 @@ class OperatorLine:
     cache_hits: float | None
     partitions: int
     share: float
+    keyed: bool = False
+    timers: int | None = None
+    states: tuple[KeyedStateLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +156,7 @@ class BatchLine:
     duration_ms: int
     input_rows: int
     late_rows: int
-    state_rows: int
+    state_rows: int | None
     watermark_ms: int | None
 
 
@@ -334,10 +357,19 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class FilesLine:
-    """What a batch added to a checkpoint."""
+    """What a batch added to a checkpoint.
+
+    Attributes:
+        duration_ms: How long it took; None where nothing tells.
+        estimated: Whether only the times of its log files tell that.
+        failures: How many drivers failed before it was committed; None where nobody knows.
+    """
 
     batch: int
     planned_ms: int
+    duration_ms: int | None
+    estimated: bool
+    failures: int | None
     files: int
     new_bytes: int
     size_bytes: int
@@ -382,7 +414,8 @@ class SavepointLine:
         mine: Whether it is of a query of the job that is looked at.
         proved: What the newest verification that was asked for here said: `whole`, `damaged`; None without.
         proved_ms: When that was.
-        problem: What is wrong with its manifest.
+        content: Whether row counts and digests of its states are `recorded`, or still `pending`.
+        problem: What is wrong with its manifest, or its label.
     """
 
     savepoint: str
@@ -397,6 +430,7 @@ class SavepointLine:
     mine: bool
     proved: str | None
     proved_ms: int | None
+    content: str | None
     problem: str | None
 
 
@@ -439,109 +473,6 @@ class OperationView:
     operation: OperationLine
     arguments: Mapping[str, Any]
     result: Mapping[str, Any] | None
-    firing: int
-
-
-@dataclass(frozen=True, slots=True)
-class StateLine:
-    """A state of an operator, with the types of its columns."""
-
-    name: str
-    operator: str
-    operator_id: int
-    kind: str
-    form: str
-    partitions: int
-    key: Mapping[str, str]
-    sub: Mapping[str, str]
-    value: Mapping[str, str]
-    ttl: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FoundLine:
-    """What a state holds for a key.
-
-    Attributes:
-        key: The key's columns.
-        value: The value; None where the state does not know the key.
-        expires_ms: When it expires.
-    """
-
-    key: Mapping[str, Any]
-    exists: bool
-    value: Any
-    partition: int | None
-    size_bytes: int
-    expires_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class MomentLine:
-    """A batch at which the value of a key changed.
-
-    Attributes:
-        change: `set`, `changed`, `removed`, or `first` for what there was when what is kept begins.
-        savepoint: The id of the savepoint that tells of it, where the checkpoint no longer does.
-        exists: Whether the state knew the key from then on.
-    """
-
-    batch: int
-    at_ms: int | None
-    change: str
-    savepoint: str | None
-    exists: bool
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class RowLine:
-    """A row of a state."""
-
-    key: Mapping[str, Any]
-    sub: Mapping[str, Any]
-    value: Mapping[str, Any]
-    expires_ms: int | None
-    partition: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StateView:
-    """The state of a query at its newest committed batch, or of a savepoint.
-
-    Attributes:
-        address: Where it was read.
-        batch: Its batch.
-        at_ms: When that batch was planned.
-        states: What there is to look at.
-        state: Which of them is looked at.
-        key: The key that was asked for, as it was written.
-        found: What there is for it.
-        history: At which of the batches that are kept its value changed, the newest first.
-        rows: Some rows of the state, where no key was asked for.
-        offset: How many rows were left out before them.
-        more: Whether there are more.
-        problem: Why nothing was found, as errors are told everywhere.
-    """
-
-    now_ms: int
-    job: JobLine
-    queries: tuple[str, ...]
-    query: str | None
-    savepoint: str | None
-    address: str | None
-    batch: int | None
-    at_ms: int | None
-    states: tuple[StateLine, ...]
-    state: StateLine | None
-    key: str | None
-    found: FoundLine | None
-    history: tuple[MomentLine, ...]
-    rows: tuple[RowLine, ...]
-    offset: int
-    more: bool
-    problem: Mapping[str, Any] | None
     firing: int
 
 

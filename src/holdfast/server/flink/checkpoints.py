@@ -283,9 +283,9 @@ def _commit_ms(found: JobDetails, one: Shown) -> int:
 
 
 def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
-    """When a batch began and ended; of one that nobody heard of only the beginning is known."""
+    """When a batch began and ended; of one that nobody heard of the times of its log files tell, if any."""
     if heard is None:
-        return batch.planned_ms, batch.planned_ms
+        return batch.planned_ms, batch.committed_ms or batch.planned_ms
     return heard.committed_ms - heard.duration_ms, heard.committed_ms
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 
+from holdfast.jobs.checkpoint_history import measured_batches
 from holdfast.jobs.skew import newest_skew
 from holdfast.server.own import models
 from holdfast.server.plane import Plane
@@ -54,8 +55,11 @@ def router(plane: Plane) -> APIRouter:
     @api.get("/jobs/{job}/checkpoints", summary="What each batch added to a checkpoint")
     def checkpoints(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.CheckpointHistory:
         """The committed batches that a query's checkpoint still keeps, with files and bytes, oldest first."""
-        uri = plane.query(plane.brief(job), query).checkpoint
-        found = plane.batches(uri, limit)
+        details = plane.details(job, _KEPT)
+        chosen = plane.query(details, query)
+        uri = chosen.checkpoint
+        heard = [each for each in details.batches if each.query == chosen.name]
+        found = measured_batches(plane.batches(uri, limit), heard, details.attempts, chosen.name)
         sizes = plane.sizes(uri, tuple(each.batch_id for each in found))
         shown = [{**each.as_dict(), "size_bytes": sum(sizes[each.batch_id].values())} for each in found]
         return models.CheckpointHistory.model_validate({"checkpoint": uri, "batches": shown})

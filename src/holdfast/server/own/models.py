@@ -95,17 +95,53 @@ class Attempt(Measured):
     recovers: bool = Field(description="Whether it follows a failed one.")
 
 
+class KeyedState(Shape):
+    """One state of a keyed operator after a batch."""
+
+    name: str = Field(description="As the processor names it.")
+    entries: int | None = Field(
+        description="Keys with a value, elements of lists, entries of maps; none where not counted."
+    )
+    size_bytes: int | None = Field(description="The bytes of its values before compression.")
+    expired: int = Field(description="Values that the batch removed after their time had run out.")
+
+
+class KeyedProgress(Shape):
+    """A keyed operator in one batch, as its own tasks counted it; a total that is not known is none."""
+
+    name: str = Field(description="The user's name of it.")
+    keys: int | None = Field(description="Keys that have state.")
+    timers: int | None = Field(description="Timers that are registered.")
+    size_bytes: int | None = Field(description="The bytes of its key groups before compression.")
+    uncounted_groups: int | None = Field(description="Key groups of an older Holdfast, not counted yet.")
+    touched: int = Field(description="Keys that the batch looked up.")
+    written: int = Field(description="Keys whose state it wrote.")
+    added: int = Field(description="Keys that got state.")
+    removed: int = Field(description="Keys that have no state any more.")
+    expired: int = Field(description="Values that it removed after their time had run out.")
+    events: int
+    late: int = Field(description="Events that came too late.")
+    failed: int = Field(description="Events that were set aside.")
+    read_us: int = Field(description="Microseconds that all tasks took to look up keys.")
+    write_us: int = Field(description="Microseconds that they took to write keys.")
+    states: list[KeyedState]
+
+
 class OperatorProgress(Measured):
     """One stateful operator in one batch."""
 
-    name: str = Field(description="Spark's name of it.")
-    rows: int = Field(description="Rows in its state.")
-    updated: int
-    removed: int
+    name: str = Field(description="Spark's name of it; of a keyed operator its user's.")
+    rows: int | None = Field(
+        description="Rows in its state; of a keyed operator its keys, none while they are not counted."
+    )
+    updated: int = Field(description="Rows, or keys, that were written.")
+    removed: int = Field(description="Rows, or keys, that were taken out.")
     late_rows: int = Field(description="Rows that it dropped as late.")
     memory_bytes: int
     commit_ms: int = Field(description="How long its stores took to be committed.")
     partitions: int
+    keyed: KeyedProgress | None = Field(None, description="What a keyed operator counted itself.")
+    spark_name: str | None = Field(None, description="Spark's name of a keyed operator.")
 
 
 class HeavyKey(Shape):
@@ -231,6 +267,15 @@ class Checkpoint(Shape):
     log_versions: dict[str, int] | None
 
 
+class BatchFailure(Shape):
+    """A driver that failed before a batch was committed."""
+
+    attempt: int = Field(description="The number of the driver.")
+    at_ms: int
+    cause: str = Field(description="Whose it is to mend.")
+    error: str = Field(description="The error in a line.")
+
+
 class BatchFiles(Shape):
     """What a committed batch added to a checkpoint."""
 
@@ -238,6 +283,12 @@ class BatchFiles(Shape):
     planned_ms: int
     watermark_ms: int | None
     next_watermark_ms: int | None
+    committed_ms: int | None = Field(description="When it was committed; none where nothing tells.")
+    duration_ms: int | None = Field(description="How long it took; none where nothing tells.")
+    duration_source: str | None = Field(
+        description="`registry` where a driver reported it; `files`, an estimate by the times of log files."
+    )
+    failures: list[BatchFailure] | None = Field(description="The drivers that failed before it was done.")
     files: int
     new_bytes: int
     size_bytes: int = Field(description="The bytes of state after it.")

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from holdfast.savepoints.catalog import listed
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.catalog import PENDING, RECORDED, listed
+from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.public import show
 from holdfast.server import places
 from holdfast.server.own.models import Shape
@@ -29,7 +31,10 @@ class Savepoint(Shape):
     files: int | None
     bytes: int | None
     new_bytes: int | None = Field(description="The bytes that the catalog did not hold before.")
-    problem: str | None = Field(description="What is wrong with its manifest.")
+    content: str | None = Field(
+        description="Whether row counts and digests of its states are `recorded`, or still `pending`."
+    )
+    problem: str | None = Field(description="What is wrong with its manifest, or its label.")
 
 
 class Savepoints(Shape):
@@ -41,7 +46,13 @@ class Savepoints(Shape):
 class Manifest(Shape):
     """What a savepoint says of itself."""
 
-    manifest: dict[str, Any] = Field(description="Its manifest, files included if they were asked for.")
+    manifest: dict[str, Any] = Field(
+        description="Its manifest with the newest label, files included if they were asked for."
+    )
+    content: str = Field(
+        description="Whether row counts and digests of its states are `recorded`, or `pending`."
+    )
+    states: list[dict[str, Any]] | None = Field(description="Rows and digest of each state, once recorded.")
 
 
 def router(plane: Plane) -> APIRouter:
@@ -67,9 +78,15 @@ def router(plane: Plane) -> APIRouter:
         savepoint: Annotated[str, Query(description="Its address.", min_length=1, max_length=4096)],
         files: Annotated[bool, Query(description="With the list of its files.")] = False,
     ) -> Manifest:
-        """What a savepoint's manifest says."""
-        found = show(places.savepoint(plane, savepoint, "savepoint"))
-        return Manifest(manifest=found.as_dict() if files else dict(found.fields))
+        """What a savepoint's manifest says, and what was recorded of its rows."""
+        uri = places.savepoint(plane, savepoint, "savepoint")
+        found = show(uri)
+        states = recorded_states(opened(uri)[0], found)
+        return Manifest(
+            manifest=found.as_dict() if files else {**found.fields, "label": found.label},
+            content=PENDING if states is None else RECORDED,
+            states=None if states is None else [state.as_dict() for state in states],
+        )
 
     return api
 

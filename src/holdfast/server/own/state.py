@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.reading import read
 from holdfast.errors import Invalid, NotFound, Unavailable
-from holdfast.formats.plain import plain
 from holdfast.savepoints.places import place_of
 from holdfast.server import places
+from holdfast.server.bounded_process import Limits, Lines, ask
 from holdfast.server.own.jobs import JobName, QueryName
 from holdfast.server.own.models import Shape
 from holdfast.server.plane import Plane
+from holdfast.server.state_sql import MODULE
 
 LARGEST_FOR_SQL: Final = 512 << 20
-SQL_S: Final = 20.0
-_SQL_AT_ONCE: Final = 2
+SQL_LIMITS: Final = Limits(seconds=20.0, memory_bytes=2 << 30, answer_bytes=8 << 20)
+SQL_AT_ONCE: Final = 2
 _WAIT_S: Final = 10.0
+_PIECE: Final = 1 << 16
 _FURTHEST: Final = 100_000
+_SQL: Final = (
+    "What a SELECT says of a query's states. It reads no file and changes nothing. It has a process of its "
+    f"own, with {SQL_LIMITS.seconds:g} s and {SQL_LIMITS.memory_bytes >> 20} MiB of memory for reading the "
+    f"states, planning and running. {SQL_AT_ONCE} run at the same time; who has waited {_WAIT_S:g} s for "
+    f"them gets 503. An answer holds {SQL_LIMITS.answer_bytes >> 20} MiB of rows at most, and `more` says "
+    "whether there are others."
+)
 
 StateName = Annotated[
     str, Path(description="A state, OPERATOR.STATE, or an operator with one state.", max_length=400)
@@ -85,6 +100,10 @@ class Answer(At):
     """What a query says of states."""
 
     columns: list[str]
+    more: bool = Field(description="Whether rows were left out.")
+    left_out: Literal["rows", "bytes"] | None = Field(
+        description=f"By which bound: the request's limit, or {SQL_LIMITS.answer_bytes >> 20} MiB of rows."
+    )
     rows: list[dict[str, Any]]
 
 
@@ -104,7 +123,7 @@ class Which:
 def router(plane: Plane) -> APIRouter:
     """The resources of state."""
     api = APIRouter(tags=["state"])
-    turns = threading.BoundedSemaphore(_SQL_AT_ONCE)
+    turns = asyncio.Semaphore(SQL_AT_ONCE)
 
     @api.get("/jobs/{job}/state", summary="The states of a query")
     def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
@@ -144,19 +163,23 @@ def router(plane: Plane) -> APIRouter:
         found = [each.as_dict() for each in islice(reader.scan(state), skip, skip + limit + 1)]
         return Rows(**at, state=state, rows=found[:limit], more=len(found) > limit)
 
-    @api.post("/jobs/{job}/sql", summary="SQL over state")
-    def sql(job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]) -> Answer:
-        """What a SELECT says of a query's states. It reads no file and changes nothing."""
-        reader, at = _opened(plane, job, which)
-        _small_enough(reader)
-        if not turns.acquire(timeout=_WAIT_S):
-            raise Unavailable("others are asking in SQL", hint="try again")
-        try:
-            found = reader.ask(wanted.sql, most_rows=wanted.limit, timeout_s=SQL_S)
-        finally:
-            turns.release()
-        shown = [plain(each) for each in found.to_pylist()]
-        return Answer(**at, columns=list(found.column_names), rows=shown)
+    @api.post("/jobs/{job}/sql", summary="SQL over state", response_model=Answer, description=_SQL)
+    async def sql(
+        request: Request, job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]
+    ) -> Any:
+        """Answer in a process of its own, which ends when the client has gone."""
+        reader, at = await run_in_threadpool(_opened, plane, job, which)
+        await run_in_threadpool(_check_small_enough, reader)
+        question = {
+            "address": at["place"],
+            "batch": at["batch"],
+            "sql": wanted.sql,
+            "rows": wanted.limit,
+            "bytes": SQL_LIMITS.answer_bytes,
+        }
+        async with _turn(turns):
+            answer = await _unless_gone(request, ask(MODULE, question, SQL_LIMITS))
+        return StreamingResponse(_pieces(at, answer), media_type="application/json")
 
     return api
 
@@ -188,13 +211,70 @@ def _opened(plane: Plane, job: str, which: Which) -> tuple[StateReader, dict[str
     }
 
 
-def _small_enough(reader: StateReader) -> None:
-    """States are read whole for SQL: no request may fill the memory of the process that keeps a job alive."""
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Wait until fewer are asking.
+
+    Raises:
+        Unavailable: It takes too long.
+    """
+    try:
+        await asyncio.wait_for(turns.acquire(), _WAIT_S)
+    except (asyncio.TimeoutError, TimeoutError) as error:
+        raise Unavailable(
+            "others are asking in SQL", expected=f"{SQL_AT_ONCE} at the same time", hint="try again"
+        ) from error
+    try:
+        yield
+    finally:
+        turns.release()
+
+
+async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> Lines:
+    """The answer; nobody goes on to work for a client that has gone.
+
+    Raises:
+        Unavailable: It has gone.
+    """
+    answer = asyncio.ensure_future(asking)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Unavailable("the client has gone")
+        return answer.result()
+    finally:
+        for each in (answer, gone):
+            each.cancel()
+        await asyncio.gather(answer, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
+    """The answer as JSON, some rows at a time: a client that takes its time holds no second copy of it."""
+    head = json.dumps({**at, **answer.facts}, ensure_ascii=False)
+    held = [head[:-1].encode("utf-8", "surrogatepass"), b', "rows": [']
+    size = 0
+    for number, line in enumerate(answer.lines):
+        held += [b",", line] if number else [line]
+        size += len(line)
+        if size >= _PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join([*held, b"]}"])
+
+
+def _check_small_enough(reader: StateReader) -> None:
+    """States are read whole for SQL; what cannot fit into the memory of its process is refused at once."""
     size = read(reader.storage).size_bytes
     if size > LARGEST_FOR_SQL:
         raise Invalid(
             "this state is too large to be asked in SQL over HTTP",
             found=f"{size:,} bytes",
             expected=f"{LARGEST_FOR_SQL:,} at most",
-            hint="ask with `holdfast state scan CHECKPOINT --sql`, which has a process of its own",
+            hint="ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
         )

@@ -34,6 +34,11 @@ class Cleaner:
     def __init__(self, states: Sequence[State]) -> None:
         self._states = tuple(states)
 
+    def gone(self, state: str, stamps: pa.Array, moment: Moment) -> NDArray[np.bool_] | None:
+        """Which values of a state with these stamps have expired; None for a state whose values never do."""
+        ttl = next((each.ttl for each in self._states if each.name == state), None)
+        return None if ttl is None else expired(stamps, ttl, moment)
+
     def elements(self, state: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         """The elements of a list or map that have not expired."""
         ttl = next(each.ttl for each in self._states if each.name == state)

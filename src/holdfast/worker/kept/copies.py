@@ -18,11 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.errors import Corrupt
 from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.runs import Run
 from holdfast.worker.kept.segments import Segment, Segments
+from holdfast.worker.kept.store import Meta
 
 _MANIFEST = "manifest.json"
+# In one batch of so many the records of all groups are read from the store for counting.
+_COUNT_ANEW = 32
 
 
 class Copies:
@@ -40,6 +44,8 @@ class Copies:
         self._mark = mark
         self._count = 0
         self._files: dict[int, tuple[Run, str]] = {}
+        self._batch_id: int | None = None
+        self._records: dict[int, Meta | None] = {}
 
     def read(self, schemas: Mapping[str, pa.Schema]) -> tuple[dict[str, Levels], dict[int, bytes]]:
         """The tables as they were left, and the version of each group; nothing if there is no copy."""
@@ -49,20 +55,49 @@ class Copies:
                 return {}, {}
             tables = {name: self._levels(schema, fields["tables"][name]) for name, schema in schemas.items()}
             groups = {int(group): bytes.fromhex(token) for group, token in fields["groups"].items()}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException):
+            self._batch_id = fields.get("batch")
+            self._records = {int(group): _record(text) for group, text in fields.get("records", {}).items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException, Corrupt):
             # Another task may replace the files under us, or a crash tear them; the store has it all.
             self._files.clear()
+            self._batch_id, self._records = None, {}
             return {}, {}
         return tables, groups
 
-    def save(self, tables: Mapping[str, Levels], groups: Mapping[int, bytes]) -> None:
+    def records(self, batch_id: int | None) -> Mapping[int, Meta | None]:
+        """The records of groups as the batch before this one has left them, where it ran here.
+
+        They are good for counting and for nothing else: the task that left them may have been repeated
+        elsewhere. So now and then there are none, and all are read from the store.
+        """
+        if batch_id is None or self._batch_id != batch_id - 1 or batch_id % _COUNT_ANEW == 0:
+            return {}
+        return self._records
+
+    def save(
+        self,
+        tables: Mapping[str, Levels],
+        groups: Mapping[int, bytes],
+        records: Mapping[int, Meta | None] | None = None,
+        batch_id: int | None = None,
+    ) -> None:
         """Leave the tables for the next task; a full disk only makes that task slower."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             before = {each.name for each in self._folder.iterdir()}
             described = {name: self._describe(levels) for name, levels in tables.items()}
             tokens = {str(group): token.hex() for group, token in groups.items()}
-            fields = {"form": self._form, "tables": described, "groups": tokens}
+            left = {
+                str(group): None if each is None else each.encode().hex()
+                for group, each in (records or {}).items()
+            }
+            fields = {
+                "form": self._form,
+                "tables": described,
+                "groups": tokens,
+                "batch": batch_id,
+                "records": left,
+            }
             beside = self._folder / f"{_MANIFEST}.{self._mark}"
             beside.write_text(json.dumps(fields), encoding="utf-8")
             beside.replace(self._folder / _MANIFEST)
@@ -105,6 +140,10 @@ class Copies:
             out.write_batch(run.batch)
         self._files[id(run)] = (run, name)
         return name
+
+
+def _record(text: str | None) -> Meta | None:
+    return None if text is None else Meta.decode(bytes.fromhex(text))
 
 
 def _names(table: Mapping[str, Any]) -> list[str]:

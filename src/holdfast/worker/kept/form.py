@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,19 +131,29 @@ def decode(form: Form, blob: bytes) -> dict[str, pa.RecordBatch]:
     """
     names = list(form.tables)
     found: dict[str, pa.RecordBatch] = {}
-    buffer = pa.py_buffer(blob)
     try:
-        _, count = _BLOB.unpack_from(blob)
-        at = _BLOB.size
-        for _ in range(count):
-            index, size = _PART.unpack_from(blob, at)
-            at += _PART.size
+        for index, message in messages(blob):
             name = names[index]
-            found[name] = pa.ipc.read_record_batch(buffer.slice(at, size), form.tables[name])
-            at += size
+            found[name] = pa.ipc.read_record_batch(message, form.tables[name])
     except (struct.error, IndexError, pa.ArrowInvalid, OSError) as error:
         raise Corrupt("a blob of keyed state cannot be read", found=str(error)) from error
     return found
+
+
+def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:
+    """The batches in a blob as Arrow's messages, each with the number of its table.
+
+    Raises:
+        struct.error: The bytes are not a blob.
+    """
+    buffer = pa.py_buffer(blob)
+    _, count = _BLOB.unpack_from(blob)
+    at = _BLOB.size
+    for _ in range(count):
+        index, size = _PART.unpack_from(blob, at)
+        at += _PART.size
+        yield index, buffer.slice(at, size)
+        at += size
 
 
 def _stamped(form: Form) -> Form:

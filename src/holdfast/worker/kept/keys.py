@@ -6,6 +6,7 @@ shared, the keys themselves are compared and each gets an ordinal of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ class Keys:
         h: Their hashes.
         ord: Their ordinals.
         positions: Per stream, which key each event belongs to.
+        read_ns: How long reading columns and elements took, since the keys were found.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Keys:
         place: Place,
     ) -> None:
         self.keys = keys
+        self.read_ns = 0
         self._place = place
         self.h, self.ord = identity
         self.positions = positions
@@ -83,13 +86,17 @@ class Keys:
     def stored(self, column: str) -> pa.Array:
         """A column of the row table, one cell a key, null where there is none."""
         if column not in self._columns:
+            began = time.perf_counter_ns()
             self._columns[column] = self._found.column(column)
+            self.read_ns += time.perf_counter_ns() - began
         return self._columns[column]
 
     def elements(self, state: str) -> Elements:
         """All live elements of a list or map; the first call reads them."""
         if state not in self._elements:
+            began = time.perf_counter_ns()
             self._elements[state] = self._read(state)
+            self.read_ns += time.perf_counter_ns() - began
         return self._elements[state]
 
     def _read(self, state: str) -> Elements:

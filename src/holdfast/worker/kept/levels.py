@@ -64,6 +64,25 @@ class Levels:
                     offset += len(hits)
         return Found(self.schema, places, sources)
 
+    def held(self, wanted: Run) -> tuple[NDArray[np.bool_], pa.Array | None]:
+        """Which elements of another run are alive here, and their stamps; only in a table with slots."""
+        seen = np.zeros(len(wanted), np.bool_)
+        alive = np.zeros(len(wanted), np.bool_)
+        stamps = np.full(len(wanted), _NEVER)
+        timed = "t" in self.schema.names
+        for level in (self.tail, self.settled):
+            for run, start, stop in level.shares(wanted.h):
+                at = run.find_elements(wanted.slice(start, stop))
+                hits = np.flatnonzero((at >= 0) & ~seen[start:stop])
+                if not len(hits):
+                    continue
+                places = pa.array(at[hits])
+                seen[hits + start] = True
+                alive[hits + start] = ~numbers(run.column("dead").take(places))
+                if timed:
+                    stamps[hits + start] = numbers(run.column("t").take(places).fill_null(_NEVER))
+        return alive, pa.array(stamps) if timed else None
+
     def of_hashes(self, h: Hashes) -> Run:
         """All live rows whose hash is one of `h`, which is sorted and has no repeats."""
         return merged(self.settled.of_hashes(h), self.tail.of_hashes(h)).alive()

@@ -8,6 +8,7 @@ store's version and read from the store where not.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, Moment, Outcome
+from holdfast.worker.interface import (
+    DUE_EVENT,
+    DUE_PROCESSING,
+    STAMP_PREFIX,
+    VALUE_PREFIX,
+    Moment,
+    Outcome,
+)
+from holdfast.worker.kept.census import Census, totals_of, valid
 from holdfast.worker.kept.cleaning import Cleaner
 from holdfast.worker.kept.folding import Candidate, chosen
 from holdfast.worker.kept.form import KEY_PREFIX, ROWS, Form, encode
@@ -25,15 +34,17 @@ from holdfast.worker.kept.groups import group_of, range_of
 from holdfast.worker.kept.keys import Keys, Place, resolve
 from holdfast.worker.kept.levels import Levels
 from holdfast.worker.kept.loading import Evolution, Loader
-from holdfast.worker.kept.runs import Run, empty_run, numbers, sorted_run, whole
+from holdfast.worker.kept.runs import Run, empty_run, numbers, same_cells, sorted_run, whole
 from holdfast.worker.kept.segments import SEGMENT_ROWS
 from holdfast.worker.kept.spread import EVEN, Numbering
 from holdfast.worker.kept.store import NEVER, Meta, Store, Write
+from holdfast.worker.kept.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.interface import Placing
+    from holdfast.worker.kept.census import Counts, Totals
     from holdfast.worker.kept.copies import Copies
     from holdfast.worker.kept.runs import Hashes
 
@@ -43,18 +54,6 @@ PAGE_ROWS = SEGMENT_ROWS
 SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
-
-
-@dataclass(slots=True)
-class Tally:
-    """What one task did, for metrics."""
-
-    keys: int = 0
-    loaded_groups: int = 0
-    folded_groups: int = 0
-    change_bytes: int = 0
-    base_bytes: int = 0
-    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,7 @@ class Layout:
 @dataclass(slots=True)
 class _Group:
     meta: Meta | None
+    counts: Counts
     changes: dict[str, pa.RecordBatch] = field(default_factory=dict)
     older: dict[str, Any] = field(default_factory=dict)  # the former forms that its blobs are in
     fold: bool = False  # whether it must get a new base now
@@ -120,6 +120,10 @@ class Partition:
         self._loader = Loader(layout.operator, layout.form, store, evolution)
         self._clean = clean
         self._copies = copies
+        self._census = Census(layout.form, layout.key_groups)
+        self.opened: set[int] = set()  # the groups that were opened in this task
+        self._records: dict[int, Meta | None] = {}  # the records that were read in it, as they are now
+        self._moment = Moment(0, None, None)
         self._open: dict[int, _Group] = {}
         self._versions: dict[int, bytes] = {}
         self._levels: dict[str, Levels] = {}
@@ -136,6 +140,8 @@ class Partition:
                 read as today's.
             Corrupt: What the store gives cannot be read.
         """
+        began = time.perf_counter_ns()
+        self._moment = moment
         metas = self._store.metas(groups)
         stale = []
         for group, meta in zip(groups, metas, strict=True):
@@ -147,7 +153,7 @@ class Partition:
                     expected=f"key_groups={meta.key_groups}",
                     hint="start with the number that the checkpoint has; only a migration changes it",
                 )
-            self._open[group] = _Group(meta)
+            self._open[group] = _Group(meta, self._census.none())
             version = self._versions.get(group)
             if meta is None:
                 if version is not None:
@@ -155,6 +161,11 @@ class Partition:
             elif version != meta.token:
                 stale.append((group, meta))
         self._load(stale, moment)
+        for group, opened in self._open.items():
+            self.opened.add(group)
+            self._records[group] = opened.meta
+            opened.counts = self._counted(group, opened.meta)
+        self.tally.read_ns += time.perf_counter_ns() - began
 
     def due(self, moment: Moment) -> Run:
         """The rows of keys in open groups with a timer that is due."""
@@ -179,9 +190,11 @@ class Partition:
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
+        began = time.perf_counter_ns()
         place = Place(self._layout.operator, self._layout.memory_bytes)
         keys = resolve(self._form, self._levels, streams, due, self._layout.key_names, place)
         self.tally.keys += keys.size
+        self.tally.read_ns += time.perf_counter_ns() - began
         return keys
 
     @property
@@ -229,19 +242,61 @@ class Partition:
 
     def keep(self, keys: Keys, outcome: Outcome) -> None:
         """Take in what a pass changed; it is written by `write`."""
+        self.tally.read_ns += keys.read_ns
+        began = time.perf_counter_ns()
         rows = self._changed_rows(keys, outcome.columns)
         if rows is not None:
             self._take_in(ROWS, rows)
         for name, table in outcome.elements.items():
             if table.num_rows:
                 self._take_in(name, self._element_rows(keys, name, table))
+        self.tally.write_ns += time.perf_counter_ns() - began
 
     def write(self, moment: Moment) -> None:
         """Write the open groups that changed to the store, and close all."""
+        began = time.perf_counter_ns()
         self._store.write(self._writes(moment))
         for levels in self._levels.values():
             levels.settle()
         self._open.clear()
+        self.tally.write_ns += time.perf_counter_ns() - began
+
+    def totals(self, groups: Iterable[int], moment: Moment) -> tuple[Totals, int, list[int]]:
+        """How much these groups hold together, once no group is open.
+
+        Of groups that the task has not opened the records are read.
+
+        Returns:
+            The totals, the bytes of the groups' blobs, and the groups whose records have no counts of today's
+            form, which are missing in the totals.
+        """
+        self._moment = moment
+        sums, size, uncounted = self._census.none(), 0, []
+        for group, meta in self._known(groups).items():
+            if meta is None:
+                continue
+            size += meta.base_bytes + meta.log_bytes
+            if meta.counts is not None and meta.form == self._form.fingerprint:
+                sums += self._census.own(group, meta.counts)
+            else:
+                uncounted.append(group)
+        return totals_of(self._form, sums), size, uncounted
+
+    def has_any(self, groups: Iterable[int], moment: Moment) -> bool:
+        """Whether any of these groups has state."""
+        self._moment = moment
+        return any(meta is not None for meta in self._known(groups).values())
+
+    def _known(self, groups: Iterable[int]) -> dict[int, Meta | None]:
+        """The records of groups, for counting alone: those that the batch before has left are good enough."""
+        groups = list(groups)
+        left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
+        for group in groups:
+            if group not in self._records and group in left:
+                self._records[group] = left[group]
+        others = [group for group in groups if group not in self._records]
+        self._records.update(zip(others, self._store.metas(others), strict=True))
+        return {group: self._records[group] for group in groups}
 
     def rows(self) -> Run:
         """All rows of the table of keys that are at hand."""
@@ -256,7 +311,7 @@ class Partition:
     def close(self) -> None:
         """Leave the working copy for the next task."""
         if self._copies is not None:
-            self._copies.save(self._levels, self._versions)
+            self._copies.save(self._levels, self._versions, self._records, self._moment.batch_id)
 
     # What groups are made of
 
@@ -312,13 +367,22 @@ class Partition:
             levels.drop(*self._range(group))
         self._versions.pop(group, None)
 
+    def _counted(self, group: int, meta: Meta | None) -> Counts:
+        """The counts of a group as its record has them; where it has none of today's form, by its rows."""
+        if meta is None:
+            return self._census.none()
+        if meta.counts is not None and meta.form == self._form.fingerprint:
+            return np.array(meta.counts, np.int64)
+        bounds = self._range(group)
+        return self._census.count({name: levels.between(*bounds) for name, levels in self._levels.items()})
+
     # What a pass changed
 
     def _changed_rows(self, keys: Keys, columns: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
         """The rows of keys of which any column is another now, whole."""
         changed = np.zeros(keys.size, np.bool_)
         for name, column in columns.items():
-            changed |= ~_same(column, keys.stored(name))
+            changed |= ~same_cells(column, keys.stored(name))
         at = np.flatnonzero(changed)
         if not len(at):
             return None
@@ -335,7 +399,30 @@ class Partition:
         for name in self._form.content:
             dead &= numbers(pc.is_null(made[name]))
         arrays = [pa.array(keys.h[at]), pa.array(keys.ord[at]), pa.array(dead), *made.values()]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        def before(name: str) -> pa.Array:
+            return keys.stored(name) if chosen is None else keys.stored(name).take(chosen)
+
+        added, removed = self._census.rows_changed(self.groups_of(keys.h[at]), batch, before)
+        self.tally.written += len(at)
+        self.tally.added += added
+        self.tally.removed += removed
+        for name in columns:
+            if name.startswith(STAMP_PREFIX):
+                self._count_expired(name.removeprefix(STAMP_PREFIX), before, made)
+        return batch
+
+    def _count_expired(
+        self, state: str, before: Callable[[str], pa.Array], made: Mapping[str, pa.Array]
+    ) -> None:
+        """Count the values of a state that had expired and that are gone or another now."""
+        stamp = f"{STAMP_PREFIX}{state}"
+        stamps = before(stamp)
+        gone = self._clean.gone(state, stamps, self._moment)
+        if gone is not None and gone.any():
+            gone &= numbers(before(f"{VALUE_PREFIX}{state}").is_valid()) & ~same_cells(stamps, made[stamp])
+            self.tally.expired[state] += int(gone.sum())
 
     def _element_rows(self, keys: Keys, name: str, table: pa.Table) -> pa.RecordBatch:
         schema = self._form.tables[name]
@@ -346,11 +433,18 @@ class Partition:
         return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
 
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
-        self._levels[name].put(batch)
         run = Run(batch)
         groups = self.groups_of(run.h)
+        if name != ROWS:
+            had, stamps = self._levels[name].held(run)
+            self._census.elements_changed(groups, name, batch, had)
+            gone = None if stamps is None else self._clean.gone(name, stamps, self._moment)
+            if gone is not None:
+                self.tally.expired[name] += int((gone & had).sum())
+        self._levels[name].put(batch)
         numbers_, starts = np.unique(groups, return_index=True)
         stops = np.append(starts[1:], len(groups))
+        self._census.bytes_added(name, batch, numbers_, stops - starts)
         for group, start, stop in zip(numbers_.tolist(), starts.tolist(), stops.tolist(), strict=True):
             self._open[group].changes[name] = batch.slice(start, stop - start)
 
@@ -368,6 +462,7 @@ class Partition:
                 writes = self._rewoken(group, opened, moment)
             for write in writes:
                 self._versions[group] = write.meta.token
+                self._records[group] = write.meta
                 yield write
 
     def _appended(self, group: int, opened: _Group, moment: Moment) -> Write:
@@ -384,6 +479,7 @@ class Partition:
             count + 1,
             *self._wakes(group, opened, moment),
             mixed=before is not None and (before.mixed or before.form != self._form.fingerprint),
+            counts=tuple(self._census.appended(group, opened.counts).tolist()),
         )
         forms = None if before and before.form == meta.form else self._forms(self._older(group, opened))
         return Write(group, meta, before, append=blob, forms=forms)
@@ -395,12 +491,14 @@ class Partition:
         return opened.older
 
     def _rewoken(self, group: int, opened: _Group, moment: Moment) -> Iterator[Write]:
-        """A group whose timer had moved on when it woke: its rows stay, and it wakes at another time."""
+        """A group whose rows stay, and that wakes at another time or was not counted."""
         if opened.meta is None:
             return
         event, processing = self._wakes(group, opened, moment)
-        if (event, processing) != (opened.meta.wake_event, opened.meta.wake_processing):
-            meta = replace(opened.meta, wake_event=event, wake_processing=processing)
+        meta = replace(opened.meta, wake_event=event, wake_processing=processing)
+        if meta.counts is None and meta.form == self._form.fingerprint:
+            meta = replace(meta, counts=tuple(opened.counts.tolist()))
+        if meta != opened.meta:
             yield Write(group, meta, opened.meta)
 
     def _folded(self, group: int, opened: _Group, moment: Moment) -> Write:
@@ -413,11 +511,12 @@ class Partition:
             else:
                 cleaned = self._clean.elements(name, run.batch, moment)
             if cleaned is not run.batch:
-                self.tally.expired += len(run) - cleaned.num_rows
+                self._count_cleaned(name, run, cleaned)
                 run = Run(cleaned)
                 levels.drop(low, high)
                 levels.put(cleaned)
             parts[name] = run
+        counts = self._census.counted(group, parts)
         blobs = list(self._pages(parts))
         size = sum(map(len, blobs))
         self.tally.folded_groups += 1
@@ -430,9 +529,22 @@ class Partition:
             0,
             0,
             *self._wakes(group, opened, moment),
+            counts=tuple(counts.tolist()),
         )
         known = opened.meta is not None and opened.meta.form == meta.form and not opened.meta.mixed
         return Write(group, meta, opened.meta, base=blobs, forms=None if known else self._forms({}))
+
+    def _count_cleaned(self, name: str, run: Run, cleaned: pa.RecordBatch) -> None:
+        """Count what folding a group leaves out because its time has run out."""
+        if name != ROWS:
+            self.tally.expired[name] += len(run) - cleaned.num_rows
+            return
+        self.tally.removed += len(run) - cleaned.num_rows
+        after = Run(cleaned)
+        for column in run.batch.schema.names:
+            if column.startswith(VALUE_PREFIX):
+                state = column.removeprefix(VALUE_PREFIX)
+                self.tally.expired[state] += valid(run.column(column)) - valid(after.column(column))
 
     def _pages(self, parts: Mapping[str, Run]) -> Iterator[bytes]:
         for name, run in parts.items():
@@ -482,13 +594,3 @@ class Partition:
 def _least(column: pa.Array) -> int:
     least = pc.min(column).as_py()
     return NEVER if least is None else int(least)
-
-
-def _same(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
-    left, right = whole(left), whole(right)
-    neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
-    if pa.types.is_nested(left.type):
-        return neither
-    same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
-    return neither | same

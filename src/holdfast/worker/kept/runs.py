@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,6 +82,26 @@ class Run:
                 places[each] = at
         places[~inside] = -1
         return places
+
+    def find_elements(self, wanted: Run) -> Places:
+        """Where the elements of another run are, by their identities, or -1; only in a table with slots."""
+        low = np.searchsorted(self.h, wanted.h, side="left")
+        high = np.searchsorted(self.h, wanted.h, side="right")
+        last = high.copy()
+        slot, other = self.slot, wanted.slot
+        if slot is None or other is None:
+            raise ValueError("a table without slots has no elements")
+        while (open_ := low < high).any():
+            middle = np.where(open_, (low + high) // 2, 0)
+            before = (self.ord[middle] < wanted.ord) | (
+                (self.ord[middle] == wanted.ord) & (slot[middle] < other)
+            )
+            low = np.where(open_ & before, middle + 1, low)
+            high = np.where(open_ & ~before, middle, high)
+        inside = low < last
+        at = low[inside]
+        inside[inside] = (self.ord[at] == wanted.ord[inside]) & (slot[at] == other[inside])
+        return np.where(inside, low, -1).astype(np.int64)
 
     def of_hashes(self, h: Hashes) -> Places:
         """The places of all rows whose hash is one of `h`, which is sorted and has no repeats."""
@@ -171,3 +192,13 @@ def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
     if len(filled) == 1:
         return filled[0]
     return Run(pa.concat_batches([run.batch for run in filled]))
+
+
+def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
+    left, right = whole(left), whole(right)
+    neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_nested(left.type):
+        return neither
+    same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
+    return neither | same

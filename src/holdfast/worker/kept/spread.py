@@ -80,6 +80,12 @@ class Numbering:
         hashed = finish(mix(SEED, group), _INT)
         return (hashed - (1 << 32) if hashed >> 31 else hashed) % partitions
 
+    def groups_in(self, partition: int, partitions: int, key_groups: int) -> range | tuple[int, ...]:
+        """The groups that Spark gives to a partition."""
+        if self.even:
+            return range(partition, key_groups, partitions)
+        return _groups_in(self, partition, partitions, key_groups)
+
 
 EVEN: Final = Numbering()
 PLAIN: Final = Numbering(even=False)
@@ -88,6 +94,12 @@ PLAIN: Final = Numbering(even=False)
 def numbering_by(key_type: str) -> Numbering:
     """How groups are stored whose numbers are of this type."""
     return EVEN if key_type == EVEN.key_type else PLAIN
+
+
+@lru_cache(maxsize=64)
+def _groups_in(numbering: Numbering, partition: int, partitions: int, key_groups: int) -> tuple[int, ...]:
+    groups = range(key_groups)
+    return tuple(group for group in groups if numbering.partition_of(group, partitions) == partition)
 
 
 @lru_cache(maxsize=MOST_GROUPS)

@@ -13,7 +13,9 @@ from holdfast.errors import Corrupt
 META, FORMS, BASE, LOG = "meta", "forms", "base", "log"
 
 _META = struct.Struct("<4sI8s8sQQIqq?")
-_MAGIC = b"HFK1"
+# The first kind of record has no counts; the second has as many after it as are left.
+_PLAIN, _COUNTED = b"HFK1", b"HFK2"
+_COUNT_BYTES = 8
 NEVER = (1 << 63) - 1
 
 
@@ -31,6 +33,8 @@ class Meta:
         wake_event: The earliest timer in event time, or NEVER.
         wake_processing: The earliest timer in processing time, or NEVER.
         mixed: Whether some of its blobs are in a former form still.
+        counts: How much the group holds, as `census` counts it in the form of `form`; None in a record of a
+            Holdfast that did not count.
     """
 
     key_groups: int
@@ -42,11 +46,12 @@ class Meta:
     wake_event: int = NEVER
     wake_processing: int = NEVER
     mixed: bool = False
+    counts: tuple[int, ...] | None = None
 
     def encode(self) -> bytes:
-        """As bytes, of one length."""
-        return _META.pack(
-            _MAGIC,
+        """As bytes, of one length for one form."""
+        plain = _META.pack(
+            _PLAIN if self.counts is None else _COUNTED,
             self.key_groups,
             self.token,
             self.form,
@@ -57,6 +62,7 @@ class Meta:
             self.wake_processing,
             self.mixed,
         )
+        return plain + struct.pack(f"<{len(self.counts or ())}q", *(self.counts or ()))
 
     @classmethod
     def decode(cls, data: bytes) -> Meta:
@@ -66,12 +72,17 @@ class Meta:
             Corrupt: The bytes are something else.
         """
         try:
-            magic, *fields = _META.unpack(data)
+            magic, *fields = _META.unpack_from(data)
+            rest = data[_META.size :]
+            counts = struct.unpack(f"<{len(rest) // _COUNT_BYTES}q", rest)
         except struct.error as error:
             raise Corrupt("a key group's record cannot be read", found=str(error)) from error
-        if magic != _MAGIC:
+        if magic not in (_PLAIN, _COUNTED):
             raise Corrupt("a key group's record is of a kind that is not known", found=repr(magic))
-        return cls(*fields)
+        if magic == _PLAIN and counts:
+            raise Corrupt("a key group's record cannot be read", found=f"{len(data)} bytes")
+        plain = cls(*fields)
+        return plain if magic == _PLAIN else replace(plain, counts=counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,241 @@
+"""Every place where Holdfast itself may keep a key: one table, and what an erasure does about each place.
+
+A new file, directory or database of Holdfast's gets a row here; a test compares the table with the code. What
+is outside Holdfast (sources, sinks, backups) has rows too, because a certificate names what was not searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Final
+
+
+class Root(str, Enum):
+    """What the paths of a place are relative to."""
+
+    CATALOG = "catalog"
+    CHECKPOINT = "checkpoint"
+    HOME = "state home"
+    WORK = "directory of a catalog or checkpoint"
+    OUTSIDE = "outside"
+
+
+class Treatment(str, Enum):
+    """What an erasure does about a place."""
+
+    ERASED = "erased"
+    SEARCHED = "searched as text"
+    NOT_SEARCHED = "not searched"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """A kind of place.
+
+    Attributes:
+        name: Its name in a certificate.
+        root: What its paths are relative to.
+        paths: Patterns of paths; `*` matches any characters, also `/`.
+        treatment: What an erasure does about it.
+        holds: How a key gets there.
+        advice: What to do where it was found there, or where nothing was searched.
+    """
+
+    name: str
+    root: Root
+    paths: tuple[str, ...]
+    treatment: Treatment
+    holds: str
+    advice: str
+
+
+_ERASED, _SEARCHED, _NOT = Treatment.ERASED, Treatment.SEARCHED, Treatment.NOT_SEARCHED
+_HANDLED: Final = "nothing to do"
+
+KEY_PLACES: Final = (
+    KeyPlace(
+        "state of savepoints",
+        Root.CATALOG,
+        ("objects/*",),
+        _ERASED,
+        "rows of state, and rows that were deleted and are still in a file",
+        _HANDLED,
+    ),
+    KeyPlace(
+        "labels and audit records of savepoints",
+        Root.CATALOG,
+        ("savepoints/*",),
+        _ERASED,
+        "people write keys into labels, statements and reasons",
+        _HANDLED,
+    ),
+    KeyPlace(
+        "takes and removals",
+        Root.CATALOG,
+        ("takes/*", "staging/*", "sweep.json"),
+        _ERASED,
+        "a killed take leaves files of state; the erasure removes them",
+        _HANDLED,
+    ),
+    KeyPlace(
+        "drills",
+        Root.CATALOG,
+        ("drills/*",),
+        _SEARCHED,
+        "a drill notes the name of its job and the address of its savepoint",
+        "delete these files: they are measurements",
+    ),
+    KeyPlace(
+        "logs and notes of savepoints",
+        Root.CHECKPOINT,
+        ("metadata", "offsets/*", "commits/*", "sources/*", "state/*", "_holdfast/*"),
+        _SEARCHED,
+        "a file source logs the names of its files; a plan note has the literals of a query",
+        "delete these savepoints with `holdfast savepoint delete`, or checkpoints: Spark needs these files"
+        " as they are",
+    ),
+    KeyPlace(
+        "directories of work under way",
+        Root.WORK,
+        (".holdfast-*",),
+        _NOT,
+        "an edit, erasure, migration or rescale that runs now has a copy of state",
+        "wait until it has ended, and erase once more",
+    ),
+    KeyPlace(
+        "registry",
+        Root.HOME,
+        ("registry.db*",),
+        _SEARCHED,
+        "the hot keys that a job watches, and the words of failures",
+        "stop the jobs of this state home and move the file away: the next `holdfast run` makes a new one",
+    ),
+    KeyPlace(
+        "operations",
+        Root.HOME,
+        ("operations.db*",),
+        _SEARCHED,
+        "arguments, results and errors of what was asked over HTTP, such as a query over state",
+        "stop the server and move the file away: a new one is made",
+    ),
+    KeyPlace(
+        "alerts and numbers",
+        Root.HOME,
+        ("watching.db*",),
+        _SEARCHED,
+        "labels of metrics, and the words of alerts",
+        "stop the jobs of this state home and move the file away: a new one is made",
+    ),
+    KeyPlace(
+        "logs of drivers and rescales",
+        Root.HOME,
+        ("jobs/*.log",),
+        _SEARCHED,
+        "whatever a job's code and its failures print",
+        "delete these files; the log of a running driver once it has ended",
+    ),
+    KeyPlace(
+        "records of good batches",
+        Root.HOME,
+        ("records/*",),
+        _SEARCHED,
+        "paths and hashes of a checkpoint's files",
+        "delete these files: the record begins anew",
+    ),
+    KeyPlace(
+        "locks and leases",
+        Root.HOME,
+        ("jobs/*.lock", "locks/*", "operating/*", "leases/*"),
+        _SEARCHED,
+        "names of jobs and processes",
+        "delete them once no job runs in this state home",
+    ),
+    KeyPlace(
+        "sandboxes of comparisons and drills",
+        Root.HOME,
+        ("sandboxes/*",),
+        _NOT,
+        "a comparison or drill that runs now has a copy of state; those of killed ones are removed",
+        "wait until it has ended, and erase once more",
+    ),
+    KeyPlace(
+        "savepoints of the state home",
+        Root.HOME,
+        ("savepoints/*",),
+        _NOT,
+        "a catalog that somebody keeps there",
+        "erase there too: name it with --everywhere",
+    ),
+    KeyPlace(
+        "token of the server",
+        Root.HOME,
+        ("server-token",),
+        _SEARCHED,
+        "random text, which no key gets into",
+        _HANDLED,
+    ),
+    KeyPlace(
+        "other files of the state home",
+        Root.HOME,
+        ("*",),
+        _SEARCHED,
+        "files that Holdfast does not know",
+        "look at these files",
+    ),
+    KeyPlace(
+        "ledger",
+        Root.OUTSIDE,
+        (),
+        _NOT,
+        "`holdfast_fence` and `holdfast_batches` have names of sinks, and tokens and numbers of batches",
+        "no rows are in them; delete the key's rows from the sink's own table",
+    ),
+    KeyPlace(
+        "sources, sinks and side outputs",
+        Root.OUTSIDE,
+        (),
+        _NOT,
+        "input that a query reads again; its output, late rows and rejected rows included",
+        "delete the key there with the means of that system",
+    ),
+    KeyPlace(
+        "working directories of Spark",
+        Root.OUTSIDE,
+        (),
+        _NOT,
+        "workers keep copies of state in `spark.local.dir` while a query runs; a killed one leaves them",
+        "stop the query and remove what is left there; remove Spark's event logs if they are kept",
+    ),
+    KeyPlace(
+        "exports and what was sent",
+        Root.OUTSIDE,
+        (),
+        _NOT,
+        "files exported from state, alerts in a webhook, labels in a monitoring system",
+        "delete the key there",
+    ),
+    KeyPlace(
+        "other checkpoints, catalogs and copies",
+        Root.OUTSIDE,
+        (),
+        _NOT,
+        "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a server puts"
+        " savepoints, backups, older versions that an object store keeps",
+        "erase from each with --everywhere and --checkpoint; let backups and versions expire",
+    ),
+)
+
+
+def place_at(root: Root, path: str) -> KeyPlace | None:
+    """The place that a path is in; None for a path that the table does not have."""
+    for place in KEY_PLACES:
+        if place.root is root and any(fnmatchcase(path, pattern) for pattern in place.paths):
+            return place
+    return None
+
+
+def place_named(name: str) -> KeyPlace:
+    """The row of this name."""
+    return next(place for place in KEY_PLACES if place.name == name)

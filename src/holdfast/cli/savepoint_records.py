@@ -1,0 +1,146 @@
+"""`holdfast savepoint digest` and `label`: what is put beside the manifest of a savepoint that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.progress import progress
+from holdfast.errors import HoldfastError, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.digests import Digested
+
+# What a shell makes of a command that Ctrl-C has ended.
+INTERRUPTED: Final = 130
+
+
+def digest(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="SP|DIR",
+            help="A savepoint, or a directory of savepoints for all whose digests are pending.",
+        ),
+    ],
+    full_speed: Annotated[
+        bool,
+        typer.Option("--full-speed", help="Leave no processor to the query, if it runs on this machine."),
+    ] = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Count and hash the rows of a savepoint's states, and record it for `verify --deep` to compare with.
+
+    A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
+    """
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.digests import not_digested, pending  # noqa: PLC0415 - as above
+    from holdfast.savepoints.public import digest as make  # noqa: PLC0415 - as above
+    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+    single = is_savepoint(place)
+    if single:
+        catalog, savepoint_id = opened(place)
+        wanted = [savepoint_id]
+    else:
+        catalog = open_storage(place, "catalog")
+        if SAVEPOINTS not in catalog.list().names:
+            raise NotFound(
+                "this is no directory of savepoints",
+                where=catalog.uri,
+                found=f"no {SAVEPOINTS} in it",
+                hint="name the directory that `holdfast savepoint take` was given, or a savepoint",
+            )
+        wanted = pending(catalog)
+    found: list[Digested] = []
+    for each in wanted:
+        state = not_digested(catalog, each)
+        if not dry_run:
+            with progress("digest", "stores") as tell:
+                state = make(state.uri, gentle=False if full_speed else None, tell=tell)
+        found.append(state)
+        if not json:
+            _show(state, dry_run=dry_run)
+    if json and single:
+        output.emit_json({"dry_run": dry_run, **found[0].as_dict()})
+    elif json:
+        output.emit_json({"dry_run": dry_run, "savepoints": [each.as_dict() for each in found]})
+    elif not found:
+        output.line("no digests are pending")
+
+
+def label(
+    savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")],
+    text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the label away.")] = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Give a savepoint another label. Its manifest stays as it was written; who and when is kept.
+
+    Periodic savepoints are deleted by their label, so one with another label stays.
+    """
+    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
+    from holdfast.savepoints.labels import person, plan_label, set_label  # noqa: PLC0415 - not needed for --help
+
+    if remove == (text is not None):
+        raise Invalid(
+            "a savepoint is given a label, or loses it",
+            found="both" if remove else "no label",
+            expected="LABEL or --remove",
+        )
+    catalog, savepoint_id = opened(savepoint)
+    do = plan_label if dry_run else set_label
+    change = do(catalog, savepoint_id, text, who=person(), when_ms=options.now_ms())
+    if json:
+        output.emit_json({"dry_run": dry_run, **change.as_dict()})
+        return
+    before, after = (value or "no label" for value in (change.before, change.label))
+    output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
+
+
+def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
+    """Make the digests of a savepoint that was just taken, and say so where that does not come to its end.
+
+    Args:
+        uri: The savepoint.
+        gentle: Whether to leave the query its processors; by default where it seems to run.
+
+    Returns:
+        `recorded` or `pending`.
+    """
+    from holdfast.savepoints.catalog import PENDING  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.public import digest as make  # noqa: PLC0415 - as above
+
+    try:
+        with progress("digests", "stores") as tell:
+            return make(uri, gentle=gentle, tell=tell).content
+    except HoldfastError as error:
+        output.say(f"{digests_later(uri)} ({error.fact}{f': {error.found}' if error.found else ''})")
+        return PENDING
+
+
+def digests_later(uri: str) -> str:
+    """What is said of a savepoint whose digests could not be waited for, or not be made."""
+    return f"the savepoint is whole, its digests are pending: `holdfast savepoint digest {uri}` makes them"
+
+
+def _show(digested: Digested, *, dry_run: bool) -> None:
+    output.line(digested.uri)
+    if digested.states is None:
+        output.line(f"  pending: would read {digested.read:,} stores, {digested.size_bytes:,} bytes")
+        return
+    rows = f"{digested.rows or 0:,} rows of {len(digested.states):,} states"
+    if digested.made:
+        output.line(f"  {rows}; {digested.read:,} of {digested.stores:,} stores read")
+    else:
+        output.line(f"  {rows}; recorded before{', nothing to do' if dry_run else ''}")
+    for state in digested.states:
+        output.line(
+            f"  operator {state.operator_id}, {state.store}/{state.family}:"
+            f" {state.rows:,} rows, digest {state.digest[:12]}…"
+        )

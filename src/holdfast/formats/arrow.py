@@ -1,0 +1,50 @@
+"""Arrow's messages, as far as one has to look into them before Arrow does.
+
+Arrow unpacks the buffers of a message as far as these say, whatever that takes. Holdfast writes none that are
+packed, so one that is packed was written by somebody else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+_CONTINUED: Final = 0xFFFFFFFF
+# Fields of the two tables, by their places: `Message.header` and `RecordBatch.compression`.
+_HEADER: Final = 2
+_COMPRESSION: Final = 3
+
+
+def is_packed(message: bytes) -> bool:
+    """Whether the buffers of a record batch's message are compressed.
+
+    Raises:
+        ValueError: It is no message.
+    """
+    try:
+        mark, size = struct.unpack_from("<II", message)
+        if mark != _CONTINUED:
+            raise ValueError("no message of Arrow's")
+        table = message[8 : 8 + size]
+        (root,) = struct.unpack_from("<I", table)
+        header = _field(table, root, _HEADER)
+        if header is None:
+            raise ValueError("a message of Arrow's without a header")
+        (offset,) = struct.unpack_from("<I", table, header)
+        return _field(table, header + offset, _COMPRESSION) is not None
+    except struct.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _field(table: bytes, at: int, index: int) -> int | None:
+    """Where a field of a table is; None where it has none."""
+    (back,) = struct.unpack_from("<i", table, at)
+    fields = at - back
+    if fields < 0:
+        raise ValueError("a table of Arrow's that begins before its message")
+    (size,) = struct.unpack_from("<H", table, fields)
+    place = 4 + 2 * index
+    if place + 2 > size:
+        return None
+    (offset,) = struct.unpack_from("<H", table, fields + place)
+    return at + offset if offset else None

@@ -1,0 +1,95 @@
+"""What the leader of a job puts down for its successors, at the place of the elections.
+
+Supervisors on several machines need no disk in common for it. It is small, and says only what another state
+home could not know: whether the job has begun or ended, what it was asked for, and where its checkpoints are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from holdfast.errors import Unsupported
+from holdfast.jobs.machine import DriverIdentity
+from holdfast.model import JobState, QueryStarted
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlace:
+    """Where a query keeps its state.
+
+    Attributes:
+        checkpoint: The address of its checkpoint.
+        query_id: The id that Spark has written there.
+    """
+
+    checkpoint: str
+    query_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRecord:
+    """A job as its leader knows it.
+
+    Attributes:
+        holder: The supervisor that wrote it: host and process.
+        checkpoint: The job's checkpoint.
+        begun_ms: When the job was begun, by this leader or one before it.
+        ran: Whether its queries have started since. If so, their checkpoints have been made.
+        queries: Where each query keeps its state, by name.
+        driver: The driver that this leader started last.
+        request: `stop` or `cancel`, once somebody has asked for that.
+        resigned: Whether the leader has given the job up by itself.
+        state: How the job has ended; None while it has not.
+        reason: Why it has ended.
+    """
+
+    holder: str
+    checkpoint: str
+    begun_ms: int
+    ran: bool = False
+    queries: Mapping[str, QueryPlace] = field(default_factory=dict)
+    driver: DriverIdentity | None = None
+    request: str | None = None
+    resigned: bool = False
+    state: JobState | None = None
+    reason: str | None = None
+
+    def render(self) -> bytes:
+        """For the place of the elections."""
+        fields = {**asdict(self), "state": None if self.state is None else self.state.value}
+        return json.dumps({"format": FORMAT, **fields}).encode()
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> LeaderRecord:
+        """What `render` wrote. Fields that a later version has added are passed over.
+
+        Raises:
+            Unsupported: A later version of Holdfast wrote it in a way that this one cannot read.
+        """
+        try:
+            values: dict[str, Any] = json.loads(data)
+            if values["format"] != FORMAT:
+                raise ValueError(f"format {values['format']}")
+            driver, state = values.get("driver"), values.get("state")
+            queries = {name: QueryPlace(**query) for name, query in values["queries"].items()}
+            apart = {"queries": queries, "driver": None if driver is None else DriverIdentity(**driver)}
+            known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+            return cls(**{**known, **apart, "state": None if state is None else JobState(state)})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Unsupported(
+                "what the job's leader has put down for its successors cannot be read",
+                where=where,
+                found=str(error),
+                expected=f"format {FORMAT}",
+                hint="run the same version of Holdfast everywhere",
+            ) from error
+
+
+def places_of(queries: list[QueryStarted]) -> dict[str, QueryPlace]:
+    """Where queries that have been started keep their state."""
+    return {query.name: QueryPlace(query.checkpoint, query.query_id) for query in queries}

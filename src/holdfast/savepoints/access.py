@@ -1,0 +1,89 @@
+"""How public calls open what people name: a savepoint, or a checkpoint that is to be changed in a copy."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.checkpoints.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded
+from holdfast.checkpoints.usage import CheckpointUsage
+from holdfast.config.storage import local_path
+from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.copying import Tell
+from holdfast.storage import open_storage
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.working_copy import Source
+
+Address = str | os.PathLike[str]
+
+_SAY_STOPPED: Final = (
+    "stop the query, and say so with --stopped (in Python `stopped=True`); or take a savepoint and {} that,"
+    " which needs nothing"
+)
+
+
+def opened(savepoint: Address) -> tuple[Storage, str]:
+    """The catalog of a savepoint's address, and the id.
+
+    Raises:
+        Invalid: It is no address of a savepoint.
+    """
+    address, savepoint_id = catalogs.split_address(os.fspath(savepoint))
+    return open_storage(address, "savepoint"), savepoint_id
+
+
+def source_of(address: Address) -> Source:
+    """A checkpoint or a savepoint, whose state is to be changed in a copy."""
+    from holdfast.savepoints.working_copy import Source  # noqa: PLC0415 - as above
+
+    if catalogs.is_savepoint(os.fspath(address)):
+        return Source(*opened(address))
+    return Source(open_storage(os.fspath(address)))
+
+
+@contextmanager
+def source_guard(
+    source: Source, verb: str, *, stopped: bool, tell: Tell | None
+) -> Iterator[CheckpointGuard | None]:
+    """The guard of what is to be changed in a copy; a savepoint needs none.
+
+    Raises:
+        Conflict: A query uses the checkpoint, or nobody has said that none does.
+    """
+    if source.savepoint_id is not None:
+        yield None
+        return
+    with guarded(source.storage, verb, stopped=stopped, hint=_SAY_STOPPED.format(verb), tell=tell) as guard:
+        yield guard
+
+
+def source_usage(source: Source) -> CheckpointUsage | None:
+    """Who may be using a checkpoint; None of a savepoint, which nobody uses.
+
+    Raises:
+        Conflict: A job holds it, or a process has it open.
+    """
+    return None if source.savepoint_id is not None else dry_run_usage(source.storage, now_ms())
+
+
+def beside(target: Storage) -> Path:
+    """Where to work on what is to become a checkpoint: on its disk if that is this machine's."""
+    local = local_path(target.uri)
+    return Path(tempfile.gettempdir()) if local is None else local.parent
+
+
+def token() -> str:
+    """A name that no other process has."""
+    return os.urandom(8).hex()
+
+
+def now_ms() -> int:
+    """The wall clock in epoch milliseconds."""
+    return int(time.time() * 1000)

@@ -1,0 +1,112 @@
+"""What the pages of states show, as values; see `views`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.server.dashboard.views import JobLine
+
+
+@dataclass(frozen=True, slots=True)
+class StateLine:
+    """A state of an operator, with the types of its columns."""
+
+    name: str
+    operator: str
+    operator_id: int
+    kind: str
+    form: str
+    partitions: int
+    key: Mapping[str, str]
+    sub: Mapping[str, str]
+    value: Mapping[str, str]
+    ttl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """What a state holds for a key.
+
+    Attributes:
+        key: The key's columns.
+        value: The value; None where the state does not know the key.
+        expires_ms: When it expires.
+    """
+
+    key: Mapping[str, Any]
+    exists: bool
+    value: Any
+    partition: int | None
+    size_bytes: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MomentLine:
+    """A batch at which the value of a key changed.
+
+    Attributes:
+        change: `set`, `changed`, `removed`, or `first` for what there was when what is kept begins.
+        savepoint: The id of the savepoint that tells of it, where the checkpoint no longer does.
+        exists: Whether the state knew the key from then on.
+    """
+
+    batch: int
+    at_ms: int | None
+    change: str
+    savepoint: str | None
+    exists: bool
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RowLine:
+    """A row of a state."""
+
+    key: Mapping[str, Any]
+    sub: Mapping[str, Any]
+    value: Mapping[str, Any]
+    expires_ms: int | None
+    partition: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """The state of a query at its newest committed batch, or of a savepoint.
+
+    Attributes:
+        address: Where it was read.
+        batch: Its batch.
+        at_ms: When that batch was planned.
+        states: What there is to look at.
+        state: Which of them is looked at.
+        key: The key that was asked for, as it was written.
+        found: What there is for it.
+        history: At which of the batches that are kept its value changed, the newest first.
+        rows: Some rows of the state, where no key was asked for.
+        offset: How many rows were left out before them.
+        more: Whether there are more.
+        problem: Why nothing was found, as errors are told everywhere.
+    """
+
+    now_ms: int
+    job: JobLine
+    queries: tuple[str, ...]
+    query: str | None
+    savepoint: str | None
+    address: str | None
+    batch: int | None
+    at_ms: int | None
+    states: tuple[StateLine, ...]
+    state: StateLine | None
+    key: str | None
+    found: FoundLine | None
+    history: tuple[MomentLine, ...]
+    rows: tuple[RowLine, ...]
+    offset: int
+    more: bool
+    problem: Mapping[str, Any] | None
+    firing: int

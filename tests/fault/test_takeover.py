@@ -1,0 +1,168 @@
+"""A job over Spark with several supervisors, each with a state home of its own, and what it has written.
+
+The leader is killed, frozen with its driver, frozen and let go on, or cut off from the elections. What the
+sink holds at the end is compared with a model of the input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grid import WHOLE
+from running_job import JOBS, RunningJob, freeze, in_group, running, until
+from small_day import SmallDay, found_in_files
+from tcp_proxy import TcpProxy
+from zookeeper_server import Server
+
+from holdfast.jobs.leadership import myself
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+LEASE = "3s"
+# Its output is the same however files are cut into batches, and its sink is Spark's own, without a ledger.
+JOB = JOBS / "windows.py:windows"
+COLUMNS = ("begin", "account", "orders", "amount")
+LONG = pytest.mark.skipif(not WHOLE, reason="starts Spark several times; HOLDFAST_GRID=all runs it")
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """The input, the output, and two supervisors that have only the checkpoint and elections in common."""
+
+    folder: Path
+    day: SmallDay
+    environ: pytest.MonkeyPatch
+    # Where each of the two finds the elections.
+    addresses: tuple[str, str]
+    cut: Callable[[], None]
+    mend: Callable[[], None]
+
+    @contextmanager
+    def supervisor(self, number: int) -> Iterator[RunningJob]:
+        self.environ.setenv("HOLDFAST_HA", self.addresses[number])
+        self.environ.setenv("HOLDFAST_LEASE", LEASE)
+        with running(JOB, self.folder, home=self.folder / f"home-{number}") as made:
+            yield made
+
+    @contextmanager
+    def leader_and_standby(self) -> Iterator[tuple[RunningJob, RunningJob]]:
+        with self.supervisor(0) as leader:
+            leader.await_event("leading")
+            with self.supervisor(1) as standby:
+                standby.await_event("standby")
+                leader.await_event("batch")
+                yield leader, standby
+
+    def check_exact(self) -> None:
+        assert found_in_files(self.folder / "out" / "windows", *COLUMNS) == self.day.windows()
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The shop over elections of the kind that the test is run with."""
+    day = SmallDay.make(9)
+    day.write(tmp_path / "day")
+    (tmp_path / "out").mkdir()
+    with ExitStack() as stack:
+        if request.param == "zookeeper":
+            server: Server = request.getfixturevalue("zookeeper_server")
+            proxy = TcpProxy(server.port)
+            stack.callback(proxy.close)
+            path = f"holdfast-{tmp_path.name}-{os.getpid()}"
+            addresses = (f"zookeeper://127.0.0.1:{proxy.port}/{path}", server.address(path))
+            yield Shop(tmp_path, day, monkeypatch, addresses, proxy.cut, proxy.mend)
+        else:
+            place, away = tmp_path / "leases", tmp_path / "unmounted"
+
+            def cut() -> None:
+                place.rename(away)
+
+            def mend() -> None:
+                away.rename(place)
+
+            yield Shop(tmp_path, day, monkeypatch, (str(place), str(place)), cut, mend)
+
+
+def kinds(fast: str) -> pytest.MarkDecorator:
+    """Both kinds of elections; one of them also where time is short."""
+    services = pytest.mark.services
+    marks: dict[str, list[Any]] = {"lease": [], "zookeeper": [services]}
+    values = [pytest.param(kind, marks=m if kind == fast else [*m, LONG]) for kind, m in marks.items()]
+    return pytest.mark.parametrize("shop", values, indirect=True)
+
+
+def let_go_on(job: RunningJob, driver: int) -> None:
+    """Thaw a supervisor and what is left of its driver, at the same moment as far as that can be done."""
+    with suppress(ProcessLookupError):
+        os.killpg(driver, signal.SIGCONT)
+    os.kill(job.pid, signal.SIGCONT)
+
+
+@kinds("none")
+def test_a_killed_leader(shop: Shop) -> None:
+    with shop.leader_and_standby() as (leader, standby):
+        driver, holder = leader.driver(), myself(leader.pid)
+        leader.kill()
+        ended = standby.ended()
+        assert ended.code == 0, ended.words
+        assert ended.only("recovered")["cause"] == f"resources: {holder} leads no longer"
+        assert not in_group(driver)
+    shop.check_exact()
+
+
+@kinds("lease")
+def test_a_leader_frozen_with_its_driver_and_its_jvm(shop: Shop) -> None:
+    with shop.leader_and_standby() as (leader, standby):
+        driver = leader.driver()
+        freeze(driver)
+        os.kill(leader.pid, signal.SIGSTOP)
+        standby.await_event("running")
+        # It held the checkpoint until the new leader ended it.
+        until(lambda: not in_group(driver), "the frozen driver is ended")
+        os.kill(leader.pid, signal.SIGCONT)
+        leader.await_event("deposed")
+        ended = standby.ended()
+        assert ended.code == 0, ended.words
+        # It learns that the job has ended, though the two have no registry in common.
+        late = leader.ended()
+        assert (late.code, late.kinds[-1]) == (0, "ended"), late.words
+    shop.check_exact()
+
+
+@kinds("none")
+def test_a_frozen_leader_goes_on_while_the_next_one_works(shop: Shop) -> None:
+    with shop.leader_and_standby() as (leader, standby):
+        driver = leader.driver()
+        freeze(driver)
+        os.kill(leader.pid, signal.SIGSTOP)
+        standby.await_event("leading")
+        let_go_on(leader, driver)
+        ended = standby.ended()
+        assert ended.code == 0, ended.words
+        assert leader.ended().code == 0
+        # Frozen and thawed between two looks, it has started nothing.
+        assert len([each for each in leader.events if each.get("event") == "starting"]) == 1
+    shop.check_exact()
+
+
+@kinds("zookeeper")
+def test_a_leader_that_is_cut_off_from_the_elections(shop: Shop) -> None:
+    with shop.leader_and_standby() as (leader, standby):
+        driver = leader.driver()
+        shop.cut()
+        # It ends its driver before its lease is over, whoever leads by then.
+        leader.await_event("deposed")
+        until(lambda: not in_group(driver), "the driver is gone")
+        if shop.addresses[0] != shop.addresses[1]:
+            standby.await_event("running")
+        shop.mend()
+        codes = [leader.ended().code, standby.ended().code]
+        assert codes == [0, 0]
+    shop.check_exact()

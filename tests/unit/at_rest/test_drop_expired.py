@@ -1,0 +1,260 @@
+"""Savepoints without what has expired: as of the batch's own clocks, and everything else as it was."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kept_state import Shop, groups_of, hold, in_time, kept
+from keyed_programs import Everything
+from typer.testing import CliRunner
+
+import holdfast as hf
+from golden import KEYED, golden_on_disk
+from holdfast import savepoints
+from holdfast.at_rest.keyed.changing import GroupChange
+from holdfast.at_rest.keyed.reading import KeyedState, keyed_states
+from holdfast.at_rest.keyed.writing import write_groups
+from holdfast.at_rest.mending.expired import WithoutExpired, without_expired
+from holdfast.checkpoints.key_rows import KeyTimer
+from holdfast.cli import app
+from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.storage.local import LocalStorage
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+NOW, WATERMARK = 100 * HOUR_MS, 90 * HOUR_MS
+
+
+class Visits(hf.Keyed):
+    """An hour to live for some of it, by both clocks, and for ever for the rest."""
+
+    last = hf.value("long", ttl="1 hour")
+    words = hf.list("string", ttl="1 hour")
+    often = hf.map("string", "long", ttl=hf.ttl("1 hour", clock="event"))
+    visits = hf.value("long", default=0)
+
+    def on_event(self, event: Any, state: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        if event.what == "count":
+            state.visits += 1
+            return
+        if event.what == "timer":
+            ctx.timer(ctx.now_ms + 5 * HOUR_MS, name="later", clock="processing")
+        state.last = event.n
+        state.words.append(f"w{event.n}")
+        state.often[f"k{event.n}"] = event.n
+        yield {"customer": event.customer, "n": event.n}
+
+    def on_timer(self, timer: Any, state: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        yield {"customer": ctx.key.customer, "n": 0}
+
+
+def shop(now_ms: int) -> Shop:
+    return Shop(
+        Visits(),
+        by="customer",
+        events="customer string, what string, n long, ts timestamp",
+        output="customer string, n long",
+        time="ts",
+        key_groups=4,
+        now=now_ms,
+    )
+
+
+def visit(made: Shop, customer: str, n: int, at_ms: int, what: str = "") -> None:
+    made.send({"customer": customer, "what": what, "n": n, "ts": in_time(at_ms)})
+
+
+def filled(now_ms: int, watermark_ms: int) -> Shop:
+    """Everybody came 65 minutes ago, `ann` once more since; `bob` was counted, `cid` has a timer.
+
+    No batch runs after anything has expired, or its clean-up would have some of it.
+    """
+    made = shop(now_ms - 65 * MINUTE_MS)
+    for customer, what in (("ann", ""), ("bob", ""), ("dan", ""), ("cid", "timer"), ("bob", "count")):
+        visit(made, customer, 1, watermark_ms - 65 * MINUTE_MS, what)
+    made.set_clocks(now=now_ms - 10 * MINUTE_MS, watermark=watermark_ms - 11 * MINUTE_MS)
+    visit(made, "ann", 2, watermark_ms - 10 * MINUTE_MS)
+    made.set_clocks(now=now_ms, watermark=watermark_ms)
+    return made
+
+
+EXPECTED = {
+    "ann": {"last": 2, "words": ["w2"], "often": {"k2": 2}},
+    "bob": {"visits": 1},
+    "cid": {},
+}
+COUNTS = {"last": 3, "words": 4, "often": 4}
+
+
+def applied(made: Shop, done: WithoutExpired) -> None:
+    hold(made, [change.after for change in done.groups if change.after is not None])
+
+
+def test_what_has_expired_goes_and_all_else_stays() -> None:
+    made = filled(NOW, WATERMARK)
+    found = without_expired(kept(made))
+    applied(made, found)
+    rows = {row.key[0]: row for row in kept(made).rows()}
+    assert {who: dict(row.values) for who, row in rows.items()} == EXPECTED
+    assert rows["cid"].timers == (KeyTimer("later", "processing", NOW - 65 * MINUTE_MS + 5 * HOUR_MS),)
+    assert {each.state: each.values for each in found.dropped} == COUNTS
+    assert {each.state: each.as_of_ms for each in found.dropped} == {
+        "last": NOW,
+        "words": NOW,
+        "often": WATERMARK,
+    }
+    assert found.keys == 1
+    # Once is enough.
+    assert without_expired(kept(made)).groups == ()
+
+
+def test_without_a_watermark_nothing_of_the_events_clock_expires() -> None:
+    made = shop(0)
+    visit(made, "ann", 1, 0)
+    made.set_clocks(now=2 * HOUR_MS)
+    found = without_expired(kept(made))
+    applied(made, found)
+    (row,) = kept(made).rows()
+    assert dict(row.values) == {"often": {"k1": 1}}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_goes_on_as_it_would_have(seed: int) -> None:
+    """What has expired is never returned, so that nobody can tell whether it was dropped."""
+    chance = random.Random(seed)
+    events = "who string, op string, n long, ts timestamp"
+    output = "who string, what string, last long, total long, recent string, seen string, span long, at long"
+    pair = [
+        Shop(Everything(), by="who", events=events, output=output, time="ts", key_groups=2, now=0)
+        for _ in ("as it is", "without what has expired")
+    ]
+    dropped = 0
+    for batch in range(30):
+        now = batch * 4_000
+        rows = [
+            {
+                "who": chance.choice(["ann", "bob", "cid", None]),
+                "op": chance.choice(["add", "add", "add", "read", "read", "drop", "timer", "clock", "clear"]),
+                "n": chance.randrange(9),
+                "ts": in_time(now + chance.randrange(3_000)),
+            }
+            for _ in range(chance.randrange(6))
+        ]
+        watermark = max(0, now - 2_000)
+        outputs = []
+        for each in pair:
+            each.set_clocks(now=now, watermark=watermark)
+            outputs.append(each.send(*rows) if rows else [])
+        assert outputs[0] == outputs[1]
+        found = without_expired(kept(pair[1]))
+        dropped += sum(each.values for each in found.dropped)
+        applied(pair[1], found)
+    assert dropped > 0
+
+
+# Savepoints
+
+
+@pytest.fixture(params=KEYED)
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A real checkpoint, whose newest batch has the state of `filled`."""
+    place = golden_on_disk(request.param, tmp_path / "ck")
+    storage = LocalStorage(place)
+    (state,) = keyed_states(storage)
+    before = {each.group: each for each in state.source.groups()}
+    after = {each.group: each for each in groups_of(_clocked(state)._store)}
+    changes = [GroupChange(before.get(number), after.get(number)) for number in {*before, *after}]
+    write_groups(storage, {0: changes}, tmp_path / "work", lambda: state.operator.planned_ms)
+    (state,) = keyed_states(storage)
+    assert {row.key[0] for row in state.rows()} == {"ann", "bob", "cid", "dan"}
+    return place
+
+
+def _clocked(state: KeyedState) -> Shop:
+    assert state.operator.watermark_ms is not None
+    return filled(state.operator.planned_ms, state.operator.watermark_ms)
+
+
+def values(storage: Any) -> dict[str, dict[str, Any]]:
+    (state,) = keyed_states(storage)
+    return {row.key[0]: dict(row.values) for row in state.rows()}
+
+
+def test_a_savepoint_without_what_has_expired(checkpoint: Path, tmp_path: Path) -> None:
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+    taken = savepoints.take(checkpoint, tmp_path / "sp", label="clean", drop_expired=True)
+    # Nothing else has got into the catalog, and nothing is left beside it.
+    (listed,) = savepoints.list(tmp_path / "sp")
+    assert (listed.uri, taken.manifest.label) == (taken.uri, "clean")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ck", "sp", "work"]
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+    (state,) = keyed_states(LocalStorage(checkpoint))
+    record = taken.manifest.expired
+    assert record is not None
+    assert (record["values"], record["keys"]) == (sum(COUNTS.values()), 1)
+    assert {each["state"]: each["values"] for each in record["states"]} == COUNTS
+    assert {each["as_of_ms"] for each in record["states"] if each["clock"] == "processing"} == {
+        state.operator.planned_ms
+    }
+    assert savepoints.verify(taken.uri, deep=True).ok
+    savepoints.restore(taken.uri, tmp_path / "restored")
+    assert values(LocalStorage(tmp_path / "restored")) == EXPECTED
+    origin = json.loads((tmp_path / "restored/_holdfast/origin.json").read_bytes())
+    assert origin["expired_dropped"] == dict(record)
+
+
+def test_a_restore_drops_it_only_where_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    taken = savepoints.take(checkpoint, tmp_path / "sp")
+    savepoints.restore(taken.uri, tmp_path / "same")
+    assert values(LocalStorage(tmp_path / "same")) == values(LocalStorage(checkpoint))
+    made = savepoints.restore(taken.uri, tmp_path / "less", drop_expired=True)
+    assert made.as_dict()["savepoint"] == taken.uri
+    assert made.as_dict()["expired_dropped"]["keys"] == 1
+    assert values(LocalStorage(tmp_path / "less")) == EXPECTED
+    assert hf.checkpoints.verify(tmp_path / "less").ok
+    assert len(savepoints.list(tmp_path / "sp")) == 1
+    with pytest.raises(Conflict):
+        savepoints.restore(taken.uri, tmp_path / "less", drop_expired=True)
+    assert [each.name for each in tmp_path.glob(".holdfast-*")] == []
+
+
+def test_where_nothing_expires_the_state_is_the_same(tmp_path: Path) -> None:
+    checkpoint = golden_on_disk("4.2/state-format2", tmp_path / "ck")
+    plain = savepoints.take(checkpoint, tmp_path / "sp")
+    taken = savepoints.take(checkpoint, tmp_path / "sp", drop_expired=True)
+    assert [each.sha256 for each in taken.manifest.files] == [each.sha256 for each in plain.manifest.files]
+    assert taken.manifest.expired == {"values": 0, "keys": 0, "states": []}
+
+
+def test_rows_of_a_former_version_are_refused_by_name() -> None:
+    state = kept(filled(NOW, WATERMARK))
+    other = Shop(
+        Everything(), by="customer", events="customer string, ts timestamp", output="who string", time="ts"
+    )
+    newer = replace(state, operator=replace(state.operator, form=kept(other).operator.form))
+    with pytest.raises(Unsupported, match="former version"):
+        without_expired(newer)
+
+
+def test_the_verbs_say_what_was_dropped(checkpoint: Path, tmp_path: Path) -> None:
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(app, words)
+
+    made = run("savepoint", "take", str(checkpoint), str(tmp_path / "sp"), "--drop-expired")
+    assert made.exit_code == 0, made.stderr
+    assert "11 expired values dropped, and 1 keys with them" in made.stderr
+    shown = run("savepoint", "show", made.stdout.strip()).stdout
+    assert "words 4 as of" in shown
+    assert run("savepoint", "list", str(tmp_path / "sp")).stdout.rstrip().endswith("expired dropped")
+    restored = run("restore", made.stdout.strip(), str(tmp_path / "r"), "--drop-expired", "--json")
+    assert json.loads(restored.stdout)["expired_dropped"]["values"] == 0
+    refused = run(
+        "savepoint", "take", str(checkpoint), str(tmp_path / "sp"), "--drop-expired", "--every", "1h"
+    )
+    assert refused.exit_code == Invalid.exit_code

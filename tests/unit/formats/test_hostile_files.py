@@ -1,0 +1,332 @@
+"""Every reader of bytes gives a value or an error of ours, whatever a stranger put into a file. Seeded."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from catalogs import Hands, catalog
+from hostile import Format, entry_of, require_answered, with_entry
+
+from golden import NAMES, STATELESS, UNNAMED, golden, golden_files
+from holdfast import layout
+from holdfast.checkpoints.rows import state_chunks
+from holdfast.checkpoints.states import StateCodec, operator_states
+from holdfast.errors import Corrupt
+from holdfast.formats.checksums import parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.commit_log import parse_commit
+from holdfast.formats.compression import compressed, decompressed
+from holdfast.formats.manifest import parse_manifest
+from holdfast.formats.offset_log import log_offset, parse_offsets
+from holdfast.formats.operator_metadata import parse_operator, schema_place
+from holdfast.formats.plan_note import parse_note
+from holdfast.formats.query import parse_query
+from holdfast.formats.records import changelog_records, delta_records, parse_head
+from holdfast.formats.row_forms import KeyCodec, parse_encoder
+from holdfast.formats.sink_log import LOG_DIRECTORY, committed_files
+from holdfast.formats.snapshot import METADATA, parse_metadata, parse_snapshot, snapshot_entries
+from holdfast.formats.source_log import parse_source
+from holdfast.formats.spark_types import parse_struct
+from holdfast.formats.sst import check_sst, sst_entries
+from holdfast.formats.state_schema import parse_schema
+from holdfast.layout import Kind, Place
+
+WHERE = "a/file"
+
+
+@cache
+def files_of(kind: type, *, store: Kind | None = None, suffix: str = "") -> tuple[bytes, ...]:
+    """Small golden files of one kind, one of each content."""
+    found = {
+        data
+        for name in [*NAMES, *UNNAMED, STATELESS]
+        for path, data in golden_files(name).items()
+        if _is(layout.parse(path), kind, store) and path.endswith(suffix) and len(data) < 1 << 15
+    }
+    return tuple(sorted(found)[:: max(len(found) // 60, 1)])
+
+
+def _is(place: Place, kind: type, store: Kind | None) -> bool:
+    return isinstance(place, kind) and (store is None or getattr(place, "kind", None) is store)
+
+
+def log_files(log: layout.Log) -> tuple[bytes, ...]:
+    return tuple(
+        data
+        for name in [*NAMES, *UNNAMED]
+        for path, data in golden_files(name).items()
+        if isinstance(place := layout.parse(path), layout.LogFile) and place.log is log and "11" in path
+    )
+
+
+def streams(kind: Kind) -> tuple[bytes, ...]:
+    return tuple(decompressed(each, "lz4", WHERE) for each in files_of(layout.StoreFile, store=kind))
+
+
+def drained(rows: Iterable[object]) -> None:
+    deque(rows, maxlen=0)
+
+
+def offsets(data: bytes) -> None:
+    found = parse_offsets(data, WHERE)
+    assert found.partitions is None or found.partitions > 0
+    for each in found.offsets.values():
+        log_offset(each)
+    (found.watermark_ms, found.timestamp_ms, found.notes_operators, found.render())
+
+
+def operator(data: bytes) -> None:
+    found = parse_operator(data, WHERE)
+    for store in found.stores:
+        assert "/" not in store.name
+        for path in store.schema_paths:
+            place = schema_place(path)
+            assert place is None or ".." not in place.split("/")
+    (found.moved_to("file:/new").render(), found.with_partitions(3).render(), found.properties)
+
+
+def schema(data: bytes) -> None:
+    for family in parse_schema(data, WHERE).families:
+        parse_struct(family.key_schema, WHERE)
+        parse_struct(family.value_schema, WHERE)
+        if family.encoder.strip():
+            KeyCodec(parse_encoder(family.encoder, WHERE), parse_struct(family.key_schema, WHERE), WHERE)
+
+
+def snapshot(data: bytes) -> None:
+    for shared in parse_snapshot(data, WHERE).shared:
+        assert not {"/", "\\", "\0"} & {*shared.name, *shared.local_name}
+        assert shared.name not in ("", ".", "..")
+    drained(snapshot_entries(data, WHERE))
+
+
+def reader(data: bytes) -> Callable[[int, int], bytes]:
+    return lambda start, size: data[start : start + size]
+
+
+def table(data: bytes) -> None:
+    check_sst(reader(data), len(data), WHERE)
+    drained(sst_entries(data, WHERE))
+    drained(sst_entries(data, WHERE, {b"key"}))
+
+
+def commit(data: bytes) -> None:
+    for partitions in (parse_commit(data, WHERE).state_ids or {}).values():
+        assert not any("/" in each for stores in partitions for each in stores)
+
+
+def changelog(stream: bytes) -> None:
+    assert not any("/" in each.unique_id for each in parse_head(stream, WHERE).lineage)
+    drained(changelog_records(stream, WHERE))
+
+
+def hadoop(data: bytes) -> None:
+    parse_hadoop_checksum(data, WHERE).mismatch(bytes(2000))
+
+
+def manifests() -> list[bytes]:
+    into = catalog()
+    for name in ("4.2/aggregate-memory", "4.2/join-format2"):
+        Hands().take(golden(name), into)
+    return [data for path, data in into.files.items() if path.endswith("manifest.json")]
+
+
+def manifest(data: bytes) -> None:
+    for file in parse_manifest(data, WHERE).files:
+        assert ".." not in file.path.split("/")
+
+
+def note(data: bytes) -> None:
+    found = parse_note(data, WHERE)
+    if found is not None:
+        (found.at(3), found.render())
+
+
+PLAN = json.dumps(
+    {
+        "version": 1,
+        "plans": [
+            {
+                "from_batch": 0,
+                "sources": [
+                    {"name": "0", "kind": "kafka", "options": {"topic": "t"}, "columns": {"v": "long"}}
+                ],
+                "steps": [{"kind": "Filter", "text": "v > 1", "bare": "> 1", "stateful": False}],
+                "operators": ["visits"],
+                "sink": {"kind": "noop", "mode": "append", "target": None},
+                "trigger": "1 second",
+            }
+        ],
+    }
+).encode()
+
+
+def repacked(codec: str) -> Callable[[bytes], None]:
+    def parse(stream: bytes) -> None:
+        assert decompressed(compressed(stream, codec), codec, WHERE) == stream
+        drained(delta_records(stream, WHERE))
+
+    return parse
+
+
+def summed(archive: bytes) -> Callable[[bytes], None]:
+    """Spark's list of data files in an archive that is right otherwise."""
+
+    def parse(content: bytes) -> None:
+        snapshot(with_entry(archive, METADATA, content))
+        parse_metadata(content, WHERE)
+
+    return parse
+
+
+def resummed(data: bytes) -> bytes:
+    """A data file of RocksDB without checksums, so that what is changed in it gets to its reader."""
+    return data[:-53] + b"\0" + data[-52:]
+
+
+FORMATS: dict[str, Callable[[], Format]] = {
+    "offset log": lambda: Format("offset log", offsets, log_files(layout.Log.OFFSETS)),
+    "commit log": lambda: Format("commit log", commit, log_files(layout.Log.COMMITS)),
+    "source log": lambda: Format(
+        "source log",
+        lambda data: parse_source(data, WHERE).seen(WHERE),
+        files_of(layout.SourceLogFile),
+    ),
+    "operator": lambda: Format("operator", operator, files_of(layout.OperatorMetadataFile)),
+    "schema": lambda: Format("schema", schema, files_of(layout.SchemaFile)),
+    "query": lambda: Format("query", lambda data: parse_query(data, WHERE), files_of(layout.QueryMetadata)),
+    "plan note": lambda: Format("plan note", note, [PLAN]),
+    "manifest": lambda: Format("manifest", manifest, manifests()),
+    "spark checksum": lambda: Format(
+        "spark checksum",
+        lambda data: parse_spark_checksum(data, WHERE).mismatch(b"data"),
+        files_of(layout.SparkChecksum),
+    ),
+    "hadoop checksum": lambda: Format("hadoop checksum", hadoop, files_of(layout.HadoopChecksum)),
+    "snapshot": lambda: Format("snapshot", snapshot, files_of(layout.StoreFile, store=Kind.ZIP)),
+    "snapshot's list": lambda: Format(
+        "snapshot's list",
+        summed(files_of(layout.StoreFile, store=Kind.ZIP)[0]),
+        [entry_of(each, METADATA) for each in files_of(layout.StoreFile, store=Kind.ZIP)],
+    ),
+    "data file": lambda: Format("data file", table, files_of(layout.SharedFile, suffix=".sst")),
+    "data file without checksums": lambda: Format(
+        "data file without checksums",
+        table,
+        [resummed(each) for each in files_of(layout.SharedFile, suffix=".sst")],
+    ),
+    "lz4": lambda: Format(
+        "lz4",
+        lambda data: decompressed(data, "lz4", WHERE),
+        files_of(layout.StoreFile, store=Kind.DELTA),
+    ),
+    "snappy": lambda: Format(
+        "snappy",
+        lambda data: decompressed(data, "snappy", WHERE),
+        [compressed(each, "snappy") for each in streams(Kind.DELTA)],
+    ),
+    "zstd": lambda: Format(
+        "zstd",
+        lambda data: decompressed(data, "zstd", WHERE),
+        [compressed(each, "zstd") for each in streams(Kind.DELTA)],
+    ),
+    "changelog": lambda: Format("changelog", changelog, streams(Kind.CHANGELOG)),
+    "delta": lambda: Format("delta", repacked("lz4"), streams(Kind.DELTA)),
+    "base": lambda: Format("base", repacked("zstd"), streams(Kind.SNAPSHOT)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_strangers_file_is_read_or_refused(name: str) -> None:
+    format_ = FORMATS[name]()
+    assert format_.files
+    for each in format_.files:
+        format_.parse(each)
+    require_answered(format_)
+
+
+def test_a_small_file_does_not_become_a_large_one() -> None:
+    """Thirty-two kilobytes that would unpack to a gigabyte, or say that they do."""
+    bomb = pa.Codec("zstd", 19).compress(bytes(1 << 25), asbytes=True) * 32
+    assert len(bomb) < 1 << 16
+    archive = files_of(layout.StoreFile, store=Kind.ZIP)[0]
+    large = with_entry(archive, METADATA, entry_of(archive, METADATA) + bytes(300 << 20))
+    tracemalloc.start()
+    with pytest.raises(Corrupt, match="more than it may hold"):
+        decompressed(bomb, "zstd", WHERE)
+    with pytest.raises(Corrupt) as error:
+        parse_snapshot(large, WHERE)
+    assert "bytes" in str(error.value.found)
+    # A length that is only stated is not believed either.
+    snappy = b"\x82SNAPPY\0" + struct.pack(">iiI", 1, 1, 6) + b"\xff\xff\xff\xff\x0f\0"
+    with pytest.raises(Corrupt):
+        decompressed(snappy, "snappy", WHERE)
+    lz4 = struct.pack("<8sBIII", b"LZ4Block", 0x2F, 10, 1 << 25, 0) + bytes(10)
+    with pytest.raises(Corrupt):
+        decompressed(lz4, "lz4", WHERE)
+    assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    tracemalloc.stop()
+
+
+def test_a_block_of_a_data_file_has_its_checksum() -> None:
+    """RocksDB sums up each block; one flipped bit in any of them is seen."""
+    data = max(files_of(layout.SharedFile, suffix=".sst"), key=len)
+    assert list(sst_entries(data, WHERE))
+    for at in range(0, len(data) - 53, 61):
+        flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+        with pytest.raises(Corrupt):
+            check_sst(reader(flipped), len(data), WHERE)
+
+
+@pytest.mark.parametrize("name", ["4.2/aggregate-rocksdb", "4.2/session-rocksdb", "4.2/state-format2"])
+def test_a_strangers_rows_are_read_or_refused(name: str) -> None:
+    (operator_,) = operator_states(golden(name))
+    rows = {
+        (codec.name.family, codec.name.store): (codec, pairs)
+        for codec, _, pairs in state_chunks(golden(name), operator_.batch_id)
+    }
+    for family, (codec, pairs) in rows.items():
+
+        def key(data: bytes, codec: StateCodec = codec) -> None:
+            codec.key_values(codec.key_row(data))
+
+        def value(data: bytes, codec: StateCodec = codec) -> None:
+            parts, _ = codec.values.rows(data, codec.where)
+            for part in parts:
+                codec.value_values(part)
+
+        require_answered(Format(f"{name} {family} keys", key, [key_ for key_, _ in pairs]))
+        require_answered(Format(f"{name} {family} values", value, [value_ for _, value_ in pairs]))
+
+
+def test_a_strangers_sink_log_is_read_or_refused(tmp_path: Path) -> None:
+    line = {"path": "file:/out/part-0.parquet", "size": 7, "isDir": False, "action": "add"}
+    text = b"v1\n" + json.dumps(line).encode() + b"\n" + json.dumps(line).encode()
+    (tmp_path / LOG_DIRECTORY).mkdir()
+
+    def parse(data: bytes) -> None:
+        (tmp_path / LOG_DIRECTORY / "0").write_bytes(data)
+        committed_files(tmp_path)
+
+    require_answered(Format("sink log", parse, [text]))
+
+
+def test_paths_are_taken_apart_whatever_they_are() -> None:
+    paths = [path.encode() for name in NAMES[:6] for path in golden_files(name)]
+
+    def parse(data: bytes) -> None:
+        path = data.decode("utf-8", "replace")
+        place = layout.parse(path)
+        assert place.render() == path
+        known = not isinstance(place, (layout.Unknown, layout.Temporary))
+        of = getattr(place, "of", None)
+        assert not known or of is not None or not {"", ".", ".."} & {*path.split("/")}
+
+    require_answered(Format("paths", parse, paths))

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.errors import Unsupported
+from holdfast.jobs.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.machine import DriverIdentity
+from holdfast.model import JobState
+
+WHOLE = LeaderRecord(
+    holder="app-1 pid 4711",
+    checkpoint="s3a://bucket/job",
+    begun_ms=1_800_000_000_000,
+    ran=True,
+    queries={"q": QueryPlace("s3a://bucket/job", "5b1f")},
+    driver=DriverIdentity("app-1 boot", 4712, 99),
+    request="stop",
+    resigned=True,
+    state=JobState.FINISHED,
+    reason="stopped",
+)
+
+
+def test_what_was_put_down_is_read_back() -> None:
+    for record in (WHOLE, LeaderRecord("app-1 pid 4711", "file:///c", 1)):
+        assert LeaderRecord.parse(record.render(), "here") == record
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    fields = {**json.loads(WHOLE.render()), "later": 1}
+    assert LeaderRecord.parse(json.dumps(fields).encode(), "here") == WHOLE
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "queries": 3}'])
+def test_what_cannot_be_read_is_told(data: bytes) -> None:
+    with pytest.raises(Unsupported, match="for its successors cannot be read") as caught:
+        LeaderRecord.parse(data, "zookeeper://a/b/job")
+    assert caught.value.where == "zookeeper://a/b/job"
