@@ -16,6 +16,7 @@ from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
 if TYPE_CHECKING:
     from holdfast.jobs.prediction import Prediction
+    from holdfast.savepoints.taking import Taken
 
 LOOK_S = 0.1
 
@@ -90,6 +91,25 @@ class Control:
         """Every job, the most recently started first."""
         return [self._status(job) for job in self._registry.jobs()]
 
+    def note_savepoint(self, job: str, query: str, taken: Taken, took_ms: int) -> None:
+        """Remember a savepoint of a job that was taken from outside: its catalog may be used again.
+
+        Raises:
+            Unavailable: The registry cannot be written.
+        """
+        manifest = taken.manifest
+        note = SavepointNote(
+            query=query,
+            at_ms=self._clock(),
+            took_ms=took_ms,
+            uri=taken.uri,
+            batch_id=manifest.batch_id,
+            size_bytes=manifest.size_bytes,
+            new_bytes=manifest.new_bytes,
+            problem=None,
+        )
+        self._registry.add_savepoint(job, note)
+
     def details(self, name: str, batches: int = 1000) -> JobDetails:
         """One job with its newest batches.
 
@@ -141,6 +161,15 @@ class Control:
                 found=status.job.state.value,
                 expected="a running job",
             )
+        leader = self._registry.leader(status.job.name)
+        if not status.supervised and leader is not None:
+            raise Conflict(
+                f"no supervisor of this state home leads job {status.job.name!r}",
+                where=str(self._home.path),
+                found=f"{status.job.state.value}, led last by {leader.holder}",
+                hint="ask on the machine that leads it, which its standbys have told; if none is left, start"
+                f" it with `holdfast run {status.job.target} --ha {leader.address}`",
+            )
         if not status.supervised:
             raise Conflict(
                 f"nobody supervises job {status.job.name!r}",
@@ -170,7 +199,12 @@ class Control:
     def _status(self, job: JobRecord) -> JobStatus:
         leader = self._registry.leader(job.name)
         led = leader is not None and leader.lives(self._clock())
-        return JobStatus(job, led or SupervisorLock(self._home, job.name).taken())
+        supervised = led or SupervisorLock(self._home, job.name).taken()
+        if not supervised and not job.state.terminal:
+            # A supervisor writes down how the job ended before it lets go of its lock: it may have done
+            # both since the record was read.
+            job = self._registry.job(job.name)
+        return JobStatus(job, supervised)
 
 
 def describe(status: JobStatus) -> str:
