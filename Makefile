@@ -12,7 +12,7 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@$(BIN)/pytest -n 3 --dist worksteal
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .
