@@ -10,6 +10,8 @@ import builtins
 import importlib
 from typing import TYPE_CHECKING
 
+from holdfast._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
@@ -73,8 +75,6 @@ if TYPE_CHECKING:
     from holdfast.stream.windows import windowed
     from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
     from holdfast.worker.declared.states import Aggregate, Ttl
-
-__version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {

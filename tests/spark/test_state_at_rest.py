@@ -17,7 +17,7 @@ from at_rest_queries import KINDS
 from grid import WHOLE
 
 import holdfast as hf
-from holdfast.at_rest.naming import Form, NamedState
+from holdfast.at_rest.model import Form, NamedState
 from holdfast.at_rest.tables import column_names
 from holdfast.config.defaults import (
     CHANGELOG_KEY,

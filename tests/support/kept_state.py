@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 
-from holdfast.at_rest.keyed.changing import KeyChange
+from holdfast.at_rest.keyed.changes import KeyChange
 from holdfast.at_rest.keyed.groups import Held
 from holdfast.at_rest.keyed.operators import KeyedOperator, kept_states
 from holdfast.at_rest.keyed.reading import KeyedState

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest import own
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader
 from holdfast.at_rest.tables import EXPIRES, column_names, gathered, row_batch, schema_of
 from holdfast.checkpoints.families import Pairs

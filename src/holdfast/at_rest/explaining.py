@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.at_rest import own
 from holdfast.at_rest.heavy import sizes
 from holdfast.at_rest.history import key_history
-from holdfast.at_rest.naming import NamedOperator, NamedState
-from holdfast.at_rest.reading import Found, StateReader
+from holdfast.at_rest.model import Found, NamedOperator, NamedState
+from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.values import Tell
 
 _MICROS = 1000

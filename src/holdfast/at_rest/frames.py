@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader
 from holdfast.at_rest.tables import column_names, state_table
 from holdfast.errors import Unsupported

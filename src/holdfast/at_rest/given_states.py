@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
+from holdfast.at_rest.naming import named_operators, pick
 from holdfast.at_rest.tables import PARTITION, column_names, schema_of
 from holdfast.checkpoints.reading import read
 from holdfast.checkpoints.states import StateCodec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.at_rest import own
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.at_rest.reading import StateReader, key_of
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.at_rest import own
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
-from holdfast.at_rest.reading import Found, StateReader, entries_of, in_order
+from holdfast.at_rest.model import Form, Found, NamedOperator, NamedState
+from holdfast.at_rest.reading import StateReader, entries_of, in_order
 from holdfast.checkpoints.key_history import KeptRows, kept_rows
 from holdfast.checkpoints.lookup import Sought, sought
 from holdfast.checkpoints.placing import partition_of_key, placing_fields

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.at_rest.model import type_text
 from holdfast.errors import Invalid
 from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
@@ -108,8 +109,6 @@ def _one_list(columns: Struct) -> bool:
 
 def key_text(columns: Struct) -> str:
     """The columns of a key, for people."""
-    from holdfast.at_rest.naming import type_text  # noqa: PLC0415 - it names states by their columns too
-
     named = [f"{name} {type_text(each)}" for name, each in zip(columns.names, columns.types, strict=True)]
     return ", ".join(named) or "empty: the state has one row for everything"
 

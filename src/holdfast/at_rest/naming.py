@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.checkpoints.key_groups import is_keyed
 from holdfast.checkpoints.placing import placing_fields
 from holdfast.checkpoints.states import OperatorStates, StateCodec, operator_states
 from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.formats.spark_types import Atom, Struct
+from holdfast.formats.spark_types import Struct
 from holdfast.layout import DEFAULT_STORE
 from holdfast.storage.port import Storage
 
@@ -49,107 +48,6 @@ _TIMERS: Final = {"$eventTimers_keyToTimestamp": "event_timers", "$procTimers_ke
 _COUNTED: Final = "$rowCounter_"
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
-
-
-class Form(str, Enum):
-    """What a state holds for a key."""
-
-    VALUE = "value"
-    LIST = "list"
-    MAP = "map"
-    TIMERS = "timers"
-    ROWS = "rows"
-    SESSIONS = "sessions"
-    KEYED = "keyed"
-
-
-@dataclass(frozen=True, slots=True)
-class NamedState:
-    """A state as people name it.
-
-    Attributes:
-        operator_id: The operator's number in the plan.
-        operator: What people call the operator: the user's own name of it, or what it does.
-        kind: Spark's name for what the operator does.
-        name: What people call the state; the operator's own name where it has only one.
-        form: What it holds for a key.
-        key: The columns of its key.
-        sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
-        value: The columns of its value.
-        ttl: Whether each value has a time at which it expires.
-        codec: What reads its rows; None of Holdfast's keyed operators.
-        counts: What reads how many rows a key of a join has.
-        own: What reads one of Holdfast's keyed operators.
-    """
-
-    operator_id: int
-    operator: str
-    kind: str
-    name: str
-    form: Form
-    key: Struct
-    sub: Struct
-    value: Struct
-    ttl: bool
-    codec: StateCodec | None = field(repr=False, compare=False)
-    counts: StateCodec | None = field(default=None, repr=False, compare=False)
-    own: Any = field(default=None, repr=False, compare=False)
-
-    @property
-    def full_name(self) -> str:
-        """Operator and state, as they can be asked for."""
-        return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
-
-    @property
-    def stored(self) -> tuple[str, str]:
-        """The store that it is in, and the column family."""
-        name = None if self.codec is None else self.codec.name
-        return (DEFAULT_STORE, DEFAULT_STORE) if name is None else (name.store, name.family)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "operator": self.operator,
-            "kind": self.kind,
-            "state": self.name,
-            "name": self.full_name,
-            "form": self.form.value,
-            "key": {name: type_text(each) for name, each in zip(self.key.names, self.key.types, strict=True)},
-            "sub": {name: type_text(each) for name, each in zip(self.sub.names, self.sub.types, strict=True)},
-            "value": {
-                name: type_text(each) for name, each in zip(self.value.names, self.value.types, strict=True)
-            },
-            "ttl": self.ttl,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class NamedOperator:
-    """A stateful operator and its states.
-
-    Attributes:
-        states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
-            name, and then each by itself.
-        files: What reads its files.
-    """
-
-    operator_id: int
-    name: str
-    kind: str
-    partitions: int
-    states: tuple[NamedState, ...]
-    files: OperatorStates = field(repr=False, compare=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "operator": self.name,
-            "kind": self.kind,
-            "partitions": self.partitions,
-            "states": [each.as_dict() for each in self.states],
-        }
 
 
 def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
@@ -261,24 +159,6 @@ def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOper
             if times[state.name] == 1:
                 found.setdefault(state.name, (operator, state))
     return found
-
-
-def type_text(type_: Any) -> str:
-    """A type as people write it."""
-    from holdfast.formats.spark_types import Array, Decimal, Map  # noqa: PLC0415 - only for those
-
-    if isinstance(type_, Atom):
-        return {"integer": "int", "byte": "tinyint", "short": "smallint", "long": "bigint"}.get(
-            type_.name, type_.name
-        )
-    if isinstance(type_, Decimal):
-        return f"decimal({type_.precision},{type_.scale})"
-    if isinstance(type_, Array):
-        return f"array<{type_text(type_.element)}>"
-    if isinstance(type_, Map):
-        return f"map<{type_text(type_.key)},{type_text(type_.value)}>"
-    parts = [f"{name}:{type_text(each)}" for name, each in zip(type_.names, type_.types, strict=True)]
-    return f"struct<{','.join(parts)}>"
 
 
 def _words(operator: NamedOperator) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.at_rest.model import Entry, Form, NamedState
 from holdfast.checkpoints.key_groups import KeyGroup, KeyGroups
 from holdfast.errors import Unsupported
 from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.at_rest.keyed.operators import KeptState
     from holdfast.at_rest.keyed.reading import KeyedState
-    from holdfast.at_rest.naming import NamedState
-    from holdfast.at_rest.reading import Entry
     from holdfast.checkpoints.families import Pairs
     from holdfast.checkpoints.key_rows import KeyRow
     from holdfast.checkpoints.states import OperatorStates, StateCodec
@@ -45,8 +44,6 @@ _ATOMS: Final = {
 
 def named(state: KeyedState, operator: str, kind: str) -> Iterator[NamedState]:
     """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
-    from holdfast.at_rest.naming import Form, NamedState  # noqa: PLC0415 - it names our operators by this
-
     own = state.operator
     key = _struct(own.keys)
     kept = [each for each in own.states if each.kind != _BROADCAST]
@@ -138,7 +135,6 @@ def tables(state: NamedState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows as record batches: a single state's column by column, all of a key's row by row."""
     from holdfast.at_rest.keyed.groups import Held  # noqa: PLC0415 - as above
     from holdfast.at_rest.keyed.reading import KeyedState  # noqa: PLC0415 - as above
-    from holdfast.at_rest.naming import Form  # noqa: PLC0415 - as above
 
     own = _own(state)
     for group in own.source.groups():
@@ -186,9 +182,6 @@ def _by_row(state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordB
 
 def _entries(state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
     """A key's rows of one state, or its one row of all."""
-    from holdfast.at_rest.naming import Form  # noqa: PLC0415 - as above
-    from holdfast.at_rest.reading import Entry  # noqa: PLC0415 - it reads our operators by this
-
     own = _own(state)
     key = dict(zip(state.key.names, row.key, strict=True))
     partition = own.operator.partition_of(group.group)
@@ -213,8 +206,6 @@ def _entries(state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]
 
 
 def _elements(state: NamedState, row: KeyRow) -> Iterator[tuple[dict[str, Any], Any, int | None]]:
-    from holdfast.at_rest.naming import Form  # noqa: PLC0415 - as above
-
     value, stamps = row.values[state.name], row.stamps.get(state.name)
     if state.form is Form.LIST:
         for at, each in enumerate(value):

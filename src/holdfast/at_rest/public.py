@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest.keys import typed_key
-from holdfast.at_rest.naming import NamedOperator, NamedState
-from holdfast.at_rest.reading import Entry, Found, StateReader
+from holdfast.at_rest.model import Entry, Found, NamedOperator, NamedState
+from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.values import Tell
 from holdfast.config.check import whole
 from holdfast.config.units import Duration, parse_duration

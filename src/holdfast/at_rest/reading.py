@@ -4,137 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest import own
 from holdfast.at_rest.keys import parse_key, typed_key
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState, named_operators, pick, table_names
+from holdfast.at_rest.model import Entry, Form, Found, NamedOperator, NamedState
+from holdfast.at_rest.naming import named_operators, pick, table_names
 from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.lookup import find
 from holdfast.checkpoints.rows import state_chunks
 from holdfast.checkpoints.states import StateCodec
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.plain import plain
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of a state; of a list one element.
-
-    Attributes:
-        key: The key's columns.
-        sub: What tells it from the other rows of its key: a map's key, a session's start, a timer's time.
-        value: The value's columns.
-        expires_ms: When it expires, in epoch milliseconds; None without a time to live.
-        partition: The partition that it is in.
-        size_bytes: The bytes of its key and value as they are stored.
-    """
-
-    key: Mapping[str, Any]
-    sub: Mapping[str, Any]
-    value: Mapping[str, Any]
-    expires_ms: int | None
-    partition: int
-    size_bytes: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "key": plain(self.key),
-            "sub": plain(self.sub),
-            "value": plain(self.value),
-            "expires_ms": self.expires_ms,
-            "partition": self.partition,
-            "size_bytes": self.size_bytes,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a state holds for one key at a batch.
-
-    Attributes:
-        state: The state.
-        batch_id: The batch.
-        key: The key.
-        entries: Its rows; none where the state does not know the key.
-    """
-
-    state: NamedState
-    batch_id: int
-    key: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-
-    @property
-    def exists(self) -> bool:
-        """Whether the state knows the key."""
-        return bool(self.entries)
-
-    @property
-    def partition(self) -> int | None:
-        """The partition that the key is in."""
-        return self.entries[0].partition if self.entries else None
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all its rows."""
-        return sum(each.size_bytes for each in self.entries)
-
-    @property
-    def value(self) -> Any:
-        """The value as its form has it; None where the state does not know the key.
-
-        The columns of a value; a list of them for lists, for the rows of a join and for sessions; of a map a
-        dictionary by its key, or pairs where that has several columns; of timers their times. A state of one
-        of Holdfast's keyed operators has no columns, so it is the value itself.
-        """
-        if not self.entries:
-            return None
-        form, entries = self.state.form, self.entries
-        if form in (Form.VALUE, Form.KEYED):
-            return self._shown(entries[0])
-        if form is Form.MAP:
-            return self._as_map()
-        if form is Form.SESSIONS:
-            return [{**each.sub, **each.value} for each in entries]
-        if form is Form.TIMERS:
-            several = len(self.state.sub.names) > 1
-            return [dict(each.sub) if several else next(iter(each.sub.values())) for each in entries]
-        return [self._shown(each) for each in entries]
-
-    def _as_map(self) -> Any:
-        if len(self.state.sub.names) == 1:
-            return {next(iter(each.sub.values())): self._shown(each) for each in self.entries}
-        return [(dict(each.sub), self._shown(each)) for each in self.entries]
-
-    def _shown(self, entry: Entry) -> Any:
-        """A row's value: its columns, or what stands in the only one of a state of ours."""
-        if self.state.own is not None and self.state.form is not Form.KEYED:
-            return entry.value[self.state.name]
-        return dict(entry.value)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "state": self.state.name,
-            "form": self.state.form.value,
-            "batch": self.batch_id,
-            "key": plain(self.key),
-            "exists": self.exists,
-            "value": plain(self.value),
-            "expires_ms": [each.expires_ms for each in self.entries] if self.state.ttl else None,
-            "partition": self.partition,
-            "size_bytes": self.size_bytes,
-        }
 
 
 class StateReader:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.at_rest import own
 from holdfast.at_rest.columns import Columns, arrow_type
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
-from holdfast.at_rest.reading import StateReader
+from holdfast.at_rest.model import Form, NamedOperator, NamedState, StoredRows
 from holdfast.checkpoints.contents import bare_values
 from holdfast.checkpoints.families import Pairs
 from holdfast.checkpoints.states import StateCodec
@@ -55,7 +54,7 @@ class StateTable:
 
 
 def state_table(
-    reader: StateReader, operator: NamedOperator, state: NamedState, *, tell: Tell | None = None
+    reader: StoredRows, operator: NamedOperator, state: NamedState, *, tell: Tell | None = None
 ) -> StateTable:
     """The rows of a state as a stream of record batches.
 
@@ -98,7 +97,7 @@ def schema_of(state: NamedState) -> pa.Schema:
 
 
 def _batches(
-    reader: StateReader,
+    reader: StoredRows,
     operator: NamedOperator,
     state: NamedState,
     schema: pa.Schema,

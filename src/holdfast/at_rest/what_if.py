@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.ages import Aged, ages, states_of
-from holdfast.at_rest.naming import Form
+from holdfast.at_rest.model import Form
 from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.values import Tell
 from holdfast.errors import Invalid

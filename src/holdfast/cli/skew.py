@@ -141,7 +141,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     """The largest keys of each state; of a keyed operator, of all that it holds for a key."""
     from holdfast.at_rest.heavy import heaviest  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.naming import Form  # noqa: PLC0415 - as above
+    from holdfast.at_rest.model import Form  # noqa: PLC0415 - as above
     from holdfast.at_rest.reading import StateReader  # noqa: PLC0415 - as above
     from holdfast.savepoints.places import place_of  # noqa: PLC0415 - as above
 

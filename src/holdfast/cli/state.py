@@ -16,8 +16,8 @@ from holdfast.errors import Invalid, NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.at_rest.naming import NamedOperator
-    from holdfast.at_rest.reading import Found, StateReader
+    from holdfast.at_rest.model import Found, NamedOperator
+    from holdfast.at_rest.reading import StateReader
     from holdfast.formats.spark_types import Struct
 
 app = typer.Typer(
@@ -188,7 +188,7 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
 
 
 def _columns(*structs: Struct) -> str:
-    from holdfast.at_rest.naming import type_text  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.model import type_text  # noqa: PLC0415 - not needed for --help
 
     named = [
         f"{name} {type_text(type_)}"

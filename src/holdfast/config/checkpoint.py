@@ -155,7 +155,7 @@ class Checkpoint:
     @staticmethod
     def from_flink(
         keys: Mapping[str, object], *, storage: str | os.PathLike[str] | None = None
-    ) -> FlinkSettings:
+    ) -> FlinkSettings[Checkpoint]:
         """Read Flink's own settings, and tell what became of each.
 
         Args:
@@ -167,9 +167,9 @@ class Checkpoint:
             Invalid: A value that does not fit, a misspelt key of the state or checkpoint settings, or
                 no place for the checkpoint.
         """
-        from holdfast.config.flink import read_flink  # noqa: PLC0415 - it builds checkpoints itself
+        from holdfast.config.flink import read_flink  # noqa: PLC0415 - only who comes from Flink needs it
 
-        return read_flink(keys, storage=storage)
+        return read_flink(keys, Checkpoint, storage=storage)
 
     def uri(self, base: Path) -> str:
         """Give the one absolute URI of the checkpoint, as Spark takes it.

@@ -1,8 +1,9 @@
+# ruff: noqa: D102 - the fields are described where people set them
 """The words for every field of a checkpoint: what became of it, and why."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.config.defaults import (
     CHANGELOG_KEY,
@@ -15,9 +16,6 @@ from holdfast.config.defaults import (
 from holdfast.config.knob import Knob, Outcome, shown
 from holdfast.config.units import format_duration
 
-if TYPE_CHECKING:
-    from holdfast.config.checkpoint import Checkpoint
-
 _STARTS = (
     "Spark writes a checkpoint with every batch, so the time between checkpoints is the time between the "
     "beginnings of batches. A trigger named on the job wins."
@@ -27,7 +25,56 @@ _STARTS = (
 _LOCAL = f", {FILE_MANAGER_KEY} = {LOCAL_FILE_MANAGER.rsplit('.', 1)[-1]}"
 
 
-def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+class CheckpointFields(Protocol):
+    """What a checkpoint's settings are, once they are checked; see `Checkpoint`."""
+
+    @property
+    def storage(self) -> object: ...
+    @property
+    def is_local(self) -> bool: ...
+    @property
+    def interval_ms(self) -> int | None: ...
+    @property
+    def min_pause_ms(self) -> int | None: ...
+    @property
+    def timeout_ms(self) -> int | None: ...
+    @property
+    def aligned_timeout_ms(self) -> int | None: ...
+    @property
+    def tolerable_failures(self) -> int: ...
+    @property
+    def max_concurrent(self) -> int: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def unaligned(self) -> bool: ...
+    @property
+    def on_cancel(self) -> str: ...
+    @property
+    def retain(self) -> int: ...
+    @property
+    def incremental(self) -> bool: ...
+    @property
+    def compression(self) -> str: ...
+    @property
+    def local_recovery(self) -> bool: ...
+    @property
+    def savepoints(self) -> object: ...
+    @property
+    def savepoint_every_ms(self) -> int | None: ...
+    @property
+    def savepoints_retained(self) -> int: ...
+    @property
+    def record(self) -> bool: ...
+
+    def spark_conf(self) -> dict[str, str]:
+        """The Spark settings that the checkpoint asks for."""
+
+    def knobs(self) -> tuple[Knob, ...]:
+        """What became of each field."""
+
+
+def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[Knob, ...]:
     """Explain every field of a checkpoint, in the order of the fields."""
     return (
         Knob(
@@ -54,7 +101,7 @@ def checkpoint_knobs(checkpoint: Checkpoint) -> tuple[Knob, ...]:
     )
 
 
-def _interval(checkpoint: Checkpoint) -> Knob:
+def _interval(checkpoint: CheckpointFields) -> Knob:
     interval = checkpoint.interval_ms
     if interval is None:
         return Knob(
@@ -68,7 +115,7 @@ def _interval(checkpoint: Checkpoint) -> Knob:
     return Knob("interval", format_duration(interval), Outcome.TRIGGER, becomes, _STARTS)
 
 
-def _min_pause(checkpoint: Checkpoint) -> Knob:
+def _min_pause(checkpoint: CheckpointFields) -> Knob:
     pause = checkpoint.min_pause_ms
     if not pause:
         value = shown(None) if pause is None else format_duration(pause)
@@ -89,7 +136,7 @@ def _min_pause(checkpoint: Checkpoint) -> Knob:
     return Knob("min_pause", format_duration(pause), Outcome.TRIGGER, becomes, why)
 
 
-def _timeout(checkpoint: Checkpoint) -> Knob:
+def _timeout(checkpoint: CheckpointFields) -> Knob:
     if checkpoint.timeout_ms is None:
         return Knob(
             "timeout",
@@ -109,7 +156,7 @@ def _timeout(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _tolerable_failures(checkpoint: Checkpoint) -> Knob:
+def _tolerable_failures(checkpoint: CheckpointFields) -> Knob:
     count = checkpoint.tolerable_failures
     if checkpoint.timeout_ms is not None:
         return Knob(
@@ -131,7 +178,7 @@ def _tolerable_failures(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _max_concurrent(checkpoint: Checkpoint) -> Knob:
+def _max_concurrent(checkpoint: CheckpointFields) -> Knob:
     count = checkpoint.max_concurrent
     return Knob(
         "max_concurrent",
@@ -142,7 +189,7 @@ def _max_concurrent(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _mode(checkpoint: Checkpoint) -> Knob:
+def _mode(checkpoint: CheckpointFields) -> Knob:
     exactly = checkpoint.mode == "exactly_once"
     return Knob(
         "mode",
@@ -154,7 +201,7 @@ def _mode(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _unaligned(checkpoint: Checkpoint) -> Knob:
+def _unaligned(checkpoint: CheckpointFields) -> Knob:
     return Knob(
         "unaligned",
         shown(checkpoint.unaligned),
@@ -165,7 +212,7 @@ def _unaligned(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _aligned_timeout(checkpoint: Checkpoint) -> Knob:
+def _aligned_timeout(checkpoint: CheckpointFields) -> Knob:
     limit = checkpoint.aligned_timeout_ms
     return Knob(
         "aligned_timeout",
@@ -176,7 +223,7 @@ def _aligned_timeout(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _on_cancel(checkpoint: Checkpoint) -> Knob:
+def _on_cancel(checkpoint: CheckpointFields) -> Knob:
     if checkpoint.on_cancel == "retain":
         return Knob(
             "on_cancel",
@@ -194,7 +241,7 @@ def _on_cancel(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _savepoints(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+def _savepoints(checkpoint: CheckpointFields) -> tuple[Knob, ...]:
     every = checkpoint.savepoint_every_ms
     outcome = Outcome.NO_USE if every is None else Outcome.SUPERVISOR
     time = shown(None) if every is None else format_duration(every)
@@ -226,7 +273,7 @@ def _savepoints(checkpoint: Checkpoint) -> tuple[Knob, ...]:
     )
 
 
-def _record(checkpoint: Checkpoint) -> Knob:
+def _record(checkpoint: CheckpointFields) -> Knob:
     return Knob(
         "record",
         shown(checkpoint.record),
@@ -237,7 +284,7 @@ def _record(checkpoint: Checkpoint) -> Knob:
     )
 
 
-def _spark_settings(checkpoint: Checkpoint) -> tuple[Knob, ...]:
+def _spark_settings(checkpoint: CheckpointFields) -> tuple[Knob, ...]:
     conf = checkpoint.spark_conf()
 
     def knob(name: str, value: object, key: str, why: str) -> Knob:

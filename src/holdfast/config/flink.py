@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.config.backend import Backend, Memory, RocksDB
-from holdfast.config.checkpoint import Checkpoint
 from holdfast.config.defaults import PROVIDER_KEY, ROCKSDB
+from holdfast.config.explain import CheckpointFields
 from holdfast.config.flink_keys import FLINK_FAMILIES, FLINK_KEYS, OWN_PREFIXES, FlinkKey
 from holdfast.config.knob import Knob, Outcome, shown
 from holdfast.config.leading import ZOOKEEPER
@@ -26,6 +26,7 @@ from holdfast.config.units import format_duration
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
+C = TypeVar("C", bound=CheckpointFields)
 
 _KNOWN = {name: entry for entry in FLINK_KEYS for name in (entry.name, *entry.aliases)}
 
@@ -47,7 +48,7 @@ _ALIKE = 0.86
 
 
 @dataclass(frozen=True, slots=True)
-class FlinkSettings:
+class FlinkSettings(Generic[C]):
     """What Flink's settings became.
 
     Attributes:
@@ -61,7 +62,7 @@ class FlinkSettings:
         lease_ms: How long a silent leader stays leader, if that was named.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: C
     backend: Backend
     restart: RestartStrategy
     savepoints: str | None
@@ -90,8 +91,15 @@ class _Given:
         return name if dot and head == section else None
 
 
-def read_flink(keys: Mapping[str, object], *, storage: str | os.PathLike[str] | None = None) -> FlinkSettings:
+def read_flink(
+    keys: Mapping[str, object], build: Callable[..., C], *, storage: str | os.PathLike[str] | None = None
+) -> FlinkSettings[C]:
     """Read Flink's settings. See `Checkpoint.from_flink`.
+
+    Args:
+        keys: Flink's keys with their values.
+        build: Makes the checkpoint out of its fields.
+        storage: Where the checkpoint lies; wins over Flink's key for it.
 
     Raises:
         Invalid: A value that does not fit, a misspelt key, a setting given under two names with
@@ -101,7 +109,7 @@ def read_flink(keys: Mapping[str, object], *, storage: str | os.PathLike[str] | 
     _refuse_contradictions(given)
     kind = _chosen(given, "backend", "rocksdb")
     strategy = _chosen(given, "restart", "exponential-delay")
-    checkpoint = _checkpoint(given, storage)
+    checkpoint = _checkpoint(given, build, storage)
     backend: Backend = Memory() if kind == "memory" else _rocksdb(given)
     restart = _built(_STRATEGIES[strategy], _fields(given, strategy))
     reporter = _Reporter(checkpoint, backend, restart, strategy, given, storage_given=storage is not None)
@@ -126,7 +134,7 @@ def read_flink(keys: Mapping[str, object], *, storage: str | os.PathLike[str] | 
 class _Reporter:
     """Says of each key what became of it."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFields
     backend: Backend
     restart: RestartStrategy
     strategy: str
@@ -239,7 +247,7 @@ def _refuse_contradictions(given: list[_Given]) -> None:
             )
 
 
-def _checkpoint(given: list[_Given], storage: str | os.PathLike[str] | None) -> Checkpoint:
+def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.PathLike[str] | None) -> C:
     fields = _fields(given, "checkpoint")
     if storage is not None:
         fields["storage"] = _Given("storage", storage, None, storage)
@@ -250,7 +258,7 @@ def _checkpoint(given: list[_Given], storage: str | os.PathLike[str] | None) -> 
             found="no execution.checkpointing.dir",
             expected="that key, or from_flink(…, storage=…)",
         )
-    return _built(Checkpoint, fields)
+    return _built(build, fields)
 
 
 def _rocksdb(given: list[_Given]) -> RocksDB:

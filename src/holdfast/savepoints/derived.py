@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.formats.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast import __version__, layout
+from holdfast import layout
+from holdfast._version import __version__
 from holdfast.checkpoints.contents import ContentSum, StateContent, state_contents, store_sums
 from holdfast.checkpoints.states import OperatorStates, StateName, operator_states
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast import __version__, layout
+from holdfast import layout
+from holdfast._version import __version__
 from holdfast.checkpoints.cutting import How
 from holdfast.checkpoints.verifying import verify
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs.home import StateHome
 from holdfast.server import session

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.keyed.changing import GroupChange
+from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.reading import KeyedState, keyed_states
 from holdfast.at_rest.keyed.writing import write_groups
 from holdfast.at_rest.mending.expired import WithoutExpired, without_expired

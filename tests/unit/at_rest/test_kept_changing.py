@@ -15,7 +15,8 @@ from instance_programs import Holds
 from kept_state import Shop, groups_of, hold, kept
 
 import holdfast as hf
-from holdfast.at_rest.keyed.changing import Changed, KeyChange, changed, without_shared
+from holdfast.at_rest.keyed.changes import Changed, KeyChange
+from holdfast.at_rest.keyed.changing import changed, without_shared
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.checkpoints.key_rows import KeyTimer
 from holdfast.errors import Invalid, NotFound, Unsupported

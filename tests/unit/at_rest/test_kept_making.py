@@ -16,7 +16,8 @@ from kept_state import Shop, groups_of, hold, kept
 import holdfast as hf
 from golden import KEYED, golden, golden_on_disk
 from holdfast import checkpoints
-from holdfast.at_rest.keyed.changing import KeyChange, changed
+from holdfast.at_rest.keyed.changes import KeyChange
+from holdfast.at_rest.keyed.changing import changed
 from holdfast.at_rest.keyed.making import made
 from holdfast.at_rest.keyed.reading import keyed_states
 from holdfast.at_rest.keyed.regrouping import regrouped, renumbered

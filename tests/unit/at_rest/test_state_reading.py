@@ -14,7 +14,7 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
-from holdfast.at_rest.naming import Form
+from holdfast.at_rest.model import Form
 from holdfast.at_rest.reading import StateReader
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.savepoints.catalog import load

@@ -16,11 +16,11 @@ E = "execution.checkpointing"
 R = "state.backend.rocksdb"
 
 
-def read(**keys: object) -> FlinkSettings:
+def read(**keys: object) -> FlinkSettings[Checkpoint]:
     return Checkpoint.from_flink({f"{E}.dir": "s3://bucket/ckpt", **keys})
 
 
-def of(settings: FlinkSettings, key: str) -> Outcome:
+def of(settings: FlinkSettings[Checkpoint], key: str) -> Outcome:
     return next(knob.outcome for knob in settings.report if knob.name == key)
 
 

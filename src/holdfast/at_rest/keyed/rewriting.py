@@ -30,7 +30,7 @@ from holdfast.worker.running.timers import earliest, encode, letter_of, ms_of, p
 from holdfast.worker.running.ttl import expired
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.keyed.changing import KeyChange
+    from holdfast.at_rest.keyed.changes import KeyChange
 
 _Identity = tuple[int, int]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.at_rest.keyed.changing import GroupChange
+from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.operators import KeyedOperator
 from holdfast.at_rest.keyed.reading import keyed_states
 from holdfast.at_rest.keyed.regrouping import Regrouped, regrouped, renumbered

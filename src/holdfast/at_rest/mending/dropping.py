@@ -14,7 +14,7 @@ from holdfast.at_rest.mending.files import StoreEdits
 from holdfast.at_rest.mending.keyed import group_rows
 from holdfast.at_rest.mending.proving import prove_stores
 from holdfast.at_rest.mending.public import workplace
-from holdfast.at_rest.naming import NamedOperator
+from holdfast.at_rest.model import NamedOperator
 from holdfast.at_rest.reading import StateReader
 from holdfast.at_rest.tables import EXPIRES
 from holdfast.checkpoints.states import operator_states

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.at_rest.mending.certificate import Certificate, Finding, Searched, key_hash, merged
 from holdfast.at_rest.mending.cleansing import Cleansing, Matchers, Replaced, partition_changes
@@ -24,7 +24,8 @@ from holdfast.at_rest.mending.keyed_erasing import KeyedHits, KeyedSearch, unsea
 from holdfast.at_rest.mending.matching import Subject, unsearched
 from holdfast.at_rest.mending.searching import Search, StoreHits
 from holdfast.at_rest.mending.states import EditableState, editable
-from holdfast.at_rest.naming import NamedOperator, named_operators
+from holdfast.at_rest.model import NamedOperator
+from holdfast.at_rest.naming import named_operators
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.config.storage import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound, Unsupported

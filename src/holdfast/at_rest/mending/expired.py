@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.blobs import alive, brought, fresh_token, joined, written
-from holdfast.at_rest.keyed.changing import GroupChange
+from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.checkpoints.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.key_rows import KeyRow, key_rows

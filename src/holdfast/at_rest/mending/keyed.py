@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.keyed.blobs import alive, fresh_token, joined, written
-from holdfast.at_rest.keyed.changing import GroupChange, KeyChange, changed
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.keyed.changing import changed
 from holdfast.at_rest.keyed.operators import LIST, MAP, KeptState
 from holdfast.at_rest.keyed.reading import KeyedState
 from holdfast.at_rest.keyed.store_rows import store_rows
@@ -22,7 +23,7 @@ from holdfast.at_rest.mending.deciding import checked
 from holdfast.at_rest.mending.request import Edit
 from holdfast.at_rest.mending.sql import Selection, parse_assignment
 from holdfast.at_rest.mending.states import Columns
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.checkpoints.key_groups import KeyGroup, numbering_of, parts_of
 from holdfast.checkpoints.key_rows import KeyRow
 from holdfast.checkpoints.states import OperatorStates

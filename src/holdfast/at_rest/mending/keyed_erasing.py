@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.at_rest.keyed.changing import GroupChange, KeyChange, changed, without_shared
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.keyed.changing import changed, without_shared
 from holdfast.at_rest.keyed.groups import Held
 from holdfast.at_rest.keyed.operators import BROADCAST, MAP
 from holdfast.at_rest.keyed.reading import KeyedState
@@ -20,7 +21,7 @@ from holdfast.at_rest.mending.changes import RowChange
 from holdfast.at_rest.mending.keyed import group_rows, refolded
 from holdfast.at_rest.mending.matching import Subject
 from holdfast.at_rest.mending.searching import FileHits, StoreHits, entries
-from holdfast.at_rest.naming import NamedOperator
+from holdfast.at_rest.model import NamedOperator
 from holdfast.checkpoints.key_groups import KeyGroup
 from holdfast.checkpoints.key_rows import KeyRow, key_rows, shared_rows
 from holdfast.formats.manifest import Manifest

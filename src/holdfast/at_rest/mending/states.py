@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from holdfast.at_rest.mending.columns import KEY, PLACE, VALUE, Column, columns_of
-from holdfast.at_rest.naming import Form, NamedOperator, NamedState
+from holdfast.at_rest.model import Form, NamedOperator, NamedState
 from holdfast.at_rest.tables import EXPIRES
 from holdfast.checkpoints.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt, Invalid, Unsupported

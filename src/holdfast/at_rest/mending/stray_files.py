@@ -14,7 +14,7 @@ from holdfast import layout
 from holdfast.at_rest.mending.keyed_erasing import KeyedSearch, has
 from holdfast.at_rest.mending.matching import Subject
 from holdfast.at_rest.mending.searching import NOTES, Search
-from holdfast.at_rest.naming import NamedOperator
+from holdfast.at_rest.model import NamedOperator
 from holdfast.checkpoints.states import OperatorStates
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.compression import decompressed

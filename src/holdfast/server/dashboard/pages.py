@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.server.answers import JSON_SUFFIX, Json, as_error, wants_page
 from holdfast.server.dashboard import asking

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from holdfast.at_rest.history import key_history
 from holdfast.at_rest.keys import parse_key
-from holdfast.at_rest.naming import NamedOperator, NamedState
-from holdfast.at_rest.reading import Entry, Found, StateReader
+from holdfast.at_rest.model import Entry, Found, NamedOperator, NamedState
+from holdfast.at_rest.reading import StateReader
 from holdfast.checkpoints.logs import Logs
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.plain import plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.server.flink.calls import Call, Resource
 from holdfast.server.flink.vertices import state_of, vertices
 
