@@ -8,8 +8,8 @@ of Java that are known to belong to one side.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
-from pathlib import PurePath
 from types import TracebackType
 from typing import Final
 
@@ -83,10 +83,22 @@ _FRAMES: Final = (
 _JAVA_BEGINS: Final = re.compile(r"^(?:\s*Caused by: |: )[\w.$]+")
 _FRAME: Final = re.compile(r"^\s*at (.+)$")
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
-# Where a Python error comes through, and does not come from.
-_PASSING: Final = ("py4j", "pyspark")
-_LEDGER: Final = ("ledger", "ledger_database", "ledger_sqlite", "ledger_postgres", "sql_table", "sinks")
-_STATE_ROOMS: Final = ("checkpoints", "savepoints", "formats")
+# Where a Python error comes through, and does not come from: PySpark's packages, unpacked or in a zip.
+_PASSING: Final = re.compile(r"/(?:site-packages|dist-packages|python|[\w.-]+\.zip)/(?:pyspark|py4j)/")
+# Whose an error is that is raised in a package or module of ours; the rest say nothing.
+_OURS: Final = (
+    ("holdfast.stream.ledger", Cause.SINK),
+    ("holdfast.stream.ledger_database", Cause.SINK),
+    ("holdfast.stream.ledger_postgres", Cause.SINK),
+    ("holdfast.stream.ledger_sqlite", Cause.SINK),
+    ("holdfast.stream.sinks", Cause.SINK),
+    ("holdfast.stream.sql_table", Cause.SINK),
+    ("holdfast.checkpoints", Cause.STATE),
+    ("holdfast.formats", Cause.STATE),
+    ("holdfast.savepoints", Cause.STATE),
+    ("holdfast.engine", Cause.RESOURCES),
+)
+_PACKAGE: Final = __name__.partition(".")[0]
 
 
 def cause_of(text: str) -> Cause:
@@ -115,29 +127,40 @@ def may_pass(text: str) -> bool:
 
 def cause_of_own(trace: TracebackType | None) -> Cause:
     """Whose it is to mend an error that Holdfast itself has raised, told from where."""
-    found = Cause.UNKNOWN
+    cause = Cause.UNKNOWN
+    for module in _modules(trace):
+        cause = cause_of_module(module) or cause
+    return cause
+
+
+def cause_of_module(name: str) -> Cause | None:
+    """Whose an error of one of our modules is, by the module's full name; None if that says nothing."""
+    return next((cause for place, cause in _OURS if name == place or name.startswith(f"{place}.")), None)
+
+
+def _modules(trace: TracebackType | None) -> Iterator[str]:
+    """The modules that an error has come through, the innermost last."""
     while trace is not None:
-        path = PurePath(trace.tb_frame.f_code.co_filename)
-        if path.parent.name == "stream" and path.stem in _LEDGER:
-            found = Cause.SINK
-        elif path.parent.name in _STATE_ROOMS:
-            found = Cause.STATE
-        elif path.parent.name == "engine":
-            found = Cause.RESOURCES
+        yield str(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
-    return found
 
 
 def _of_python(text: str) -> Cause | None:
-    """By the file of the function that raised it, if it is a Python error."""
+    """By the module of the function that raised it, if it is a Python error."""
     if "Traceback (most recent call last)" not in text:
         return None
-    files = [PurePath(found["file"]) for line in text.splitlines() if (found := _PYTHON_FRAME.match(line))]
-    own = [each for each in files if not any(part.startswith(_PASSING) for part in each.parts)]
-    if not own:
+    frames = [frame["file"] for line in text.splitlines() if (frame := _PYTHON_FRAME.match(line))]
+    raised_in = [file for file in frames if not _PASSING.search(file)]
+    if not raised_in:
         return None
-    last = own[-1]
-    return Cause.SINK if last.parent.name == "stream" and last.stem in _LEDGER else Cause.USER_CODE
+    ours = cause_of_module(_module_at(raised_in[-1]))
+    return Cause.SINK if ours is Cause.SINK else Cause.USER_CODE
+
+
+def _module_at(file: str) -> str:
+    """The full name of the module in a file, if the file is one of ours."""
+    _, package, path = file.rpartition(f"/{_PACKAGE}/")
+    return f"{_PACKAGE}.{path.removesuffix('.py').replace('/', '.')}" if package else ""
 
 
 def _of_sql(text: str) -> Cause | None:

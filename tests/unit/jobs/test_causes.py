@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import holdfast as hf
+from holdfast import checkpoints, savepoints
 from holdfast.errors import Corrupt, NotFound
-from holdfast.jobs import failure
-from holdfast.jobs.causes import Cause, cause_of
+from holdfast.formats.manifest import Manifest
+from holdfast.formats.offset_log import parse_offsets
+from holdfast.jobs import causes, failure
+from holdfast.jobs.causes import Cause, cause_of, cause_of_module, cause_of_own
+from holdfast.storage.memory import MemoryStorage
 from holdfast.stream.ledger import Ledger
+from holdfast.stream.ledger_database import Database
+from holdfast.stream.ledger_postgres import PostgreSQL
+from holdfast.stream.ledger_sqlite import SQLite
+from holdfast.stream.sinks import Sink
+from holdfast.stream.sql_table import SqlTable
 
 UDF = """\
 org.apache.spark.sql.streaming.StreamingQueryException: [PYTHON_EXCEPTION] An exception was thrown
@@ -88,3 +104,95 @@ def test_an_error_of_a_ledger_is_the_sinks(tmp_path: object) -> None:
 
 def test_an_error_that_says_nothing_of_its_place_is_unknown() -> None:
     assert failure.from_exception(Corrupt("something"), "", label="start").cause == "unknown"
+
+
+# Of every room and module that decides: something in it, by which it is found wherever it lies.
+DECIDING: tuple[tuple[Any, Cause], ...] = (
+    (Ledger, Cause.SINK),
+    (Database, Cause.SINK),
+    (SQLite, Cause.SINK),
+    (PostgreSQL, Cause.SINK),
+    (SqlTable, Cause.SINK),
+    (Sink, Cause.SINK),
+    (checkpoints.read, Cause.STATE),
+    (checkpoints.verify, Cause.STATE),
+    (savepoints.take, Cause.STATE),
+    (savepoints.restore, Cause.STATE),
+    (Manifest, Cause.STATE),
+    (parse_offsets, Cause.STATE),
+    (hf.session, Cause.RESOURCES),
+)
+
+
+@pytest.mark.parametrize(("thing", "cause"), DECIDING, ids=lambda value: getattr(value, "__name__", None))
+def test_who_moves_a_module_says_so_here(thing: Any, cause: Cause) -> None:
+    assert cause_of_module(thing.__module__) is cause
+
+
+def test_every_place_that_decides_is_there_and_decides_for_something() -> None:
+    homes = {thing.__module__ for thing, _ in DECIDING}
+    for place, _ in causes._OURS:
+        assert importlib.util.find_spec(place) is not None, place
+    decided = [
+        place for place, _ in causes._OURS if any(f"{home}.".startswith(f"{place}.") for home in homes)
+    ]
+    assert decided == [place for place, _ in causes._OURS]
+
+
+@pytest.mark.parametrize(
+    ("calls", "cause"),
+    [
+        (lambda: checkpoints.read("/no/such/checkpoint"), Cause.STATE),
+        (lambda: savepoints.show("/no/such/savepoints/one"), Cause.STATE),
+        (lambda: parse_offsets(b"nonsense", "offsets/0"), Cause.STATE),
+        (lambda: MemoryStorage({}).read("nothing"), Cause.UNKNOWN),
+    ],
+)
+def test_an_error_of_ours_is_told_by_the_room_it_comes_through(
+    calls: Callable[[], object], cause: Cause
+) -> None:
+    with pytest.raises(hf.HoldfastError) as caught:
+        calls()
+    assert cause_of_own(caught.value.__traceback__) is cause
+
+
+def in_file(file: str) -> str:
+    return (
+        "py4j.Py4JException: Return Message: Traceback (most recent call last):\n"
+        '  File "/venv/lib/python3.11/site-packages/py4j/clientserver.py", line 644, in _call_proxy\n'
+        f'  File "{file}", line 7, in somewhere\n'
+        "OperationalError: no such table"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "cause"),
+    [
+        (inspect.getfile(Ledger), Cause.SINK),
+        (inspect.getfile(SqlTable), Cause.SINK),
+        (inspect.getfile(savepoints.take), Cause.USER_CODE),
+        # A person's folders and files may bear any name.
+        ("/app/stream/ledger.py", Cause.USER_CODE),
+        ("/home/ann/pyspark-jobs/orders.py", Cause.USER_CODE),
+        ("/home/ann/py4j/orders.py", Cause.USER_CODE),
+        ("/home/ann/holdfast/stream.py", Cause.USER_CODE),
+        # PySpark as it is unpacked, and as workers get it: what is left is not known.
+        ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", Cause.UNKNOWN),
+        ("/opt/spark/python/pyspark/sql/utils.py", Cause.UNKNOWN),
+        ("/opt/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/protocol.py", Cause.UNKNOWN),
+    ],
+)
+def test_a_python_error_is_told_by_the_package_it_was_raised_in(file: str, cause: Cause) -> None:
+    assert cause_of(in_file(file)) is cause
+
+
+def test_a_persons_own_folders_decide_nothing(tmp_path: Path) -> None:
+    """A job that lies in `checkpoints/` raises as one anywhere else."""
+    place = tmp_path / "checkpoints" / "job.py"
+    source = "def fail(error):\n    raise error\n"
+    code = compile(source, str(place), "exec")
+    module: dict[str, Any] = {"__name__": "holdfast_job_job"}
+    exec(code, module)  # runs two lines that stand above
+    with pytest.raises(Corrupt) as caught:
+        module["fail"](Corrupt("an error of a person's"))
+    assert cause_of_own(caught.value.__traceback__) is Cause.UNKNOWN

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import holdfast.errors as kinds_of_error
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.worker.running.events import Record
 
-_OURS = str(Path(__file__).parent)
+_PACKAGE = __name__.partition(".")[0]
 _LONGEST = 200
 
 
@@ -107,7 +106,7 @@ def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
         name = trace.tb_frame.f_code.co_filename
         if name == home:
             found = f"{name}:{trace.tb_lineno}"
-        elif not name.startswith(_OURS):
+        elif trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
             other = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found or other
