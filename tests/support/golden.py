@@ -18,7 +18,8 @@ GATHERED = ("4.2/global-changelog", "4.2/limit-memory")
 # Of a query without state.
 STATELESS = "3.5/stateless-memory"
 _ALL = {
-    f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}" for archive in FOLDER.glob(f"*/*{SUFFIX}")
+    f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}"
+    for archive in FOLDER.glob(f"[0-9]*/*{SUFFIX}")
 }
 # Spark 3.5 notes nothing of its operators.
 UNNAMED = sorted(name for name in _ALL if name.startswith("3.5/") and name != STATELESS)

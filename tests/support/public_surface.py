@@ -6,15 +6,22 @@ What a change takes away there is taken away from somebody's job, script or dash
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
+import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import verbs_json
+import written_state
+
 WRITTEN = Path(__file__).parents[1] / "unit" / "public_surface.json"
+SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -28,6 +35,11 @@ def surface() -> dict[str, Any]:
         "alerts": alerts(),
         "errors": errors(),
         "settings": settings(),
+        "json of verbs": verbs_json.fields_by_verb(),
+        "json shapes": json_shapes(),
+        "files": files(),
+        "environment": environment(),
+        "spark settings": spark_settings(),
     }
 
 
@@ -60,14 +72,53 @@ def described(value: Any) -> Any:
             {field.name for field in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
         )
         attributes = {name for name in dir(value) if not name.startswith("_")}
-        return sorted((fields | attributes) - set(dir(Exception)))
+        names = sorted((fields | attributes) - set(dir(Exception)))
+        return {"attributes": names, "methods": methods_of(value)}
     if inspect.isfunction(value):
-        return list(inspect.signature(value).parameters)
+        return signature(value)
     return type(value).__name__
 
 
+SIGNS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+    inspect.Parameter.KEYWORD_ONLY: "named ",
+    inspect.Parameter.POSITIONAL_ONLY: "placed ",
+}
+
+
+def signature(function: Any) -> list[str]:
+    """Each parameter with how it is given and its default."""
+    return [
+        f"{SIGNS.get(parameter.kind, '')}{parameter.name}{default(parameter.default)}"
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+def default(value: Any) -> str:
+    """A default in words that are the same in every process."""
+    if value is inspect.Parameter.empty:
+        return ""
+    if dataclasses.is_dataclass(value) or callable(value) or type(value) is object:
+        return f" = {getattr(value, '__name__', type(value).__name__)}"
+    return f" = {value!r}"
+
+
+def methods_of(value: type) -> dict[str, list[str]]:
+    """The public methods that a class has from us, with their parameters, and how it is made."""
+    found: dict[str, list[str]] = {}
+    for base in reversed(value.__mro__):
+        if base.__module__.partition(".")[0] != "holdfast":
+            continue
+        for name, member in vars(base).items():
+            function = getattr(member, "__func__", member)
+            if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+                found[name] = signature(function)
+    return found
+
+
 def command_line() -> dict[str, list[str]]:
-    """Each command with its arguments and options."""
+    """Each command with its arguments and options: all forms, whether with a value, and how often."""
     import typer.main
 
     from holdfast.cli import app
@@ -79,18 +130,21 @@ def command_line() -> dict[str, list[str]]:
         for name in inner:
             enter(inner[name], (*words, name))
         if not inner:
-            commands[" ".join(words)] = sorted(
-                option
-                for parameter in command.params
-                for option in (
-                    (*parameter.opts, *parameter.secondary_opts)
-                    if parameter.param_type_name == "option"
-                    else (str(parameter.metavar or parameter.name).upper(),)
-                )
-            )
+            commands[" ".join(words)] = sorted(map(parameter_text, command.params))
 
     enter(typer.main.get_command(app), ("holdfast",))
     return commands
+
+
+def parameter_text(parameter: Any) -> str:
+    """`--set VALUE, repeated`, `-w / --watch`, `CHECKPOINT, optional`."""
+    several = ", repeated" if getattr(parameter, "multiple", False) or parameter.nargs != 1 else ""
+    if parameter.param_type_name != "option":
+        name = str(parameter.metavar or parameter.name).upper()
+        return f"{name}{several}{'' if parameter.required else ', optional'}"
+    forms = " / ".join((*sorted(parameter.opts, key=len), *parameter.secondary_opts))
+    value = "" if parameter.is_flag else f" {parameter.type.name}"
+    return f"{forms}{value}{several}{', required' if parameter.required else ''}"
 
 
 def rest() -> dict[str, Any]:
@@ -108,7 +162,17 @@ def rest() -> dict[str, Any]:
     for path, operations in described_api["paths"].items():
         paths.setdefault(path, set()).update(method.upper() for method in operations if method in METHODS)
     schemas = described_api["components"]["schemas"]
+    parameters = {
+        f"{method.upper()} {path}": [
+            f"{each['in']} {each['name']}{', required' if each.get('required') else ''}"
+            for each in operation.get("parameters", ())
+        ]
+        for path, operations in sorted(described_api["paths"].items())
+        for method, operation in operations.items()
+        if method in METHODS
+    }
     return {
+        "parameters": {operation: sorted(named) for operation, named in parameters.items() if named},
         "paths": {path: sorted(methods - {"HEAD"}) for path, methods in sorted(paths.items())},
         "fields": {name: sorted(schema.get("properties", {})) for name, schema in sorted(schemas.items())},
     }
@@ -144,6 +208,85 @@ def settings() -> dict[str, Any]:
         "defaults": sorted(default.key for default in DEFAULTS),
         "flink": sorted(key.name for key in FLINK_KEYS),
     }
+
+
+def json_shapes() -> list[str]:
+    """The fields of every object that goes out as JSON, without the name of its class, which may change.
+
+    Read from the code: the literal names in what `as_dict` and `render` return and in what verbs print, and
+    the fields of a dataclass that is taken whole. What runs without Spark is in "json of verbs" by its verb.
+    """
+    return sorted(
+        shape
+        for file in sorted(SOURCE.rglob("*.py"))
+        if "bench" not in file.relative_to(SOURCE).parts
+        for shape in shapes_in(ast.parse(file.read_text(encoding="utf-8")))
+    )
+
+
+def shapes_in(tree: ast.Module) -> Iterator[str]:
+    """The shapes in one file."""
+    for owner in ast.walk(tree):
+        if isinstance(owner, ast.ClassDef):
+            for method in owner.body:
+                if isinstance(method, ast.FunctionDef) and method.name in ("as_dict", "as_json", "render"):
+                    names = set(literal_names(method))
+                    if any(isinstance(node, ast.Name) and node.id == "asdict" for node in ast.walk(method)):
+                        names |= {f"{name} (field)" for name in annotated(owner)}
+                    if names:
+                        yield " ".join(sorted(names))
+        if isinstance(owner, ast.Call) and getattr(owner.func, "attr", "") == "emit_json":
+            names = set(literal_names(owner))
+            if names:
+                yield " ".join(sorted(names))
+
+
+def literal_names(node: ast.AST) -> Iterator[str]:
+    """The names of fields that are written out in dictionaries."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Dict):
+            for key in inner.keys:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value
+
+
+def annotated(owner: ast.ClassDef) -> Iterator[str]:
+    """The fields of a dataclass."""
+    for node in owner.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def files() -> dict[str, list[str]]:
+    """Every file that Holdfast writes, by what it is called, and the fields, tables and columns in it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        made = Path(temporary) / "made"
+        made.mkdir()
+        written_state.write(made)
+        found = written_state.files_by_pattern(made)
+        for archive in sorted(written_state.PACKED.glob("*.tar.xz")):
+            name = archive.name.removesuffix(".tar.xz")
+            if name != "state":
+                place = written_state.unpacked(name, Path(temporary))
+                notes = written_state.files_by_pattern(place)
+                found |= {f"checkpoint of {name}/{path}": fields for path, fields in notes.items()}
+    return found
+
+
+def environment() -> list[str]:
+    """The variables of the environment by which people steer it."""
+    return named_in_source(r"HOLDFAST_[A-Z_]+")
+
+
+def spark_settings() -> list[str]:
+    """The settings of Spark that are Holdfast's own."""
+    return named_in_source(r"spark\.holdfast\.[A-Za-z.]+[A-Za-z]")
+
+
+def named_in_source(pattern: str) -> list[str]:
+    """What fits a pattern anywhere in the code."""
+    texts = (file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
+    return sorted({name for text in texts for name in re.findall(pattern, text)})
 
 
 def render(names: dict[str, Any]) -> str:
