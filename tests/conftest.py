@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import guard_time
 import pytest
 from command import Holdfast, command_in
 from hypothesis import settings
 from small_session import small_session
+
+from holdfast.checkpoints import checkpoint_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +43,18 @@ def home(tmp_path: Path) -> Path:
 def holdfast(tmp_path: Path, home: Path) -> Holdfast:
     """Run the command in an empty directory."""
     return command_in(tmp_path, home)
+
+
+@pytest.fixture
+def guards_wait_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the guard of a checkpoint waits for in this process has passed at once."""
+    monkeypatch.setattr(checkpoint_guard, "MACHINE_TIMING", guard_time.passing_time())
+
+
+@pytest.fixture
+def holdfast_at_once(tmp_path: Path, home: Path) -> Holdfast:
+    """The same for the checkpoint of a query that does not run: watching it takes no time."""
+    return command_in(tmp_path, home, guard_time.PROGRAM)
 
 
 @pytest.fixture(scope="session")

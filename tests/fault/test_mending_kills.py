@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import PROGRAM
+from guard_time import PROGRAM
 from mended import all_rows, leaks, view_of
 
 from golden import golden_on_disk
@@ -31,7 +31,7 @@ def killed_after(folder: Path, changes: int, *words: str) -> bool:
     """Run the command and kill it when so many files have come or gone; whether it came to that."""
     before = count(folder)
     with subprocess.Popen(
-        [PROGRAM, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*PROGRAM, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         while process.poll() is None:
             if abs(count(folder) - before) >= changes:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import PROGRAM
+from guard_time import PROGRAM as PROGRAM_AT_ONCE
 from large_state import large_checkpoint, large_rows
 
 import holdfast as hf
@@ -38,7 +39,7 @@ class Place:
         """Run the command and kill it when a directory has so many files more; whether it came to that."""
         before = count(watched)
         with subprocess.Popen(
-            [PROGRAM, *words], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*PROGRAM_AT_ONCE, *words], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             while process.poll() is None:
                 if abs(count(watched) - before) >= changes:
@@ -168,6 +169,7 @@ def test_deletes(place: Place) -> None:
     assert place.untouched()
 
 
+@pytest.mark.usefixtures("guards_wait_no_time")
 def test_rescales(place: Place) -> None:
     """Of the memory provider's state, which starts no JVM that would have to be killed too."""
     rng = random.Random(9)
@@ -190,6 +192,7 @@ def test_rescales(place: Place) -> None:
     assert place.untouched()
 
 
+@pytest.mark.usefixtures("guards_wait_no_time")
 def test_migrates(place: Place) -> None:
     rng = random.Random(10)
     hit = 0

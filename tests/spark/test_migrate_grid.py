@@ -27,7 +27,7 @@ from holdfast.storage.local import LocalStorage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("guards_wait_no_time")]
 ship_by_value(grid_queries)
 ship_by_value(at_rest_queries)
 

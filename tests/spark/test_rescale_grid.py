@@ -23,7 +23,7 @@ from holdfast.engine.workers import ship_by_value
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("guards_wait_no_time")]
 ship_by_value(grid_queries)
 
 CHANGES = [(2, 2), (2, 4), (4, 2), (3, 5)]

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from small_session import small_driver
@@ -27,14 +27,14 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "HOLDFAST_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
 
 
-def command_in(folder: Path, home: Path) -> Holdfast:
+def command_in(folder: Path, home: Path, program: Sequence[str] = (PROGRAM,)) -> Holdfast:
     """The command, to be called in a directory with a state home and Spark settings of its own."""
 
     def call(
         *arguments: str, environ: Mapping[str, str] | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [PROGRAM, *arguments],
+            [*program, *arguments],
             cwd=folder,
             env={**environment(home), **(environ or {})},
             capture_output=True,

@@ -52,6 +52,10 @@ class Timing:
     pause: Callable[[float], None] = time.sleep
 
 
+# What a guard goes by that is given nothing else.
+MACHINE_TIMING = Timing()
+
+
 class CheckpointGuard:
     """A checkpoint that a person has said nobody uses, and how it looked when the guard took it.
 
@@ -121,14 +125,14 @@ def guarded(
         verb: The command, as a person knows it.
         stopped: Whether a person has said that no query uses it.
         hint: What to do where nobody has said so.
-        timing: The clocks.
+        timing: The clocks; by default the machine's.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
         Conflict: A job holds it, a process has it open, something is written to it, or nobody has said that
             it is stopped.
     """
-    timing = timing or Timing()
+    timing = timing or MACHINE_TIMING
     refuse_held(checkpoint)
     if not stopped:
         usage = usage_of(checkpoint, timing.wall_ms())
@@ -155,8 +159,8 @@ def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointG
         Conflict: Somebody holds it, or a process has it open.
     """
     with _reserved(checkpoint, verb):
-        refuse_open(usage_of(checkpoint, Timing().wall_ms()))
-        yield CheckpointGuard(checkpoint, Timing())
+        refuse_open(usage_of(checkpoint, MACHINE_TIMING.wall_ms()))
+        yield CheckpointGuard(checkpoint, MACHINE_TIMING)
 
 
 @contextmanager

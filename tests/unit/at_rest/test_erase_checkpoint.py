@@ -18,6 +18,8 @@ from holdfast.engine.ownership import lock_path
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 
+pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
+
 C3 = "c3\0\0\0\0\0\0"
 
 
@@ -68,7 +70,9 @@ def test_a_checkpoint_in_use_is_refused(tmp_path: Path) -> None:
     assert leaks(checkpoint, C3)
 
 
-def test_a_yes_does_not_say_that_the_query_is_stopped(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_yes_does_not_say_that_the_query_is_stopped(
+    holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: Path
+) -> None:
     checkpoint = golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
     savepoints.take(checkpoint, tmp_path / "sp")
     words = ("state", "erase", "c3", "--everywhere", "sp", "--checkpoint", "./ck")
@@ -84,7 +88,7 @@ def test_a_yes_does_not_say_that_the_query_is_stopped(holdfast: Holdfast, tmp_pa
     told = json.loads(holdfast(*words, "--dry-run", "--json").stdout)
     assert told["usage"]["committed_batch"] == newest
     assert leaks(checkpoint, C3)
-    done = holdfast(*words, "--yes", "--stopped")
+    done = holdfast_at_once(*words, "--yes", "--stopped")
     assert done.returncode == 0, done.stderr
     assert leaks(tmp_path, C3) == []
 

@@ -41,6 +41,8 @@ from holdfast.savepoints import drills
 from holdfast.savepoints.catalog import object_path
 from holdfast.storage.local import LocalStorage
 
+pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
+
 NAME = "4.2/aggregate-changelog"
 C3 = "c3\0\0\0\0\0\0"
 

@@ -179,7 +179,7 @@ def test_old_or_new_whatever_step_fails(kill: bool, tmp_path: Path) -> None:
         assert contents(into) == contents(old)
 
 
-def test_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: Path) -> None:
     golden_on_disk(JOIN, tmp_path / "ck")
     words = ("state", "migrate", "./ck", "--backend", "rocksdb", "--partitions", "3")
     planned = json.loads(holdfast(*words, "--dry-run", "--json").stdout)
@@ -192,7 +192,7 @@ def test_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast(*words, "--stopped")
     assert said.stdout.strip() == f"file://{tmp_path}/ck-migrated"
     assert "backend memory to rocksdb, partitions 2 to 3, format 1 to 2" in said.stderr
-    made = json.loads(holdfast(*words, "--to", "./other", "--stopped", "--json").stdout)
+    made = json.loads(holdfast_at_once(*words, "--to", "./other", "--stopped", "--json").stdout)
     assert made["states"] == made["states_before"]
     assert made["rows"] == sum(each["rows"] for each in made["states"]) > 0
     refused = holdfast("state", "migrate", "./ck", "--backend", "cassandra")
@@ -203,6 +203,7 @@ def test_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
     assert "what the state is to be moved to" in unsaid.stderr
 
 
+@pytest.mark.usefixtures("guards_wait_no_time")
 def test_in_python(tmp_path: Path) -> None:
     ck = golden_on_disk(JOIN, tmp_path / "ck")
     assert hf.plan_migrate(ck, backend="rocksdb").checkpoint.endswith("/ck-migrated")

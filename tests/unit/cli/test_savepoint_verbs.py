@@ -278,7 +278,7 @@ def test_nothing_is_started_and_no_spark_loaded(verb: str, checkpoint: Path, tmp
     assert done.stderr.splitlines()[-1] == f"AUDIT [] {numpy}"
 
 
-def test_other_partitions(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: Path) -> None:
     """The memory provider's, since that takes no Spark."""
     golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
     planned = told(holdfast("rescale", "heap", "--partitions", "3", "--dry-run", "--json"))
@@ -295,11 +295,11 @@ def test_other_partitions(holdfast: Holdfast, tmp_path: Path) -> None:
         True,
     )
     assert not (tmp_path / "heap-p3").exists()
-    made = told(holdfast("rescale", "heap", "--partitions", "3", "--stopped", "--json"))
+    made = told(holdfast_at_once("rescale", "heap", "--partitions", "3", "--stopped", "--json"))
     assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
     assert made["batch"] == planned["from_batch"] + 1
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
-    said = holdfast("rescale", "heap", "--partitions", "5", "--to", "five", "--stopped")
+    said = holdfast_at_once("rescale", "heap", "--partitions", "5", "--to", "five", "--stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
     assert "2 to 5 partitions: 10 rows are proved to be the same" in said.stderr
     assert (
