@@ -10,6 +10,7 @@ import pytest
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
 from keyed_runs import START, by_batch_and_key, expected, program, read_stream, run, ship, write_batch
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
 
 import holdfast as hf
 from holdfast.engine import keyed_operator
@@ -44,6 +45,25 @@ def test_random_programs_with_restarts_agree_with_the_model(
     wanted = expected(tmp_path / "checkpoint", batches, model.batch)
     assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}
     assert model.late
+
+
+@pytest.mark.parametrize("key_groups", [1, 12])
+def test_keys_may_be_of_a_column_that_is_never_null(
+    spark: SparkSession, tmp_path: Path, key_groups: int
+) -> None:
+    """Batches with events, with timers that are due, and with both, over a restart."""
+    batches = [[{**event, "who": event["who"] or "eve"} for event in each] for each in program(5, 6, 30)]
+    rows = []
+    for number, batch in enumerate(batches):
+        write_batch(tmp_path / "in", number, batch)
+        if number % 3 == 2:
+            events = read_stream(spark, tmp_path / "in", EVENTS).withWatermark("ts", "5 seconds")
+            events = events.withColumn("who", F.coalesce("who", F.lit("nobody")))
+            assert not events.schema["who"].nullable
+            keyed = hf.keyed(events, by="who", key_groups=key_groups)
+            rows += run(keyed.process(Everything(), output=OUTPUT, name="all"), tmp_path / "checkpoint")
+    wanted = expected(tmp_path / "checkpoint", batches, Model().batch)
+    assert by_batch_and_key(rows) == {number: each for number, each in wanted.items() if each}
 
 
 def test_the_public_operator_answers_the_same(

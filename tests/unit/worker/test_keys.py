@@ -109,6 +109,22 @@ def test_equal_keys_are_one_whatever_they_are_made_of() -> None:
     assert keys.missing.all()
 
 
+def test_a_column_that_is_never_null_in_one_stream_may_be_null_in_another() -> None:
+    store = MemoryStore()
+    sure = pa.schema([each.with_nullable(False) for each in KEYS])
+    h = np.array([5, 6], np.uint64)
+    first = pa.table([pa.array(["a", "b"]), pa.array([1.0, 2.0])], schema=sure)
+    second = pa.table([pa.array(["b", None]), pa.array([2.0, None])], schema=KEYS)
+    partition = opened(store, MOMENT)
+    keys = partition.touch([(h, first), (h + 1, second)], empty_run(FORM.tables[ROWS]))
+    assert keys_of(keys) == [exact(each) for each in (("a", 1.0), ("b", 2.0), (None, None))]
+    assert [each.tolist() for each in keys.positions] == [[0, 1], [1, 2]]
+    keep(partition, keys, total=[10, 11, 12])
+    partition.write(MOMENT)
+    again = opened(store, MOMENT).touch([(h, first)], empty_run(FORM.tables[ROWS]))
+    assert again.stored("s:total").to_pylist() == [10, 11]
+
+
 def test_keys_that_share_a_hash_are_two_in_one_batch_and_the_next() -> None:
     store = MemoryStore()
     first = opened(store, MOMENT)

@@ -158,7 +158,11 @@ def resolve(
         [due.column(f"{KEY_PREFIX}{at}") for at in range(len(names))], names=list(names)
     )
     h = np.concatenate([each for each, _ in streams] + [due.h])
-    table = pa.concat_tables([keys for _, keys in streams] + [due_keys]).combine_chunks()
+    # A stream may say of a column, or of a part of it, that it is never null; what is stored never says so.
+    alike = [
+        keys if keys.schema.equals(due_keys.schema) else keys.cast(due_keys.schema) for _, keys in streams
+    ]
+    table = pa.concat_tables([*alike, due_keys]).combine_chunks()
     order = np.argsort(h, kind="stable")
     ordered = h[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(h) else np.zeros(0, np.int64)
