@@ -13,6 +13,7 @@ from holdfast.config.settings import Settings
 from holdfast.engine.given import given_settings
 from holdfast.engine.jars import APPENDED, extra_settings, joined
 from holdfast.engine.java import find_java, java_home_for_spark
+from holdfast.engine.packages import PACKAGES_KEY, unresolved_told
 from holdfast.engine.sockets import socket_folder
 from holdfast.engine.versions import spark_version
 from holdfast.errors import Unsupported
@@ -44,7 +45,8 @@ def session(
         home: The state home; see `Settings`.
 
     Raises:
-        NotFound: There is no Java, or no pyspark.
+        NotFound: There is no Java, no pyspark, or no such package as `spark.jars.packages` names.
+        Unavailable: Packages could not be fetched.
         Invalid: A setting is wrong.
         Unsupported: This Java or this Spark is not one that works.
     """
@@ -55,7 +57,10 @@ def session(
         builder = builder.master(master)
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
-    return configure(builder, extras=extras, home=home).getOrCreate()
+    builder = configure(builder, extras=extras, home=home)
+    given = given_settings(os.environ).get(PACKAGES_KEY, ("", ""))[0]
+    with unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
+        return builder.getOrCreate()
 
 
 def running_session() -> SparkSession | None:
