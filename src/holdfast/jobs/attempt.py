@@ -10,6 +10,7 @@ from holdfast.config.alerts import Alerts
 from holdfast.config.recovery import Recovery
 from holdfast.config.restart import RestartStrategy
 from holdfast.errors import Conflict, HoldfastError
+from holdfast.jobs import failure as failures
 from holdfast.jobs.channel import Message
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.process import DriverProcess
@@ -84,6 +85,13 @@ class Attempt:
     committed: set[str] = field(default_factory=set)
     _busy_since: dict[str, float] = field(default_factory=dict)
     _slow: dict[str, int] = field(default_factory=dict)
+
+    def cannot_begin(self, error: HoldfastError | OSError) -> None:
+        """Note why the driver is not let go: a refusal, or a file that could not be made, which may pass."""
+        if isinstance(error, HoldfastError):
+            self.refusal = error
+        else:
+            self.failure = failures.not_begun(error)
 
     def busy(self, query: str, *, busy: bool) -> None:
         """Note that a query has begun a batch, or ended one."""

@@ -154,7 +154,14 @@ class Driver:
         if self._orders.stop.is_set():
             self._channel.send("stopped")
             return 0
-        log_to(self._orders.log)
+        try:
+            log_to(self._orders.log)
+        except OSError as error:
+            return self._fail(failure.not_begun(error))
+        return self._run_reported(job)
+
+    def _run_reported(self, job: Job) -> int:
+        """Run, and tell the supervisor what went wrong, if anything did."""
         try:
             return self._run(job)
         except Unavailable as error:

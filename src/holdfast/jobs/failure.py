@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 from holdfast.errors import HoldfastError, Unavailable
@@ -52,6 +54,18 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
         name, line = condition["name"], condition["text"]
     cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
     return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause)
+
+
+def not_begun(error: OSError) -> Failure:
+    """A driver that could not begin: something it needs in the state home could not be opened or made."""
+    text = f"{type(error).__name__}: {error}"
+    line = error.strerror or str(error)
+    if error.filename is not None:
+        line = f"{line}: {os.fsdecode(error.filename)}"
+    line = f"the driver could not begin: {line}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        line += " (hint: free some room there)"
+    return Failure(START, type(error).__name__, line, detail=text, cause=cause_of(text).value)
 
 
 def comes_again(failure: Failure) -> bool:

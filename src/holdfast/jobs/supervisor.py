@@ -306,8 +306,8 @@ class Supervisor:
                 self._go(attempt, Definition.from_message(message))
             except Deposed:
                 raise
-            except HoldfastError as error:
-                attempt.refusal = error
+            except (HoldfastError, OSError) as error:
+                attempt.cannot_begin(error)
                 attempt.process.kill()
         elif kind == "refused":
             attempt.refusal = error_from(message["error"])
@@ -418,18 +418,18 @@ class Supervisor:
         if self._definition is not None and self._definition.name != definition.name:
             definition.require_same(self._definition, self._spec.target)
         if self._elections is None:
-            self._lock = take_alone(self._registry, self._home, definition.name, self._clock())
+            self._lock = self._lock or take_alone(self._registry, self._home, definition.name, self._clock())
         elif not self._stand(self._elections, definition):
             return False
         record = definition.job_record(self._spec.target, self._clock(), self._since_ms)
         self._definition = definition
-        self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
         self._policy = RestartPolicy(definition.restart, self._rng, ran=self._restored)
         if not self._claim_checkpoint(definition):
             return False
         if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
             self._rescaling = Rescaling.begun(self._home, definition.name, self._spec, self._clock)
         self._notes.start_job(record)
+        self._beside = Beside(definition, self._home.path, self._registry, self._clock, self._leads)
         self._begun = True
         if self._candidacy is not None:
             self._candidacy.begin(definition.checkpoint, record.started_ms, ran=self._restored)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from holdfast.errors import Unavailable
@@ -117,3 +120,19 @@ def test_what_is_unavailable_is_waited_for() -> None:
 def test_a_driver_that_said_nothing() -> None:
     assert str(failure.killed(9, None)) == "signal 9: the driver was killed"
     assert str(failure.killed(None, 3)).startswith("exit code 3: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "hint", "again"),
+    [
+        (errno.ENOSPC, "resources", " (hint: free some room there)", False),
+        (errno.EDQUOT, "resources", " (hint: free some room there)", False),
+        (errno.EMFILE, "resources", "", False),
+        (errno.EACCES, "unknown", "", True),
+    ],
+)
+def test_a_driver_that_could_not_begin(number: int, cause: str, hint: str, again: bool) -> None:
+    said = os.strerror(number)
+    found = failure.not_begun(OSError(number, said, "/home/jobs/shop"))
+    assert found.line == f"the driver could not begin: {said}: /home/jobs/shop{hint}"
+    assert (found.cause, failure.comes_again(found)) == (cause, again)
