@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lease_candidates import LEASE_S, WALL_S, Candidates, Meddling, won
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.leadership import Deposed, ElectionState, Term, myself
+from holdfast.jobs.leadership import Deposed, Term
 from holdfast.jobs.lease import LeaseElection
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.port import Storage
 from holdfast.testing.storage import FaultyStorage, Killed
-
-LEASE_S = 10.0
-WALL_S = 1_800_000_000
-
-
-class Clocks:
-    """A monotonic clock for each candidate: they agree on how fast time goes, and on nothing else."""
-
-    def __init__(self) -> None:
-        self.passed = 0.0
-
-    def of(self, beginning: float) -> Callable[[], float]:
-        return lambda: beginning + self.passed
-
-
-class Candidates:
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        self.clocks = Clocks()
-        self._beginnings = itertools.count(1)
-
-    def one(self, storage: Storage | None = None) -> LeaseElection:
-        clock = self.clocks.of(next(self._beginnings) * 1_000_000.0)
-        return LeaseElection(storage or self.storage, "job", LEASE_S, clock, lambda: WALL_S)
-
-    def passes(self, seconds: float) -> None:
-        self.clocks.passed += seconds
 
 
 @pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.services)])
@@ -52,12 +23,6 @@ def candidates(request: pytest.FixtureRequest, tmp_path: Path) -> Candidates:
     if request.param == "s3":
         return Candidates(open_storage(f"{request.getfixturevalue('s3_gateway').bucket()}/leases"))
     return Candidates(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "leases"))
-
-
-def won(election: LeaseElection) -> Term:
-    term = election.campaign()
-    assert term is not None
-    return term
 
 
 def test_one_leads_and_the_others_wait(candidates: Candidates) -> None:
@@ -159,29 +124,6 @@ def test_only_a_few_old_terms_are_kept(candidates: Candidates) -> None:
     assert len(candidates.storage.list("job").names) <= 22
 
 
-class Meddling:
-    """A storage that lets somebody else act at the n-th call of a method."""
-
-    def __init__(self, storage: Storage, method: str, number: int, act: Callable[[], None]) -> None:
-        self._storage = storage
-        self._method = method
-        self._left = number
-        self._act = act
-
-    def __getattr__(self, name: str) -> object:
-        found = getattr(self._storage, name)
-        if name != self._method:
-            return found
-
-        def call(*given: object, **named: object) -> object:
-            self._left -= 1
-            if self._left == 0:
-                self._act()
-            return found(*given, **named)
-
-        return call
-
-
 def leads_at_the_same_time(method: str, number: int) -> bool:
     """Two who lead at once: a slow leader renews in the middle of the other's campaign."""
     candidates = Candidates(MemoryStorage())
@@ -226,51 +168,17 @@ def test_who_was_seen_alive_after_all_keeps_the_lease_that_he_counts_on() -> Non
     assert won(second).token == term.token + 1
 
 
-def test_what_a_leader_puts_down_is_read_by_the_next_and_a_former_one_changes_nothing(
-    candidates: Candidates,
-) -> None:
-    first, second = candidates.one(), candidates.one()
-    assert first.look() == ElectionState("", None)
-    old = won(first)
-    first.write_record(old, b"one")
-    state = second.look()
-    assert (state.token, state.record, state.record_token) == (old.token, b"one", old.token)
-    assert state.holder == myself()
-    first.resign(old)
-    # Nobody has written in the new term yet: what was there before counts.
-    new = won(second)
-    assert second.look().record == b"one"
-    with pytest.raises(Deposed):
-        first.write_record(old, b"late")
-    assert second.look().record == b"one"
-    second.write_record(new, b"two")
-    second.write_record(new, b"three")
-    seen = first.look()
-    assert (seen.record, seen.record_token) == (b"three", new.token)
-    # However the place is reached, it has one name.
-    assert len({state.place_id, seen.place_id, second.look().place_id}) == 1
-    assert state.place_id
-    # One record stays.
+def test_one_record_stays(candidates: Candidates) -> None:
+    for number in range(3):
+        election = candidates.one()
+        term = won(election)
+        election.write_record(term, b"one")
+        election.write_record(term, str(number).encode())
+        election.resign(term)
     assert sum(name.endswith(".record") for name in candidates.storage.list("job").names) == 1
 
 
-def test_a_former_leader_that_writes_late_writes_where_nobody_reads(candidates: Candidates) -> None:
-    first, second = candidates.one(), candidates.one()
-    old = won(first)
-
-    def takes_over() -> None:
-        first.resign(old)
-        second.write_record(won(second), b"of the next")
-
-    # It is frozen between looking whether it still leads, and writing.
-    frozen = Meddling(candidates.storage, "write", 1, takes_over)
-    first._storage = frozen  # type: ignore[assignment]
-    with pytest.raises(Deposed):
-        first.write_record(old, b"late")
-    assert second.look().record == b"of the next"
-
-
-def test_nobody_leads_in_a_place_that_has_lost_its_terms(tmp_path: Path) -> None:
+def test_nobody_leads_in_a_directory_that_is_not_mounted(tmp_path: Path) -> None:
     candidates = Candidates(LocalStorage(tmp_path / "leases"))
     first, second = candidates.one(), candidates.one()
     term = won(first)

@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from uuid import uuid4
+from contextlib import contextmanager
 
 import pytest
+from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
 from zookeeper_server import Server
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.leadership import Deposed, ElectionState, Term, myself
+from holdfast.jobs.leadership import Deposed
 from holdfast.jobs.tenure import Tenure
 from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
 
 pytestmark = pytest.mark.services
 
-LEASE_S = 1.0
 PATIENCE_S = 60
-WALL_S = 1_800_000_000
 
 
 @pytest.fixture
 def candidate(zookeeper_server: Server) -> Iterator[Callable[[], ZooKeeperElection]]:
     """Makes candidates for one job; all are ended afterwards."""
-    made: list[ZooKeeperElection] = []
-    ensemble = Ensemble.of(zookeeper_server.address(f"holdfast-{uuid4().hex}"))
-
-    def one() -> ZooKeeperElection:
-        made.append(ZooKeeperElection(ensemble, "job", LEASE_S, time.monotonic, lambda: WALL_S))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.close()
-
-
-def won(election: ZooKeeperElection) -> Term:
-    """Campaign until it is won."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        with suppress(Unavailable):
-            if (term := election.campaign()) is not None:
-                return term
-        time.sleep(0.02)
-    raise AssertionError("it was never won")
+    with candidates_at(zookeeper_server) as candidates:
+        yield candidates.one
 
 
 @contextmanager
@@ -130,63 +109,3 @@ def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
         nobody.campaign()
     nobody.close()
-
-
-def test_what_a_leader_puts_down_is_read_by_the_next_and_a_former_one_changes_nothing(
-    candidate: Callable[[], ZooKeeperElection],
-) -> None:
-    first, second = candidate(), candidate()
-    assert first.look() == ElectionState("", None)
-    old = won(first)
-    first.write_record(old, b"one")
-    state = second.look()
-    assert (state.token, state.record, state.record_token) == (old.token, b"one", old.token)
-    assert state.holder == myself()
-    first.resign(old)
-    new = won(second)
-    assert second.look().record == b"one"
-    with pytest.raises(Deposed):
-        first.write_record(old, b"late")
-    second.write_record(new, b"two")
-    second.write_record(new, b"three\nfour")
-    seen = first.look()
-    assert (seen.record, seen.record_token) == (b"three\nfour", new.token)
-    assert len({state.place_id, seen.place_id, second.look().place_id}) == 1
-    assert state.place_id
-
-
-def test_a_record_is_not_written_if_another_one_is_elected_in_between(
-    candidate: Callable[[], ZooKeeperElection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = candidate(), candidate()
-    old = won(first)
-    newest = ZooKeeperElection._newest
-
-    def slow(election: ZooKeeperElection, talk: object) -> tuple[int | None, int]:
-        answer = newest(election, talk)  # type: ignore[arg-type]
-        if election is first:
-            monkeypatch.setattr(ZooKeeperElection, "_newest", newest)
-            first.resign(old)
-            second.write_record(won(second), b"of the next")
-        return answer
-
-    # Between its look at the counter and its write another one is elected.
-    monkeypatch.setattr(ZooKeeperElection, "_newest", slow)
-    with pytest.raises(Deposed):
-        first.write_record(old, b"late")
-    assert second.look().record == b"of the next"
-
-
-def test_nobody_leads_in_a_place_that_has_lost_its_terms(
-    candidate: Callable[[], ZooKeeperElection],
-) -> None:
-    first, second = candidate(), candidate()
-    term = won(first)
-    assert second.campaign() is None
-    first.resign(term)
-    client = first._connected()
-    client.delete(first._counter)
-    with pytest.raises(Unavailable, match="has lost the terms"):
-        second.campaign()
-    client.set(first._counter, str(term.token).encode())
-    assert won(second).token == term.token + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from plain_session import run_until_told
 from pyspark.sql import DataFrame, SparkSession
 from small_session import small_session
 
@@ -44,14 +45,7 @@ def main(folder: str) -> None:
             spark.conf.set(f"{STATE}.{key}", value)
         writer = counted(spark).writeStream.format("noop").outputMode("update")
         queries.append(writer.option("checkpointLocation", f"{folder}/{name}").start())
-    for query in queries:
-        while not query.lastProgress:
-            query.awaitTermination(1)
-    print("busy", flush=True)  # noqa: T201 - what the test waits for
-    sys.stdin.read()
-    for query in queries:
-        query.stop()
-    spark.stop()
+    run_until_told(spark, queries)
 
 
 def counted(spark: SparkSession) -> DataFrame:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
-from small_session import small_session
+from plain_session import plain_session, run_until_told
 
 STORE = "spark.sql.streaming.stateStore"
 ROCKSDB = {
@@ -20,18 +19,12 @@ ROCKSDB = {
 
 
 def main(folder: str) -> None:
-    builder = SparkSession.builder.master("local[2]").appName("plain")
     settings = {
-        **small_session(),
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.sql.streaming.minBatchesToRetain": "3",
         f"{STORE}.maintenanceInterval": "1s",
         f"{STORE}.minDeltasForSnapshot": "3",
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = plain_session(folder, settings)
     queries = []
     for name, given in {"defaults": {}, "rocksdb": ROCKSDB}.items():
         for key, value in given.items():
@@ -40,15 +33,7 @@ def main(folder: str) -> None:
         counts = numbers.groupBy((numbers.value % 50).alias("rest")).count()
         writer = counts.writeStream.format("noop").outputMode("update")
         queries.append(writer.option("checkpointLocation", f"{folder}/{name}").start())
-    for query in queries:
-        while not query.lastProgress:
-            query.awaitTermination(1)
-    sys.stdout.write("busy\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    for query in queries:
-        query.stop()
-    spark.stop()
+    run_until_told(spark, queries)
 
 
 if __name__ == "__main__":

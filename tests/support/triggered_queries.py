@@ -10,31 +10,17 @@ import json
 import sys
 from pathlib import Path
 
+from plain_session import plain_session, run_until_told
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from small_session import small_session
 
 ROWS = 20
 RESTS = 5
 
 
 def main(folder: str, *triggers: str) -> None:
-    builder = SparkSession.builder.master("local[2]").appName("plain")
-    settings = {**small_session(), "spark.sql.warehouse.dir": f"{folder}/warehouse"}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    queries = [start(spark, Path(folder), *each.split("=")) for each in triggers]
-    for query in queries:
-        while not query.lastProgress:
-            query.awaitTermination(1)
-    sys.stdout.write("busy\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    for query in queries:
-        query.stop()
-    spark.stop()
+    spark = plain_session(folder)
+    run_until_told(spark, [start(spark, Path(folder), *each.split("=")) for each in triggers])
 
 
 def start(spark: SparkSession, folder: Path, name: str, seconds: str) -> StreamingQuery:
