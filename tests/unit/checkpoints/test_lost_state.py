@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import command_in
+from cli_runner import cli_in
 from damages import Files
 
 from golden import STATELESS, golden_files, golden_on_disk, without_checksums
@@ -66,7 +66,7 @@ def test_without_a_record_the_words_say_both(name: str, tmp_path: Path) -> None:
     assert [each.what for each in found.remarks if NONE_OR_GONE in each.what]
     place = golden_on_disk(name, tmp_path / "ck")
     shutil.rmtree(place / "state", ignore_errors=True)
-    holdfast = command_in(tmp_path, tmp_path / "home")
+    holdfast = cli_in(tmp_path, tmp_path / "home")
     shown = holdfast("checkpoint", "verify", "ck")
     assert (shown.returncode, NONE_OR_GONE in shown.stdout.splitlines()[-1]) == (0, True)
     taken = holdfast("savepoint", "take", "ck", "sp")
@@ -125,7 +125,7 @@ def test_no_savepoint_is_taken_of_lost_state(tmp_path: Path) -> None:
         savepoints.take(place, tmp_path / "sp", home=home)
     assert error.value.hint is not None
     assert savepoints.list(tmp_path / "sp") == ()
-    holdfast = command_in(tmp_path, home)
+    holdfast = cli_in(tmp_path, home)
     for verb in (("savepoint", "take", "ck", "sp"), ("savepoint", "take", "ck", "sp", "--dry-run")):
         refused = holdfast(*verb)
         assert (refused.returncode, "lost state" in refused.stderr) == (Corrupt.exit_code, True)
@@ -234,7 +234,7 @@ def test_another_vendors_provider_is_refused_by_its_whole_name(
             ask()
         assert refused.value.found == vendor
     assert read(storage).provider == vendor
-    verified = command_in(tmp_path, tmp_path / "home")("checkpoint", "verify", "ck")
+    verified = cli_in(tmp_path, tmp_path / "home")("checkpoint", "verify", "ck")
     assert (verified.returncode, vendor in verified.stderr) == (Unsupported.exit_code, True)
     # What is damaged besides is told first.
     assert [each.file for each in looked({**files, "metadata": b"?"}).problems] == ["metadata"]

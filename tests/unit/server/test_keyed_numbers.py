@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import command_in
+from cli_runner import cli_in
 from served import Served, batch
 
 from holdfast.model import KeyedProgress, KeyedState, OperatorProgress
@@ -74,7 +74,7 @@ def test_the_page_has_names_keys_and_unknown_ones(shop: Served) -> None:
 
 
 def test_status_has_names_keys_and_unknown_ones(shop: Served, tmp_path: Path) -> None:
-    holdfast = command_in(tmp_path, shop.home.path)
+    holdfast = cli_in(tmp_path, shop.home.path)
     text = holdfast("status", "shop").stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["visits", "visits", "(keys)", "1,234", "3", "4", "4,000"] in rows
