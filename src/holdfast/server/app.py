@@ -23,27 +23,24 @@ from holdfast.server.dashboard import pages
 from holdfast.server.flink import resources
 from holdfast.server.guard import Guard
 from holdfast.server.guess_limit import GuessLimit
-from holdfast.server.own import asked, jobs, measured, models, savepoints, state
-from holdfast.server.own.description import describe
+from holdfast.server.own import asked, jobs, measured, savepoints, state
+from holdfast.server.own.description import describe, problems
 from holdfast.server.plane import Clock, Plane
 from holdfast.server.sessions import Sessions
 from holdfast.server.settings import ServerSettings
 
 API: Final = "/api/v1"
-_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": models.Problem, "description": "The request is wrong as it stands."},
-    401: {"model": models.Problem, "description": "A token is needed."},
-    403: {"model": models.Problem, "description": "Not from there."},
-    404: {"model": models.Problem, "description": "Nothing is at that address."},
-    409: {"model": models.Problem, "description": "Something else holds it, or it moved."},
-    429: {
-        "model": models.Problem,
-        "description": "Too many wrong tokens; `Retry-After` says how long to wait.",
-    },
-    413: {"model": models.Problem, "description": "The body is too large."},
-    500: {"model": models.Problem, "description": "What was stored is damaged, or Holdfast is at fault."},
-    501: {"model": models.Problem, "description": "This version or feature cannot do it."},
-    503: {"model": models.Problem, "description": "Something needed is not there at the moment."},
+_PROBLEMS: Final = {
+    400: "The request is wrong as it stands.",
+    401: "A token is needed.",
+    403: "Not from there.",
+    404: "Nothing is at that address.",
+    409: "Something else holds it, or it moved.",
+    429: "Too many wrong tokens; `Retry-After` says how long to wait.",
+    413: "The body is too large.",
+    500: "What was stored is damaged, or Holdfast is at fault.",
+    501: "This version or feature cannot do it.",
+    503: "Something needed is not there at the moment.",
 }
 
 
@@ -77,7 +74,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     )
     made.state.plane = plane
     _tell_errors(made)
-    api = APIRouter(prefix=API, responses=_PROBLEMS)
+    api = APIRouter(prefix=API, responses=problems(_PROBLEMS))
     for each in (jobs, asked, savepoints, state, measured):
         api.include_router(each.router(plane))
     made.include_router(api)
