@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test lint classes services services-debian services-s3 services-hdfs services-kafka bench docs lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka bench docs lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -13,6 +13,10 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server
 	@$(BIN)/pytest -n 3 --dist worksteal
+
+# Within the process of the tests but for a few, so it takes less than a minute on two cores.
+unit: $(READY)  ## the tests that need neither a JVM nor a server, after every change
+	@$(BIN)/pytest -q -n 2 --dist worksteal tests/unit
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .

@@ -17,20 +17,31 @@ from holdfast.checkpoints import checkpoint_guard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = [
+pytest_plugins = ["spark_settings"]
+
+# Fixtures that start servers. Unit tests have no use for any of them.
+SERVERS = (
     "flink_client",
     "hdfs_cluster",
     "kafka_broker",
     "ledger_processes",
     "postgres_server",
     "s3_gateway",
-    "spark_settings",
     "zookeeper_server",
-]
+)
 
 # The same examples in each run: a failure on one machine is a failure on all.
 settings.register_profile("holdfast", derandomize=True, deadline=None)
 settings.load_profile("holdfast")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load what starts servers, unless unit tests alone are asked for."""
+    unit = Path(__file__).parent / "unit"
+    asked = [Path(config.invocation_params.dir, word.partition("::")[0]) for word in config.args]
+    if not all(place.resolve().is_relative_to(unit) for place in asked):
+        for name in SERVERS:
+            config.pluginmanager.import_plugin(name)
 
 
 @pytest.fixture

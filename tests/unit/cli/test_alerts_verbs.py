@@ -25,7 +25,7 @@ from holdfast.observe.grafana import DASHBOARD_FILE, PANELS
 from holdfast.observe.metrics import BY_NAME, COUNTER
 from holdfast.observe.rule_file import RULE_FILE, rule_file
 
-NOON = 1_772_697_600_000
+MORNING = 1_772_697_600_000  # 2026-03-05T08:00:00Z
 
 
 class Shop:
@@ -36,31 +36,41 @@ class Shop:
         self.home = StateHome(home.resolve())
         self.registry = Registry(self.home.registry)
         record = JobRecord(
-            "shop", job_id("shop"), "job.py", "file:/c", "retain", JobState.RUNNING, None, NOON, NOON, None, 1
+            "shop",
+            job_id("shop"),
+            "job.py",
+            "file:/c",
+            "retain",
+            JobState.RUNNING,
+            None,
+            MORNING,
+            MORNING,
+            None,
+            1,
         )
         self.registry.start_job(record)
-        self.registry.start_attempt("shop", 1, NOON, recovers=False)
+        self.registry.start_attempt("shop", 1, MORNING, recovers=False)
         self.registry.queries_started(
-            "shop", 1, [QueryStarted("visits", "id", "r", "file:/c", "none: x")], NOON
+            "shop", 1, [QueryStarted("visits", "id", "r", "file:/c", "none: x")], MORNING
         )
-        self.alert = Alert("state_size", ("shop", "visits"), FIRING, NOON, None, 12.0, 10.0)
+        self.alert = Alert("state_size", ("shop", "visits"), FIRING, MORNING, None, 12.0, 10.0)
 
     def batch(self, number: int, took_ms: int = 400) -> None:
         operator = OperatorProgress("dedupe", 30, 1, 0, 2, 2048, 5, 4)
-        at = NOON + number
+        at = MORNING + number
         self.registry.add_batch(
             "shop", 1, BatchProgress("visits", number, at, 100, took_ms, None, (operator,))
         )
 
     def tell(self) -> None:
-        former = Alert("watermark_stuck", ("shop", "visits"), FIRING, NOON - 9, NOON, 700.0, 600.0)
+        former = Alert("watermark_stuck", ("shop", "visits"), FIRING, MORNING - 9, MORNING, 700.0, 600.0)
         events = [
-            AlertEvent(FIRING, NOON - 9, former),
-            AlertEvent(CLEARED, NOON, former),
-            AlertEvent(FIRING, NOON, self.alert),
+            AlertEvent(FIRING, MORNING - 9, former),
+            AlertEvent(CLEARED, MORNING, former),
+            AlertEvent(FIRING, MORNING, self.alert),
         ]
         standing = {self.alert.key: self.alert}
-        Diary(self.home.path).save("shop", NOON, samples=(), totals={}, standing=standing, events=events)
+        Diary(self.home.path).save("shop", MORNING, samples=(), totals={}, standing=standing, events=events)
 
 
 @pytest.fixture
@@ -144,7 +154,7 @@ def test_a_pipe_gets_a_line_for_each_batch_until_the_job_ends(shop: Shop, tmp_pa
         assert process.stdout.readline().startswith("visits batch 2:")
         shop.tell()
         assert process.stdout.readline().startswith("shop: alert: the state of query visits")
-        shop.registry.set_state("shop", JobState.FINISHED, NOON)
+        shop.registry.set_state("shop", JobState.FINISHED, MORNING)
         assert process.stdout.readline() == "shop: FINISHED\n"
         assert process.wait(timeout=30) == 0
     finally:
@@ -171,7 +181,7 @@ def test_a_terminal_gets_bars(shop: Shop, tmp_path: Path) -> None:
     for number, took in enumerate([100, 200, 400, 800]):
         shop.batch(number, took)
     shop.tell()
-    shop.registry.set_state("shop", JobState.FINISHED, NOON)
+    shop.registry.set_state("shop", JobState.FINISHED, MORNING)
     own, other = pty.openpty()
     process = started(tmp_path, shop.home.path, "status", "shop", "--watch", stdout=other)
     os.close(other)

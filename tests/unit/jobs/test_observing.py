@@ -28,7 +28,7 @@ from holdfast.observe.routes import post_event, post_to_alertmanager
 from holdfast.savepoints.drills import Drill, note
 from holdfast.storage.local import LocalStorage
 
-NOON = 1_772_697_600_000
+MORNING = 1_772_697_600_000  # 2026-03-05T08:00:00Z
 
 
 class Listener:
@@ -80,31 +80,31 @@ def listener() -> Iterator[Listener]:
 
 
 def alert(rule: str = "state_size", query: str = "visits") -> Alert:
-    return Alert(rule, ("shop", query), FIRING, NOON, None, 12.0, 10.0)
+    return Alert(rule, ("shop", query), FIRING, MORNING, None, 12.0, 10.0)
 
 
-def event(kind: str = FIRING, at_ms: int = NOON, **changed: Any) -> AlertEvent:
+def event(kind: str = FIRING, at_ms: int = MORNING, **changed: Any) -> AlertEvent:
     return AlertEvent(kind, at_ms, alert(**changed))
 
 
 def keep(diary: Diary, *events: AlertEvent) -> None:
-    diary.save("shop", NOON, samples=(), totals={}, standing={}, events=events, told=0)
+    diary.save("shop", MORNING, samples=(), totals={}, standing={}, events=events, told=0)
 
 
 def deliver(diary: Diary, **routes: str) -> AlertDelivery:
-    return AlertDelivery("shop", Alerts(**routes), diary, lambda: NOON, first_pause_s=0.01)  # type: ignore[arg-type]
+    return AlertDelivery("shop", Alerts(**routes), diary, lambda: MORNING, first_pause_s=0.01)  # type: ignore[arg-type]
 
 
 def test_a_webhook_gets_each_event_in_order(listener: Listener, tmp_path: Path) -> None:
     diary = Diary(tmp_path)
-    keep(diary, event(), event(CLEARED, NOON + 1))
+    keep(diary, event(), event(CLEARED, MORNING + 1))
     delivery = deliver(diary, webhook=f"{listener.url}/hook")
     delivery.start()
     listener.wait_for(2)
     delivery.close()
     assert [(path, body["event"], body["at_ms"]) for path, body in listener.got] == [
-        ("/hook", "firing", NOON),
-        ("/hook", "cleared", NOON + 1),
+        ("/hook", "firing", MORNING),
+        ("/hook", "cleared", MORNING + 1),
     ]
     told = listener.got[0][1]["alert"]
     assert told["named"] == {"job_name": "shop", "query": "visits"}
@@ -219,7 +219,7 @@ def test_the_secret_in_an_address_is_in_no_message(
         if route == "webhook":
             post_event(url, event())
         else:
-            post_to_alertmanager(url, [alert()], [], NOON)
+            post_to_alertmanager(url, [alert()], [], MORNING)
     assert "s3cret" not in f"{told.value} {told.value.as_dict()}"
     assert told.value.__cause__ is None
     delivery = deliver(diary, **{route: url})
@@ -235,7 +235,7 @@ def test_a_webhook_that_is_not_there_leaves_events_to_the_next_supervisor(
     diary = Diary(tmp_path)
     keep(diary, event())
     delivery = AlertDelivery(
-        "shop", Alerts(webhook="http://127.0.0.1:1"), diary, lambda: NOON, first_pause_s=1000
+        "shop", Alerts(webhook="http://127.0.0.1:1"), diary, lambda: MORNING, first_pause_s=1000
     )
     delivery.start()
     delivery.close()
@@ -252,7 +252,7 @@ def test_alertmanager_gets_what_stands_and_what_is_over(listener: Listener, tmp_
     delivery.start()
     delivery.now([alert()], [event()])
     listener.wait_for(1)
-    delivery.now([], [event(CLEARED, NOON + 500)])
+    delivery.now([], [event(CLEARED, MORNING + 500)])
     listener.wait_for(2)
     delivery.close()
     (path, [firing]), (_, [over]) = listener.got[:2]
@@ -278,7 +278,7 @@ class Home:
         folder.mkdir()
         self.home = StateHome(folder)
         self.registry = Registry(self.home.registry)
-        self.now = NOON
+        self.now = MORNING
 
     def start(self, state: JobState = JobState.RUNNING) -> None:
         ended = self.now if state.terminal else None
@@ -290,15 +290,15 @@ class Home:
             "retain",
             state,
             None,
-            NOON - 60_000,
-            NOON,
+            MORNING - 60_000,
+            MORNING,
             ended,
             1,
         )
         self.registry.start_job(record)
-        number = self.registry.start_attempt("shop", 1, NOON - 50_000, recovers=False)
+        number = self.registry.start_attempt("shop", 1, MORNING - 50_000, recovers=False)
         query = QueryStarted("visits", "id-1", "run", "file:/nothing/there", "none: x")
-        self.registry.queries_started("shop", number, [query], NOON - 40_000)
+        self.registry.queries_started("shop", number, [query], MORNING - 40_000)
 
     def batch(self, number: int, size: int = 5) -> BatchProgress:
         made = OperatorProgress("dedupe", 3, 1, 0, 0, size, 1, 2)
@@ -355,27 +355,27 @@ def test_numbers_of_jobs_that_run_and_of_those_that_do_not(shop: Home) -> None:
     observing.close()
     Diary(shop.home.path).save(
         "elsewhere",
-        NOON,
+        MORNING,
         samples=[sample("holdfast_up", 1, "elsewhere")],
         totals={},
         standing={},
     )
-    samples = measured.samples(shop.home, NOON + 1)
+    samples = measured.samples(shop.home, MORNING + 1)
     up = {each.labels: each.value for each in samples if each.metric == "holdfast_up"}
     assert up == {("shop",): 1, ("elsewhere",): 1}
     assert any(each.metric == "holdfast_state_rows" for each in samples)
     lock.release()
-    samples = measured.samples(shop.home, NOON + 100_000)
+    samples = measured.samples(shop.home, MORNING + 100_000)
     up = {each.labels: each.value for each in samples if each.metric == "holdfast_up"}
     assert up == {("shop",): 0, ("elsewhere",): 0}
     kinds = {each.metric for each in samples}
     assert "holdfast_batches_total" in kinds
     assert "holdfast_state_rows" not in kinds
-    only = measured.metrics_json(shop.home, NOON, "elsewhere")
+    only = measured.metrics_json(shop.home, MORNING, "elsewhere")
     assert [each["labels"] for each in only["samples"]] == [{"job_name": "elsewhere"}]
     assert [each["name"] for each in only["metrics"]] == ["holdfast_up"]
-    assert 'holdfast_up{job_name="shop"} 0.0' in measured.metrics_text(shop.home, NOON)
-    assert measured.metrics_text(StateHome(shop.home.path / "none"), NOON) == ""
+    assert 'holdfast_up{job_name="shop"} 0.0' in measured.metrics_text(shop.home, MORNING)
+    assert measured.metrics_text(StateHome(shop.home.path / "none"), MORNING) == ""
 
 
 def attempt(
@@ -404,14 +404,14 @@ def test_a_recovery_lasts_from_the_failure_to_the_commit_whatever_it_takes() -> 
 
 def test_the_registry_and_the_catalog_tell_the_rest(shop: Home, tmp_path: Path) -> None:
     shop.start()
-    taken = SavepointNote("visits", NOON - 5_000, 300, "file:/sp/1", 3, 77, 7, None)
-    failed = SavepointNote("visits", NOON - 1_000, None, None, None, None, None, "no space")
+    taken = SavepointNote("visits", MORNING - 5_000, 300, "file:/sp/1", 3, 77, 7, None)
+    failed = SavepointNote("visits", MORNING - 1_000, None, None, None, None, None, "no space")
     for each in (taken, failed):
         shop.registry.add_savepoint("shop", each)
     facts = facts_of(shop.registry, "shop", saved=True, drills_ms={"visits": 5})
     assert facts.savepoints["visits"] is not None
-    assert facts.savepoints["visits"].at_ms == NOON - 5_000
-    assert (facts.up, facts.failed, facts.running_ms) == (True, False, NOON - 40_000)
+    assert facts.savepoints["visits"].at_ms == MORNING - 5_000
+    assert (facts.up, facts.failed, facts.running_ms) == (True, False, MORNING - 40_000)
     assert facts_of(shop.registry, "shop", saved=False, drills_ms={}).savepoints == {}
     catalog = LocalStorage(tmp_path / "catalog")
     for at_ms, job, took in ((1, "j", 10), (2, "j", 20), (3, None, 30)):
@@ -422,16 +422,16 @@ def test_the_registry_and_the_catalog_tell_the_rest(shop: Home, tmp_path: Path) 
 
 def test_flink_has_other_names_for_the_same(shop: Home) -> None:
     with pytest.raises(NotFound):
-        flink_metrics(shop.home, "shop", NOON)
+        flink_metrics(shop.home, "shop", MORNING)
     shop.start()
-    before = flink_metrics(shop.home, "shop", NOON)
+    before = flink_metrics(shop.home, "shop", MORNING)
     assert before["lastCheckpointDuration"] == before["numberOfCompletedCheckpoints"] == "-1"
     shop.batch(41)
     observing = shop.observing(Alerts())
     observing.started({"visits": "file:/nothing/there"})
     observing.committed(shop.batch(42))
     observing.close()
-    found = flink_metrics(shop.home, job_id("shop"), NOON)
+    found = flink_metrics(shop.home, job_id("shop"), MORNING)
     assert found == {
         "lastCheckpointDuration": "700",
         "lastCheckpointSize": "-1",

@@ -24,7 +24,7 @@ from holdfast.storage.local import LocalStorage
 
 MINUTE = 60_000
 # 2026-03-05T08:00:00Z
-NOON = 1_772_697_600_000
+MORNING = 1_772_697_600_000
 
 ROCKS = {
     "rocksdbGetCount": 300,
@@ -54,7 +54,7 @@ def operator(**changed: Any) -> OperatorProgress:
     return OperatorProgress(**{**fields, **changed})
 
 
-def batch(number: int = 0, at_ms: int = NOON, **changed: Any) -> BatchProgress:
+def batch(number: int = 0, at_ms: int = MORNING, **changed: Any) -> BatchProgress:
     fields = {
         "query": "visits",
         "batch_id": number,
@@ -80,17 +80,17 @@ def one(samples: Iterable[Sample], metric: str) -> float:
 
 
 def test_the_newest_batch_gives_its_numbers() -> None:
-    samples = query_samples("shop", [batch()], NOON + 5_000)
+    samples = query_samples("shop", [batch()], MORNING + 5_000)
     assert {
         each.metric.removeprefix("holdfast_"): each.value for each in samples if len(each.labels) == 2
     } == {
         "batch_id": 0,
-        "last_commit_timestamp_seconds": NOON / 1000,
+        "last_commit_timestamp_seconds": MORNING / 1000,
         "checkpoint_duration_seconds": 1.5,
         "input_rows_per_second": 50.0,
         "processed_rows_per_second": 66.5,
         "watermark_stuck_seconds": 0,
-        "watermark_timestamp_seconds": NOON / 1000 - 30,
+        "watermark_timestamp_seconds": MORNING / 1000 - 30,
         "watermark_lag_seconds": 35.0,
         "late_rows_ratio": 0.02,
     }
@@ -117,7 +117,7 @@ def test_a_store_on_the_heap_has_its_own_counters() -> None:
         "loadedMapCacheMissCount": 1,
         "stateOnCurrentVersionSizeBytes": 700,
     }
-    samples = query_samples("shop", [batch(operators=(operator(store=heap),))], NOON)
+    samples = query_samples("shop", [batch(operators=(operator(store=heap),))], MORNING)
     assert one(samples, "holdfast_state_bytes") == 700
     assert one(samples, "holdfast_cache_hit_ratio") == 0.9
     assert not found(samples, "holdfast_state_access_seconds")
@@ -125,13 +125,13 @@ def test_a_store_on_the_heap_has_its_own_counters() -> None:
 
 def test_before_its_first_file_a_store_is_its_memory() -> None:
     [only] = [batch(operators=(operator(store={**ROCKS, "rocksdbSstFileSize": 0}),))]
-    assert one(query_samples("shop", [only], NOON), "holdfast_state_bytes") == 900
+    assert one(query_samples("shop", [only], MORNING), "holdfast_state_bytes") == 900
 
 
 def test_a_batch_that_runs_longer_than_the_last_one_took_counts() -> None:
-    samples = query_samples("shop", [batch()], NOON + 90_000, busy_since_ms=NOON)
+    samples = query_samples("shop", [batch()], MORNING + 90_000, busy_since_ms=MORNING)
     assert one(samples, "holdfast_checkpoint_duration_seconds") == 90.0
-    samples = query_samples("shop", [batch()], NOON + 200, busy_since_ms=NOON)
+    samples = query_samples("shop", [batch()], MORNING + 200, busy_since_ms=MORNING)
     assert one(samples, "holdfast_checkpoint_duration_seconds") == 1.5
 
 
@@ -152,51 +152,53 @@ def test_a_watermark_is_stuck_while_rows_come_in(
     course: Sequence[tuple[int, str, int]], minutes: int
 ) -> None:
     history = [
-        batch(number, NOON + minute * MINUTE, watermark=f"2026-03-05T{clock}:00.000Z", input_rows=rows)
+        batch(number, MORNING + minute * MINUTE, watermark=f"2026-03-05T{clock}:00.000Z", input_rows=rows)
         for number, (minute, clock, rows) in enumerate(course)
     ]
-    samples = query_samples("shop", history, NOON + 20 * MINUTE)
+    samples = query_samples("shop", history, MORNING + 20 * MINUTE)
     assert one(samples, "holdfast_watermark_stuck_seconds") == minutes * 60
 
 
 def test_before_the_first_event_there_is_no_lag() -> None:
-    samples = query_samples("shop", [batch(watermark="1970-01-01T00:00:00.000Z")], NOON)
+    samples = query_samples("shop", [batch(watermark="1970-01-01T00:00:00.000Z")], MORNING)
     assert not found(samples, "holdfast_watermark_lag_seconds")
-    assert not found(query_samples("shop", [batch(watermark=None)], NOON), "holdfast_watermark_stuck_seconds")
+    assert not found(
+        query_samples("shop", [batch(watermark=None)], MORNING), "holdfast_watermark_stuck_seconds"
+    )
 
 
 def test_lately_is_ten_minutes() -> None:
     repairs = operator(store={"rocksdbNumSnapshotsAutoRepaired": 2}, late_rows=50)
     history = [
-        batch(0, NOON - 11 * MINUTE, operators=(repairs,)),
-        batch(1, NOON - 9 * MINUTE, operators=(repairs,)),
-        batch(2, NOON, late_events=10, operators=(operator(late_rows=0),)),
+        batch(0, MORNING - 11 * MINUTE, operators=(repairs,)),
+        batch(1, MORNING - 9 * MINUTE, operators=(repairs,)),
+        batch(2, MORNING, late_events=10, operators=(operator(late_rows=0),)),
     ]
-    samples = query_samples("shop", history, NOON)
+    samples = query_samples("shop", history, MORNING)
     assert one(samples, "holdfast_snapshots_repaired_lately") == 2
     # 50 and 10 late ones of 200 rows.
     assert one(samples, "holdfast_late_rows_ratio") == 0.3
-    assert not found(query_samples("shop", history, NOON + 30 * MINUTE), "holdfast_late_rows_ratio")
+    assert not found(query_samples("shop", history, MORNING + 30 * MINUTE), "holdfast_late_rows_ratio")
 
 
 def test_growth_is_foretold_up_to_the_limit() -> None:
     history = [
         batch(
             each,
-            NOON + each * MINUTE,
+            MORNING + each * MINUTE,
             operators=(operator(store={"rocksdbSstFileSize": 1_000 * (each + 1)}),),
         )
         for each in range(10)
     ]
-    samples = query_samples("shop", history, NOON + 9 * MINUTE, limit_bytes=25_000)
+    samples = query_samples("shop", history, MORNING + 9 * MINUTE, limit_bytes=25_000)
     assert one(samples, "holdfast_state_full_seconds") == pytest.approx(15 * 60)
-    assert not found(query_samples("shop", history, NOON), "holdfast_state_full_seconds")
+    assert not found(query_samples("shop", history, MORNING), "holdfast_state_full_seconds")
     # Buffers that fill before anything is in a file are no growth.
     filling = [
-        batch(each, NOON + each * MINUTE, operators=(operator(store={}, memory_bytes=1_000 * (each + 1)),))
+        batch(each, MORNING + each * MINUTE, operators=(operator(store={}, memory_bytes=1_000 * (each + 1)),))
         for each in range(10)
     ]
-    samples = query_samples("shop", filling, NOON + 9 * MINUTE, limit_bytes=25_000)
+    samples = query_samples("shop", filling, MORNING + 9 * MINUTE, limit_bytes=25_000)
     assert one(samples, "holdfast_state_bytes") == 10_000
     assert not found(samples, "holdfast_state_full_seconds")
 
@@ -204,7 +206,7 @@ def test_growth_is_foretold_up_to_the_limit() -> None:
 def test_the_heaviest_watched_key_is_a_number() -> None:
     heavy = (HeavyKey(("a",), 60, 0.6), HeavyKey(("b",), 10, 0.1))
     report = SkewReport("by customer", ("customer",), 100, 100, heavy, 0.01)
-    samples = query_samples("shop", [batch(skew=(report,))], NOON)
+    samples = query_samples("shop", [batch(skew=(report,))], MORNING)
     assert found(samples, "holdfast_key_share_ratio") == {("shop", "visits", "by customer"): 0.6}
 
 
@@ -230,15 +232,15 @@ def test_counters_go_on() -> None:
 def test_a_job_is_more_than_its_batches() -> None:
     facts = JobFacts(
         "shop",
-        started_ms=NOON - 60 * MINUTE,
-        running_ms=NOON - 2 * MINUTE,
+        started_ms=MORNING - 60 * MINUTE,
+        running_ms=MORNING - 2 * MINUTE,
         restarts=3,
-        failures=((NOON - 20 * MINUTE, "query"), (NOON - 2 * MINUTE, "query"), (NOON, "process")),
+        failures=((MORNING - 20 * MINUTE, "query"), (MORNING - 2 * MINUTE, "query"), (MORNING, "process")),
         recovery_ms=4_000,
-        savepoints={"visits": TakenSavepoint(NOON - 30 * MINUTE, 1_200, 77), "sales": None},
+        savepoints={"visits": TakenSavepoint(MORNING - 30 * MINUTE, 1_200, 77), "sales": None},
         drills_ms={"visits": 9_000},
     )
-    samples = job_samples(facts, NOON)
+    samples = job_samples(facts, MORNING)
     assert found(samples, "holdfast_checkpoint_failures_total") == {
         ("shop", "query"): 2,
         ("shop", "process"): 1,
@@ -257,13 +259,13 @@ def test_a_job_is_more_than_its_batches() -> None:
 
 
 def test_a_recovery_counts_while_it_lasts() -> None:
-    facts = JobFacts("shop", recovery_ms=4_000, recovering_since_ms=NOON - 400_000)
-    assert one(job_samples(facts, NOON), "holdfast_recovery_seconds") == 400
+    facts = JobFacts("shop", recovery_ms=4_000, recovering_since_ms=MORNING - 400_000)
+    assert one(job_samples(facts, MORNING), "holdfast_recovery_seconds") == 400
 
 
 def test_the_files_of_a_checkpoint_give_its_partitions(tmp_path: Path) -> None:
     place = golden_on_disk("4.2/aggregate-changelog", tmp_path / "checkpoint")
-    facts = look(LocalStorage(place), NOON)
+    facts = look(LocalStorage(place), MORNING)
     assert FileFacts.from_dict(facts.as_dict()) == facts
     assert (facts.batch_id, facts.format_version) == (11, 1)
     samples = file_samples("shop", "visits", facts)
@@ -280,10 +282,10 @@ def test_the_files_of_a_checkpoint_give_its_partitions(tmp_path: Path) -> None:
     ]
     assert one(samples, "holdfast_checkpoint_new_bytes") == sum(on_disk)
     with pytest.raises(NotFound):
-        look(LocalStorage(tmp_path / "nothing"), NOON)
+        look(LocalStorage(tmp_path / "nothing"), MORNING)
     # On the heap there is but one format, and nothing to do about it.
     heap = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
-    assert look(LocalStorage(heap), NOON).format_version is None
+    assert look(LocalStorage(heap), MORNING).format_version is None
 
 
 def test_skew_is_told_of_stores_large_enough() -> None:
@@ -292,8 +294,8 @@ def test_skew_is_told_of_stores_large_enough() -> None:
     assert large.skew == 3.0
     assert StoreFiles("0 dedupe", "default", (600, 1), (None,) * 2).skew is None
     assert StoreFiles("0 dedupe", "default", (60 * mib,), (None,)).skew is None
-    facts = FileFacts(NOON, 3, NOON - 60_000, 2, 8, 10, (large, large))
-    samples = alone_samples("shop", "visits", facts, NOON)
+    facts = FileFacts(MORNING, 3, MORNING - 60_000, 2, 8, 10, (large, large))
+    samples = alone_samples("shop", "visits", facts, MORNING)
     assert one(samples, "holdfast_state_bytes") == 160 * mib
     assert one(samples, "holdfast_watermark_lag_seconds") == 60
     assert one(samples, "holdfast_batch_id") == 3
@@ -354,7 +356,7 @@ def test_batches_are_noted_and_read_back_with_all_they_tell() -> None:
     for name in ("phases_ms", "input_rate", "processed_rate"):
         del former[name]
     del former["operators"][0]["store"]
-    assert query_samples("shop", [BatchProgress.from_dict(former)], NOON)
+    assert query_samples("shop", [BatchProgress.from_dict(former)], MORNING)
 
 
 def keyed(name: str, **changed: Any) -> OperatorProgress:
@@ -382,7 +384,7 @@ def keyed(name: str, **changed: Any) -> OperatorProgress:
 
 def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> None:
     one_batch = batch(operators=(keyed("visits"), keyed("items", keys=7, timers=0, states=())))
-    samples = query_samples("shop", [one_batch], NOON)
+    samples = query_samples("shop", [one_batch], MORNING)
     visits, items = (("shop", "visits", name) for name in ("0 visits", "1 items"))
     assert found(samples, "holdfast_state_rows") == {visits: 12, items: 7}
     assert found(samples, "holdfast_state_timers") == {visits: 3, items: 0}
@@ -406,7 +408,7 @@ def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> N
 def test_totals_that_are_not_known_are_no_numbers() -> None:
     states = (KeyedState("total", None, None, 4),)
     unknown = keyed("visits", keys=None, timers=None, uncounted_groups=3, states=states)
-    samples = query_samples("shop", [batch(operators=(unknown,))], NOON)
+    samples = query_samples("shop", [batch(operators=(unknown,))], MORNING)
     for metric in ("holdfast_state_rows", "holdfast_state_timers", "holdfast_state_entries"):
         assert not found(samples, metric)
     assert one(samples, "holdfast_state_uncounted_groups") == 3
