@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fastapi import FastAPI
+
 from golden import golden_on_disk
 from holdfast.jobs.home import StateHome, SupervisorLock
 from holdfast.jobs.registry import JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 from holdfast.server.app import app
+from holdfast.server.plane import Plane
 from holdfast.server.settings import ServerSettings
 
 __all__ = ["AGGREGATE", "NOW_MS", "SHOP", "TILL", "Served", "TestClient", "batch"]
@@ -46,6 +49,7 @@ class Served:
 
     folder: Path
     settings: ServerSettings = field(default_factory=ServerSettings)
+    _apps: dict[tuple[ServerSettings, int], FastAPI] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.settings.roots:
@@ -56,8 +60,22 @@ class Served:
 
     def client(self, *, now_ms: int = NOW_MS) -> TestClient:
         """Asks as somebody on this machine does."""
-        made = app(self.home.path, self.settings, lambda: now_ms)
+        made = self._app(now_ms)
         return TestClient(made, base_url="http://127.0.0.1:8081", raise_server_exceptions=False)
+
+    def _app(self, now_ms: int) -> FastAPI:
+        """A control plane that has looked at nothing yet.
+
+        To make one takes longer than most requests, so it is made once, as long as nobody logs in there.
+        """
+        if self.settings.token is not None or self.settings.login_code is not None:
+            return app(self.home.path, self.settings, lambda: now_ms)
+        key = (self.settings, now_ms)
+        if key not in self._apps:
+            self._apps[key] = app(self.home.path, self.settings, lambda: now_ms)
+        plane = self._apps[key].state.plane
+        vars(plane).update(vars(Plane(self.home, self.settings, lambda: now_ms)))
+        return self._apps[key]
 
     def clients(self, *addresses: str) -> list[TestClient]:
         """Ask one server from several addresses."""

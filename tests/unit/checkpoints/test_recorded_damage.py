@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, Files, faults, hidden
+from grid import WHOLE
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
@@ -37,7 +38,8 @@ def test_whatever_was_exchanged_or_edited_is_found_and_named(name: str, tmp_path
     every = list(faults(files))
     assert len(every) >= 30
     # A join has four stores in each partition, which are all alike to this.
-    for each in random.Random(name).sample(every, min(len(every), 48)):
+    count = len(every) if WHOLE else min(len(every), 16)
+    for each in random.Random(name).sample(every, count):
         found = verify(MemoryStorage(each.files, URI), record=record)
         named = {problem.file for problem in found.problems}
         assert any(file in each.touched or _folder_of(file, each.touched) for file in named), (
