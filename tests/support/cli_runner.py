@@ -36,7 +36,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal
 # Where modules stay loaded: Python's own, those that are installed, and those of this repository.
 _LASTING = tuple(
     f"{Path(place).resolve()}{os.sep}"
-    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), Path(__file__).parents[2]}
+    for place in (
+        sys.prefix,
+        sys.base_prefix,
+        *sysconfig.get_paths().values(),
+        str(Path(__file__).parents[2]),
+    )
 )
 
 

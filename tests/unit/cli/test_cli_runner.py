@@ -16,7 +16,7 @@ from pathlib import Path
 
 import cli_runner
 import pytest
-from command import Holdfast, command_in
+from command import PROGRAM, Holdfast, command_in
 
 from golden import golden_on_disk
 
@@ -74,7 +74,7 @@ def entry(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], N
 def test_the_function_is_the_one_that_the_installed_command_calls() -> None:
     entry = cli_runner._entry_point()
     assert isinstance(entry, EntryPoint)
-    script = Path(cli_runner.PROGRAM).read_text()
+    script = Path(PROGRAM).read_text()
     assert f"from {entry.module} import {entry.attr}\n" in script
 
 
