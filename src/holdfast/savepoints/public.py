@@ -498,7 +498,10 @@ def _make_without_expired(savepoint: Address, checkpoint: Address, tell: Tell | 
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)
     restoring.free(target, uri, Operation.RESTORE)
-    with sandbox(beside(target), "restore", token()) as work:
+    with (
+        held_for_making(target, Operation.RESTORE.value),
+        sandbox(beside(target), "restore", token()) as work,
+    ):
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
         plan = plan_restore(

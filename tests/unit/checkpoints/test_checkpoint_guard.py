@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
 from catalogs import Hands, file_query
 
+import holdfast as hf
 from golden import golden_on_disk
-from holdfast import checkpoints
+from holdfast import checkpoints, savepoints
+from holdfast.at_rest.mending import replacing
 from holdfast.at_rest.mending.replacing import replace_checkpoint
 from holdfast.checkpoints.checkpoint_guard import CheckpointGuard, Timing, guarded, refuse_held, watch_ms
 from holdfast.checkpoints.processes import ProcessScan
@@ -24,6 +26,7 @@ from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved,
 from holdfast.errors import Conflict
 from holdfast.savepoints.rescaling import plan_rescale, rescale
 from holdfast.savepoints.working_copy import Source
+from holdfast.storage.exchange import exchange
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -214,6 +217,28 @@ def test_a_job_between_two_drivers_is_a_refusal(checkpoint: Path, tmp_path: Path
         pass
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda checkpoint, new: hf.plan_migrate(checkpoint, new, backend="rocksdb"),
+        lambda checkpoint, new: savepoints.plan_rescale(checkpoint, new, partitions=3),
+    ],
+    ids=["migrate", "rescale"],
+)
+def test_a_rehearsal_refuses_a_checkpoint_that_a_job_holds(
+    plan: Callable[[Path, Path], object], checkpoint: Path, tmp_path: Path
+) -> None:
+    before = files(checkpoint)
+    with (
+        process(LOCKER, lock_path(f"file://{checkpoint}", Path())),
+        pytest.raises(Conflict, match="in use by another job"),
+    ):
+        plan(checkpoint, tmp_path / "new")
+    plan(checkpoint, tmp_path / "new")
+    assert files(checkpoint) == before
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_directory_that_cannot_be_written_beside_needs_no_lock(tmp_path: Path) -> None:
     with reserved(tmp_path / "nowhere" / "lock", "rescale"):
         assert not (tmp_path / "nowhere").exists()
@@ -343,6 +368,77 @@ def test_what_cannot_be_put_together_is_kept_and_named(tmp_path: Path, time: Tim
     assert str(kept) in caught.value.fact
     assert files(swap.old) == swap.before
     assert files(kept) == {**swap.fresh, "metadata": b"other"}
+
+
+def test_a_file_of_both_with_other_bytes_is_kept_and_named(tmp_path: Path, time: Time) -> None:
+    """One writer reaches the old one, another one the new one, and both commit the same batch."""
+    swap = Swap(tmp_path, time)
+
+    def commit() -> None:
+        (swap.new / "commits" / "98").write_text("in the old one")
+        (swap.old / "commits" / "98").write_text("in the new one")
+
+    time.happens = [commit]
+    with pytest.raises(Conflict, match="and nothing of it was deleted"):
+        replace_checkpoint(swap.old, swap.new, swap.guard)
+    (kept,) = tmp_path.glob("ck.replaced-*")
+    assert files(swap.old) == {**swap.before, "commits/98": b"in the old one"}
+    assert files(kept) == {**swap.fresh, "commits/98": b"in the new one"}
+
+
+def test_what_was_written_through_a_file_that_is_closed_again_is_in_the_old_one(
+    tmp_path: Path, time: Time
+) -> None:
+    """No process has it open any more when they are looked at; the old one itself tells."""
+    swap = Swap(tmp_path, time)
+    (swap.old / "commits" / "98").write_text("")
+    swap.guard = CheckpointGuard(LocalStorage(swap.old), time.timing)
+    opened = (swap.old / "commits" / "98").open("a")
+
+    def write_on() -> None:
+        with opened:
+            opened.write("more")
+
+    time.happens = [write_on]
+    with pytest.raises(Conflict, match="the old one is back in its place") as caught:
+        replace_checkpoint(swap.old, swap.new, swap.guard)
+    assert "commits/98 has changed" in (caught.value.found or "")
+    assert files(swap.old) == {**swap.before, "commits/98": b"more"}
+
+
+def test_a_process_that_opens_the_new_one_is_a_refusal(tmp_path: Path, time: Time) -> None:
+    """It has written nothing yet, and may at any moment: so the new one is not deleted under it."""
+    swap = Swap(tmp_path, time)
+    with ExitStack() as running:
+        pids: list[int] = []
+        time.happens = [lambda: pids.append(running.enter_context(process(READER, swap.old / "metadata")))]
+        with pytest.raises(Conflict, match="and nothing of it was deleted") as caught:
+            replace_checkpoint(swap.old, swap.new, swap.guard)
+        assert f"process {pids[0]} " in (caught.value.found or "")
+    (kept,) = tmp_path.glob("ck.replaced-*")
+    assert files(swap.old) == swap.before
+    assert files(kept) == swap.fresh
+
+
+def test_what_is_written_while_the_old_one_comes_back_is_in_it(
+    tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query commits to the new one at the last moment: what was added before is linked already."""
+    swap = Swap(tmp_path, time)
+    exchanged: list[Path] = []
+
+    def exchange_after_a_commit(place: Path, made: Path) -> None:
+        if exchanged:
+            (place / "commits" / "99").write_text("committed")
+        exchanged.append(place)
+        exchange(place, made)
+
+    monkeypatch.setattr(replacing, "exchange", exchange_after_a_commit)
+    time.happens = [lambda: (swap.old / "commits" / "98").write_text("committed")]
+    with pytest.raises(Conflict, match="with what was written meanwhile"):
+        replace_checkpoint(swap.old, swap.new, swap.guard)
+    assert files(swap.old) == {**swap.before, "commits/98": b"committed", "commits/99": b"committed"}
+    assert len(exchanged) == 2
 
 
 def test_an_interrupt_after_the_exchange_takes_it_back(tmp_path: Path, time: Time) -> None:

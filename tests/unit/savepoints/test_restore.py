@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from catalogs import QUERY, Hands, catalog, file_query, target
 from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.verifying import verify
+from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.savepoints.restoring import Operation
 from holdfast.storage.local import LocalStorage
@@ -136,6 +139,37 @@ def test_claim_deletes_the_savepoint_and_leaves_the_checkpoint(tmp_path: Path) -
     assert [path for path in (tmp_path / "catalog").rglob("*") if path.is_file()] == []
     assert verify(LocalStorage(tmp_path / "new")).ok
     assert verify(LocalStorage(source)).ok
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        savepoints.restore,
+        savepoints.fork,
+        pytest.param(partial(savepoints.restore, drop_expired=True), id="restore without what has expired"),
+    ],
+)
+def test_no_job_begins_where_a_checkpoint_is_being_made(
+    make: Callable[..., savepoints.Restored], tmp_path: Path
+) -> None:
+    """A job was there before, so its lock still lies beside the directory."""
+    saved = savepoints.take(golden_on_disk("4.2/aggregate-memory", tmp_path / "ck"), tmp_path / "sp").uri
+    place = tmp_path / "new"
+    lock = lock_path(f"file://{place}", Path())
+    assert fence(lock, Owner("shop", "/nowhere", 12))
+    with reserved(lock, "state erase"), pytest.raises(Conflict, match="in use by another command"):
+        make(saved, place)
+    assert not place.exists()
+    verbs: set[str] = set()
+
+    def tell(_done: int, _total: int, _what: str) -> None:
+        owner = holder(lock)
+        verbs.add("nobody" if owner is None else owner.verb)
+
+    made = make(saved, place, tell=tell)
+    assert verbs == {"fork" if make is savepoints.fork else "restore"}
+    assert holder(lock) is None
+    assert verify(LocalStorage(place)).batch_id == made.batch_id
 
 
 def test_what_is_no_address_of_a_savepoint(tmp_path: Path) -> None:

@@ -110,6 +110,24 @@ def test_nobody_works_for_a_client_that_has_gone(shop: Served) -> None:
         check_nothing_is_left()
 
 
+def test_the_process_of_a_query_is_not_handed_the_token(
+    shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "a-token-that-is-long-enough")
+    monkeypatch.setenv("AWS_PROFILE", "shop")
+    with served(shop) as serving:
+        client = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=PATIENCE_S)
+        request(client, ENDLESS)
+        until(lambda: len(queries()) == 1, "the query runs")
+        (query,) = queries()
+        environment = (Path("/proc") / str(query) / "environ").read_bytes()
+        assert b"a-token-that-is-long-enough" not in environment
+        # What reaches the state does reach it.
+        assert b"AWS_PROFILE=shop" in environment.split(b"\0")
+        client.close()
+        until(lambda: not queries(), "the query has ended")
+
+
 def test_so_many_ask_at_the_same_time(shop: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_WAIT_S", 0.1)
     with served(shop) as serving:
