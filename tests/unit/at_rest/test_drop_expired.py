@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kept_state import Shop, groups_of, hold, in_time, kept
 from keyed_programs import Everything
@@ -20,11 +21,15 @@ from holdfast import savepoints
 from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.reading import KeyedState, keyed_states
 from holdfast.at_rest.keyed.writing import write_groups
+from holdfast.at_rest.mending import expired
 from holdfast.at_rest.mending.expired import WithoutExpired, without_expired
 from holdfast.checkpoints.key_rows import KeyTimer
 from holdfast.cli import app
-from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.storage.local import LocalStorage
+from holdfast.worker.interface import Moment
+from holdfast.worker.kept.cleaning import Cleaner
+from holdfast.worker.kept.runs import Run
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -112,6 +117,23 @@ def test_what_has_expired_goes_and_all_else_stays() -> None:
     assert found.keys == 1
     # Once is enough.
     assert without_expired(kept(made)).groups == ()
+
+
+@pytest.mark.parametrize("wrong", ["too much", "a key"])
+def test_a_group_that_is_not_what_it_should_be_is_no_savepoint(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaning is at fault, and every key is compared with what it was."""
+
+    class Faulty(Cleaner):
+        def rows(self, batch: pa.RecordBatch, moment: Moment, elements: Mapping[str, Run]) -> pa.RecordBatch:
+            kept = super().rows(batch, moment, elements)
+            return kept.slice(0, 0) if wrong == "too much" else kept.slice(0, max(0, kept.num_rows - 1))
+
+    state = kept(filled(NOW, WATERMARK))
+    monkeypatch.setattr(expired, "Cleaner", Faulty)
+    with pytest.raises(Internal, match="not what it should be"):
+        without_expired(state)
 
 
 def test_without_a_watermark_nothing_of_the_events_clock_expires() -> None:

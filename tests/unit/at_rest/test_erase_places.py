@@ -20,6 +20,7 @@ import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.keyed.reading import keyed_states
+from holdfast.at_rest.mending.certificate import Searched
 from holdfast.at_rest.mending.key_places import KEY_PLACES, Root, Treatment, place_at
 from holdfast.at_rest.mending.keyed_erasing import unsearched_keyed
 from holdfast.at_rest.mending.matching import subject, unsearched
@@ -328,6 +329,24 @@ def test_every_place_outside_is_named_in_every_certificate(saved: str, tmp_path:
     outside = {each.name for each in KEY_PLACES if each.root is Root.OUTSIDE}
     assert outside <= {each.name for each in made.elsewhere if not each.searched}
     assert all(each.treatment is Treatment.NOT_SEARCHED for each in KEY_PLACES if each.root is Root.OUTSIDE)
+
+
+def test_a_rehearsal_says_what_it_does_not_search(saved: str, tmp_path: Path) -> None:
+    found = run("nobody", "--everywhere", str(tmp_path / "sp"), "--dry-run")
+    assert found.exit_code == 3, found.stderr
+    said = [line for line in found.stdout.splitlines() if line.startswith("NOT searched: ")]
+    outside = [each for each in KEY_PLACES if each.root is Root.OUTSIDE]
+    assert outside
+    for place in outside:
+        assert any(line.startswith(f"NOT searched: {place.name}, ") for line in said), place.name
+
+
+def test_a_column_that_cannot_be_searched_is_said() -> None:
+    place = Searched("file:///sp/savepoints/1", 12, (), 0, 0, "before", None, unsearched=("visits", "tags"))
+    for planned in (True, False):
+        assert place.words(planned=planned) == (
+            "not found in file:///sp/savepoints/1, 12 files of state; NOT searched in it: visits, tags"
+        )
 
 
 # The search for text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.engine.ownership import lock_path, reserved
 from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.leadership import Leader
+from holdfast.jobs.registry import Registry
 
 JOB = """\
 import holdfast as hf
@@ -92,6 +95,12 @@ def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast,
     assert running.take()
     refused(holdfast(*words), 4, "this job is already running")
     running.release()
+    # One of several supervisors leads it.
+    registry = Registry(StateHome(tmp_path / "home").registry)
+    now_ms = int(time.time() * 1000)
+    registry.lead("shop", Leader(1, "machine-2 pid 7", "file:///leases", 3_600_000, now_ms, now_ms))
+    refused(holdfast(*words), 4, "this job is already running", "machine-2 pid 7", "--ha file:///leases")
+    registry.lead("shop", Leader(1, "machine-2 pid 7", "file:///leases", 1, now_ms, 0))
     # There is a checkpoint, whole or not: also one that an earlier restore has made and that has gone on.
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "note.txt").write_text("mine")

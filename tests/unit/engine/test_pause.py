@@ -83,3 +83,8 @@ def test_the_longer_of_interval_and_pause_decides() -> None:
 def test_a_query_without_rows_looks_for_some_at_once_and_does_not_pause() -> None:
     began, _ = followed(60_000, None, [None] * 20 + [10])
     assert began[0] <= 20 * (IDLE_MS + 50)
+
+
+def test_a_trigger_without_rows_keeps_its_interval_and_does_not_pause() -> None:
+    began, _ = followed(60_000, 1_000, [None] * 20 + [10])
+    assert began == [20_000]

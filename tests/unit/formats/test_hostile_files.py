@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import tracemalloc
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -22,7 +24,8 @@ from holdfast.checkpoints.states import StateCodec, operator_states
 from holdfast.errors import Corrupt
 from holdfast.formats.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.commit_log import parse_commit
-from holdfast.formats.compression import compressed, decompressed
+from holdfast.formats.compression import compressed, decompressed, lz4_block
+from holdfast.formats.limits import ZIP_ENTRIES
 from holdfast.formats.manifest import parse_manifest
 from holdfast.formats.offset_log import log_offset, parse_offsets
 from holdfast.formats.operator_metadata import parse_operator, schema_place
@@ -273,6 +276,36 @@ def test_a_small_file_does_not_become_a_large_one() -> None:
         decompressed(lz4, "lz4", WHERE)
     assert tracemalloc.get_traced_memory()[1] < 256 << 20
     tracemalloc.stop()
+
+
+def test_a_length_that_is_only_stated_takes_no_memory() -> None:
+    """A block of LZ4 is unpacked into as many bytes as it states, which ten bytes cannot hold."""
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="in a block of 10"):
+        lz4_block(bytes(10), 1 << 28)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def archive_of(names: Iterable[str], method: int) -> bytes:
+    """A snapshot with more entries, each of which is empty."""
+    data = io.BytesIO(files_of(layout.StoreFile, store=Kind.ZIP)[0])
+    with zipfile.ZipFile(data, "a", method) as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return data.getvalue()
+
+
+def test_a_snapshot_has_few_entries_that_java_can_unpack() -> None:
+    parse_snapshot(archive_of([f"{number}.log" for number in range(10)], zipfile.ZIP_DEFLATED), WHERE)
+    many = archive_of((f"{number}.log" for number in range(ZIP_ENTRIES)), zipfile.ZIP_STORED)
+    packed = archive_of(["1.log"], zipfile.ZIP_LZMA)
+    for data, said in ((many, "entries of"), (packed, "Java cannot unpack")):
+        with pytest.raises(Corrupt) as error:
+            parse_snapshot(data, WHERE)
+        assert said in str(error.value.found)
+        with pytest.raises(Corrupt):
+            drained(snapshot_entries(data, WHERE))
 
 
 def test_a_block_of_a_data_file_has_its_checksum() -> None:

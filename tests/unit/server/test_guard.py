@@ -12,8 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from golden import golden
 from holdfast.at_rest.reading import StateReader
+from holdfast.checkpoints import rows
+from holdfast.checkpoints.states import operator_states
+from holdfast.cli.server_options import notes, say_notes
 from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.layout import StoreId
 from holdfast.server import app as application
 from holdfast.server.guard import COOKIE, LARGEST_BODY, Guard
 from holdfast.server.guess_limit import FREE_GUESSES, LONGEST_WAIT_S, MOST_GUESSES, GuessLimit
@@ -342,6 +347,14 @@ def test_a_token_in_clear_is_warned_of() -> None:
     assert ServerSettings(token=TOKEN).warning is None
 
 
+def test_the_warning_is_said_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    loud = ServerSettings(host="0.0.0.0", token=TOKEN)
+    say_notes(loud, "http://0.0.0.0:8081")
+    assert "WARNING: 0.0.0.0 is served without TLS" in " ".join(capsys.readouterr().err.split())
+    assert notes(loud, "http://0.0.0.0:8081") == {"warning": loud.warning}
+    assert notes(ServerSettings(token=TOKEN), "http://127.0.0.1:8081") == {}
+
+
 def test_what_took_too_long_is_given_up_by_the_thread_that_does_it(tmp_path: Path) -> None:
     """The thread reads a real checkpoint again and again, as a scan of a large one does, until it is told."""
     checkpoint = LocalStorage(Served(tmp_path).checkpoint())
@@ -380,6 +393,20 @@ def test_a_scan_ends_where_nobody_waits_for_it(tmp_path: Path) -> None:
             read += 1
     assert 0 < read < whole
     assert len(list(reader.scan("aggregate"))) == whole
+
+
+def test_a_scan_within_one_store_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files have been read by then: the rows that come of them are looked at a chunk at a time."""
+    monkeypatch.setattr(rows, "CHUNK", 2)
+    (operator,) = operator_states(golden("4.2/aggregate-memory"))
+    store = StoreId(operator.operator_id, 0, operator.store_names[0])
+    chunks = rows.store_chunks(golden("4.2/aggregate-memory"), operator, store)
+    given_up = threading.Event()
+    with until(given_up):
+        next(chunks)
+        given_up.set()
+        with pytest.raises(Unavailable, match="given up"):
+            next(chunks)
 
 
 def test_a_connection_that_nobody_has_looked_at_is_not_trusted(tmp_path: Path) -> None:
