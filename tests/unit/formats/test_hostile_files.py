@@ -9,6 +9,7 @@ import tracemalloc
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from holdfast.errors import Corrupt
 from holdfast.formats.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.commit_log import parse_commit
 from holdfast.formats.compression import compressed, decompressed, lz4_block
-from holdfast.formats.limits import ZIP_ENTRIES
+from holdfast.formats.limits import PARTITIONS, ZIP_ENTRIES
 from holdfast.formats.manifest import parse_manifest
 from holdfast.formats.offset_log import log_offset, parse_offsets
 from holdfast.formats.operator_metadata import parse_operator, schema_place
@@ -316,6 +317,56 @@ def test_a_block_of_a_data_file_has_its_checksum() -> None:
         flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
         with pytest.raises(Corrupt):
             check_sst(reader(flipped), len(data), WHERE)
+
+
+def test_a_block_that_says_it_holds_more_than_it_can_is_refused_unopened() -> None:
+    """Without sums, which a stranger can leave out, RocksDB would believe the length of its first block."""
+    footer, endless = 53, b"\xff\xff\xff\xff\x0f"
+    refused = []
+    for data in files_of(layout.SharedFile, suffix=".sst"):
+        bare = data[:-footer] + b"\0" + data[1 - footer :]
+        check_sst(reader(bare), len(bare), WHERE)
+        claims = endless + bare[len(endless) :]
+        with suppress(Corrupt):
+            check_sst(reader(claims), len(claims), WHERE)
+            continue  # its first block is not packed, and states no length
+        with pytest.raises(Corrupt) as error:
+            check_sst(reader(claims), len(claims), WHERE)
+        refused.append(str(error.value.found))
+    assert refused
+    assert all(found.startswith("4294967295 bytes in a block of") for found in refused), refused
+
+
+def test_as_many_partitions_as_nobody_has_are_damage() -> None:
+    for data in files_of(layout.OperatorMetadataFile):
+        head, text = data.decode().split("\n")
+        fields = json.loads(text)
+        fields["stateStoreInfo"][0]["numPartitions"] = PARTITIONS
+        assert parse_operator(f"{head}\n{json.dumps(fields)}".encode(), WHERE).stores
+        fields["stateStoreInfo"][0]["numPartitions"] = PARTITIONS + 1
+        with pytest.raises(Corrupt, match="damaged"):
+            parse_operator(f"{head}\n{json.dumps(fields)}".encode(), WHERE)
+
+
+def test_an_id_in_a_lineage_leads_nowhere_else() -> None:
+    """A part of the name of another file: of the changes before these."""
+    lineages = [data for data in streams(Kind.CHANGELOG) if b"checkpointUniqueId" in data]
+    assert lineages
+    for data in lineages:
+        assert parse_head(data, WHERE)
+        start = data.index(b'"checkpointUniqueId":"') + len(b'"checkpointUniqueId":"')
+        with pytest.raises(Corrupt) as error:
+            parse_head(data[:start] + b"../" + data[start + 3 :], WHERE)
+        assert "lineage" in str(error.value.found)
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63), 10**40])
+def test_a_number_that_java_cannot_have_is_damage(number: int) -> None:
+    fits = max(-(1 << 63) + 1, min((1 << 63) - 1, number))
+    text = 'v1\n{{"nextBatchWatermarkMs":{}}}'
+    assert parse_commit(text.format(fits).encode(), WHERE).next_watermark_ms == fits
+    with pytest.raises(Corrupt, match="damaged"):
+        parse_commit(text.format(number).encode(), WHERE)
 
 
 @pytest.mark.parametrize("name", ["4.2/aggregate-rocksdb", "4.2/session-rocksdb", "4.2/state-format2"])
