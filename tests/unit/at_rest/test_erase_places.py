@@ -152,6 +152,17 @@ def test_a_file_of_no_batch_that_may_have_the_key_counts(tmp_path: Path) -> None
     assert not stray.exists()
 
 
+def test_an_empty_file_of_a_killed_task_holds_no_key(tmp_path: Path) -> None:
+    checkpoint = golden_on_disk(NAME, tmp_path / "ck")
+    savepoints.take(checkpoint, tmp_path / "sp")
+    left = checkpoint / "state/0/0/.2_6b47092a.changelog.db98ee03.tmp"
+    left.write_bytes(b"")
+    before = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
+    found = hf.erase("nobody", everywhere=tmp_path / "sp", checkpoint=checkpoint, stopped=True)
+    assert (found.outcome, found.searched[0].traces, found.searched[0].given_up) == ("not found", 0, 0)
+    assert {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("dry", [True, False])
 def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_path: Path) -> None:
     more = ["--dry-run"] if dry else ["--stopped", "-y"]

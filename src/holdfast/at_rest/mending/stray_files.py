@@ -2,6 +2,7 @@
 
 Killed tasks and Spark's clean-up leave them. Nothing says which of their rows count, so their bytes are
 looked at: a file that may hold the key counts as one that does, and so does one that cannot be unpacked.
+An empty file, as a killed task leaves it, holds nothing.
 """
 
 from __future__ import annotations
@@ -44,33 +45,41 @@ class StrayFiles:
         return sum(self._may_hold(path) for path in paths)
 
     def _may_hold(self, path: str) -> bool:
+        if _is_schema(path):
+            return False
+        try:
+            data = self._checkpoint.read(path)
+        except NotFound:
+            return False  # Spark's clean-up was quicker
+        return bool(data) and self._may_be_in(path, data)
+
+    def _may_be_in(self, path: str, data: bytes) -> bool:
         place = layout.parse(path)
         if not isinstance(place, (StoreFile, SharedFile)):
-            return not _is_schema(path)
+            return True
         known = self._operators.get(place.store.operator_id)
         if known is None:
             return True  # its operator is gone, and with it what its rows look like
         try:
-            return self._in_rows(path, place, *known)
-        except NotFound:
-            return False  # Spark's clean-up was quicker
+            return _in_rows(path, data, place, *known)
         except (Corrupt, Unsupported, zipfile.BadZipFile):
             return True
 
-    def _in_rows(
-        self, path: str, place: StoreFile | SharedFile, operator: OperatorStates, may_be: _MayBe
-    ) -> bool:
-        data = self._checkpoint.read(path)
-        if isinstance(place, SharedFile):
-            if place.folder != layout.SSTS:
-                return may_be(data)
-            return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
-        if place.kind is Kind.ZIP:
-            # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
-            return any(may_be(note) for note in notes)
-        return may_be(decompressed(data, operator.codec, path))
+
+def _in_rows(
+    path: str, data: bytes, place: StoreFile | SharedFile, operator: OperatorStates, may_be: _MayBe
+) -> bool:
+    """Whether a file of a store, of these bytes, may hold the subject."""
+    if isinstance(place, SharedFile):
+        if place.folder != layout.SSTS:
+            return may_be(data)
+        return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
+    if place.kind is Kind.ZIP:
+        # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
+        return any(may_be(note) for note in notes)
+    return may_be(decompressed(data, operator.codec, path))
 
 
 def _may_be(operator: NamedOperator, subject: Subject) -> _MayBe:
