@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Address = str | os.PathLike[str]
 
 _SAY_STOPPED: Final = (
-    "stop the query, and say so with --stopped (in Python `stopped=True`); or take a savepoint and {} that,"
-    " which needs nothing"
+    "stop the query, and say so with --stopped (in Python `stopped=True`); or take a savepoint and"
+    " `holdfast {}` that, which needs nothing"
 )
 
 

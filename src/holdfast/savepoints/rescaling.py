@@ -239,7 +239,8 @@ def at_rest(source: Source, view: Storage) -> tuple[Checkpoint, int]:
             where=source.uri,
             found=f"batch {found.uncommitted}",
             expected=f"none after batch {found.batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does, or start it once more and let"
+            hint="take a savepoint and use that, which needs nothing; or stop the query between two batches,"
+            " as `holdfast stop` does, or start it once more, with `availableNow` as its trigger, and let"
             " it finish; a sink that has rows of that batch already would get them twice",
         )
     return found, found.batch_id

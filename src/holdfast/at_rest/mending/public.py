@@ -391,7 +391,8 @@ def require_stopped(checkpoint: Storage) -> None:
             where=checkpoint.uri,
             found=f"batch {found.uncommitted}",
             expected=f"none after batch {found.batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does; or edit a savepoint of it",
+            hint="stop the query between two batches, as `holdfast stop` does, or start it once more, with"
+            " `availableNow` as its trigger, and let it finish; a savepoint of it can be changed meanwhile",
         )
 
 
