@@ -11,11 +11,11 @@ from holdfast.cli.comparing import show_compared
 from holdfast.cli.progress import progress
 from holdfast.cli.restore import planned, show_made, show_plan
 from holdfast.cli.run import Conf, Pairs, pairs
-from holdfast.cli.savepoint import Savepoint
+from holdfast.cli.savepoint import DropExpired, Savepoint
 from holdfast.errors import Invalid
 
 
-def fork(
+def fork(  # noqa: PLR0917 - each is an option
     savepoint: Savepoint,
     checkpoint: Annotated[
         str | None,
@@ -47,6 +47,7 @@ def fork(
         int,
         typer.Option("--samples", min=0, metavar="N", help="With --compare: show so many rows."),
     ] = 5,
+    drop_expired: DropExpired = False,
     query: options.Query = None,
     set_: Pairs = None,
     conf: Conf = None,
@@ -61,8 +62,15 @@ def fork(
     named is made either way.
     """
     if compare is None:
-        _fork(savepoint, checkpoint, dry_run, json)
+        _fork(savepoint, checkpoint, dry_run, json, drop_expired=drop_expired)
         return
+    if drop_expired:
+        raise Invalid(
+            "a comparison runs from the savepoint as it is",
+            where="--compare --drop-expired",
+            hint="leave --compare out; or compare from one of `holdfast savepoint take --drop-expired`"
+            " instead",
+        )
     if original is None:
         raise Invalid(
             "a savepoint holds no code, so the original code must be named too",
@@ -97,7 +105,7 @@ def fork(
         raise typer.Exit(1)
 
 
-def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool) -> None:
+def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, drop_expired: bool) -> None:
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.restoring import Operation  # noqa: PLC0415 - as above
 
@@ -111,5 +119,5 @@ def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool) -> 
         show_plan(planned(savepoint, checkpoint, Operation.FORK), json)
         return
     with progress("fork", "files") as tell:
-        made = savepoints.fork(savepoint, checkpoint, tell=tell)
+        made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, tell=tell)
     show_made(made, json)

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.cli.savepoint import DropExpired
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
@@ -38,6 +39,7 @@ def stop(
             help="Whether to count and hash the rows of the savepoint, or to leave that pending.",
         ),
     ] = True,
+    drop_expired: DropExpired = False,
     timeout: Timeout = 300.0,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -51,11 +53,19 @@ def stop(
     jobs = options.control(home)
     if savepoint is None and label is not None:
         raise Invalid("a label is that of a savepoint", hint="name a directory with --savepoint DIR")
+    if savepoint is None and drop_expired:
+        raise Invalid(
+            "only a savepoint can leave out what has expired", hint="name a directory with --savepoint DIR"
+        )
     checkpoints = {} if savepoint is None else _checkpoints(jobs, job)
     if savepoint is not None:
         _could_be_taken(checkpoints, savepoint, label)
     status = jobs.running(job) if dry_run else jobs.stop(job, timeout)
-    taken = {} if savepoint is None or dry_run else _take(jobs, status, checkpoints, savepoint, label)
+    taken = (
+        {}
+        if savepoint is None or dry_run
+        else _take(jobs, status, checkpoints, savepoint, label, drop_expired=drop_expired)
+    )
     if not json and not dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}")
         for each in taken.values():
@@ -123,7 +133,13 @@ def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None
 
 
 def _take(
-    jobs: Control, status: JobStatus, checkpoints: dict[str, str], catalog: str, label: str | None
+    jobs: Control,
+    status: JobStatus,
+    checkpoints: dict[str, str],
+    catalog: str,
+    label: str | None,
+    *,
+    drop_expired: bool,
 ) -> dict[str, Taken]:
     """Take a savepoint of each query of a job that has ended.
 
@@ -145,7 +161,13 @@ def _take(
             began = time.monotonic()
             try:
                 taken[query] = savepoints.take(
-                    checkpoint, catalog, label=label, digest=False, gentle=False, tell=tell
+                    checkpoint,
+                    catalog,
+                    label=label,
+                    digest=False,
+                    gentle=False,
+                    drop_expired=drop_expired,
+                    tell=tell,
                 )
             except HoldfastError as error:
                 for each in taken.values():

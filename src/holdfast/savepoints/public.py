@@ -283,7 +283,7 @@ def restore(
         Unsupported: What had expired cannot be dropped.
     """
     made = (
-        _make_without_expired(savepoint, checkpoint, tell)
+        _make_without_expired(savepoint, checkpoint, Operation.RESTORE, tell)
         if drop_expired
         else _make(savepoint, checkpoint, Operation.RESTORE, tell)
     )
@@ -292,7 +292,9 @@ def restore(
     return made
 
 
-def fork(savepoint: Address, checkpoint: Address, *, tell: Tell | None = None) -> Restored:
+def fork(
+    savepoint: Address, checkpoint: Address, *, drop_expired: bool = False, tell: Tell | None = None
+) -> Restored:
     """Make a new checkpoint with the same state for another query, with an id of its own.
 
     Sinks such as Delta tell by the query's id which batches they have; the fork's are new to them.
@@ -300,13 +302,17 @@ def fork(savepoint: Address, checkpoint: Address, *, tell: Tell | None = None) -
     Args:
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
+        drop_expired: Leave out what had expired at the savepoint's batch, as `restore` does.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
         NotFound: There is no such savepoint.
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target exists.
+        Unsupported: What had expired cannot be dropped.
     """
+    if drop_expired:
+        return _make_without_expired(savepoint, checkpoint, Operation.FORK, tell)
     return _make(savepoint, checkpoint, Operation.FORK, tell)
 
 
@@ -491,24 +497,23 @@ def _make(
         return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
 
 
-def _make_without_expired(savepoint: Address, checkpoint: Address, tell: Tell | None) -> Restored:
-    """A restore of a savepoint that is made without what has expired, and lives no longer than this."""
+def _make_without_expired(
+    savepoint: Address, checkpoint: Address, operation: Operation, tell: Tell | None
+) -> Restored:
+    """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)
-    restoring.free(target, uri, Operation.RESTORE)
-    with (
-        held_for_making(target, Operation.RESTORE.value),
-        sandbox(beside(target), "restore", token()) as work,
-    ):
+    restoring.free(target, uri, operation)
+    with held_for_making(target, operation.value), sandbox(beside(target), "restore", token()) as work:
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
         plan = plan_restore(
             kept,
             made.manifest.savepoint_id,
             target,
-            Operation.RESTORE,
+            operation,
             chance=os.urandom,
             named=(uri, made.manifest.checkpoint),
             tell=tell,

@@ -246,6 +246,18 @@ def test_a_restore_drops_it_only_where_that_is_asked_for(checkpoint: Path, tmp_p
     assert [each.name for each in tmp_path.glob(".holdfast-*")] == []
 
 
+def test_a_fork_drops_it_only_where_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    taken = savepoints.take(checkpoint, tmp_path / "sp")
+    savepoints.fork(taken.uri, tmp_path / "same")
+    assert values(LocalStorage(tmp_path / "same")) == values(LocalStorage(checkpoint))
+    made = savepoints.fork(taken.uri, tmp_path / "less", drop_expired=True)
+    assert made.query_id != taken.manifest.query_id
+    assert made.as_dict()["expired_dropped"]["keys"] == 1
+    assert values(LocalStorage(tmp_path / "less")) == EXPECTED
+    assert hf.checkpoints.verify(tmp_path / "less").ok
+    assert [each.name for each in tmp_path.glob(".holdfast-*")] == []
+
+
 def test_where_nothing_expires_the_state_is_the_same(tmp_path: Path) -> None:
     checkpoint = golden_on_disk("4.2/state-format2", tmp_path / "ck")
     plain = savepoints.take(checkpoint, tmp_path / "sp")
@@ -276,6 +288,12 @@ def test_the_verbs_say_what_was_dropped(checkpoint: Path, tmp_path: Path) -> Non
     assert run("savepoint", "list", str(tmp_path / "sp")).stdout.rstrip().endswith("expired dropped")
     restored = run("restore", made.stdout.strip(), str(tmp_path / "r"), "--drop-expired", "--json")
     assert json.loads(restored.stdout)["expired_dropped"]["values"] == 0
+    forked = run("fork", made.stdout.strip(), str(tmp_path / "f"), "--drop-expired", "--json")
+    assert json.loads(forked.stdout)["expired_dropped"]["values"] == 0
+    refused = run("fork", made.stdout.strip(), "--compare", "a.py", "--original", "b.py", "--drop-expired")
+    assert refused.exit_code == Invalid.exit_code
+    refused = run("stop", "nobody", "--drop-expired", "--home", str(tmp_path / "home"))
+    assert refused.exit_code == Invalid.exit_code
     refused = run(
         "savepoint", "take", str(checkpoint), str(tmp_path / "sp"), "--drop-expired", "--every", "1h"
     )
