@@ -91,8 +91,8 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     return made
 
 
-def _health() -> Any:
-    """For whoever only wants to know whether the server lives."""
+async def _health() -> Any:
+    """For whoever only wants to know whether the server lives; waits for no thread that others keep busy."""
     return {"status": "ok"}
 
 

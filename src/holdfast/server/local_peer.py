@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.server.socket_diag import End, find_socket
+
 # Where a request's scope keeps the peer of its connection.
 PEER: Final = "holdfast.peer"
 # Java's sockets speak IPv6 and show 127.0.0.1 as ::ffff:127.0.0.1, so both are looked at.
@@ -17,7 +19,7 @@ TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ROOT: Final = 0
 # Of a socket that its process still has: established, or closed for sending after the request. One that was
 # closed belongs to nobody, and the kernel shows it as one of root's.
-_OPEN_STATES: Final = frozenset({"01", "04", "05"})
+_OPEN_STATES: Final = frozenset({1, 4, 5})
 _ESTABLISHED, _CLOSE_WAIT = 1, 8
 
 Address = tuple[str, int]
@@ -52,12 +54,18 @@ class LocalPeer:
             return None
         try:
             ours, theirs = connection.getsockname()[:2], connection.getpeername()[:2]
-            uid = uid_of(theirs, ours)
+            if not _lives(connection):
+                return None
+            uid = _uid_from_kernel(theirs, ours)
             # As long as this end lives nobody else can be at the other one.
-            state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            return uid if _lives(connection) else None
         except (OSError, ValueError):
             return None
-        return uid if state in (_ESTABLISHED, _CLOSE_WAIT) else None
+
+
+def _lives(connection: socket.socket) -> bool:
+    state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state in (_ESTABLISHED, _CLOSE_WAIT)
 
 
 def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
@@ -65,14 +73,33 @@ def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
     return {**state, PEER: LocalPeer(transport)}
 
 
+def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
+    """The user at the other end of a connection, of which one end is ours.
+
+    The tables of all sockets are read only where the kernel does not know our own end either: it takes tens
+    of milliseconds with thousands of connections, and everybody may open these.
+    """
+    known = False
+    for near, far in zip(_ends(theirs), _ends(ours), strict=True):
+        found = find_socket(near, far)
+        if found is not None:
+            known = True
+            if found.state in _OPEN_STATES and found.inode != 0:
+                return found.uid
+    if known or any(find_socket(far, near) for near, far in zip(_ends(theirs), _ends(ours), strict=True)):
+        return None
+    return uid_of(theirs, ours)
+
+
 def uid_of(local: Address, remote: Address) -> int | None:
-    """The user whose socket has these two ends on this machine; None if no process has such a socket."""
+    """The user whose socket has these two ends, out of the tables; None if no process has such a socket."""
     wanted = {
-        (_row_address(near, local[1]), _row_address(far, remote[1]))
-        for near, far in zip(_forms(local[0]), _forms(remote[0]), strict=True)
+        (_row_address(*near), _row_address(*far))
+        for near, far in zip(_ends(local), _ends(remote), strict=True)
     }
     for fields in _rows():
-        if (fields[1], fields[2]) in wanted and fields[3] in _OPEN_STATES and fields[9] != "0":
+        open_one = int(fields[3], 16) in _OPEN_STATES and fields[9] != "0"
+        if (fields[1], fields[2]) in wanted and open_one:
             return int(fields[7])
     return None
 
@@ -89,14 +116,14 @@ def _rows() -> Iterator[list[str]]:
                 yield fields
 
 
-def _forms(host: str) -> list[bytes]:
-    """An address as sockets of IPv4 and of IPv6 know it."""
-    address = ipaddress.ip_address(host.partition("%")[0])
+def _ends(end: Address) -> list[End]:
+    """An end of a connection as sockets of IPv4 and of IPv6 know it."""
+    address, port = ipaddress.ip_address(end[0].partition("%")[0]), end[1]
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is None:
-            return [address.packed]
+            return [(address.packed, port)]
         address = address.ipv4_mapped
-    return [address.packed, b"\0" * 10 + b"\xff\xff" + address.packed]
+    return [(address.packed, port), (b"\0" * 10 + b"\xff\xff" + address.packed, port)]
 
 
 def _row_address(packed: bytes, port: int) -> str:

@@ -5,6 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
+import httpx
 import pytest
 from served import Served, TestClient
 from starlette.applications import Starlette
@@ -70,6 +73,21 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
         ServerSettings(tls_cert=tmp_path / "cert.pem")
     with pytest.raises(NotFound):
         ServerSettings(tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
+
+
+def test_whoever_asks_whether_the_server_lives_waits_for_no_busy_thread(tmp_path: Path) -> None:
+    made = application.app(tmp_path, ServerSettings())
+
+    async def ask() -> int:
+        threads = anyio.to_thread.current_default_thread_limiter()
+        threads.total_tokens = 1
+        async with threads:  # others keep all of them busy
+            transport = httpx.ASGITransport(made, client=("testclient", 4242))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
+                with anyio.fail_after(20):
+                    return (await client.get("/health")).status_code
+
+    assert anyio.run(ask) == 200
 
 
 @pytest.mark.parametrize("path", ["/jobs/overview", "/v1/jobs", "/api/v1/jobs", "/api/v1/openapi.json"])

@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.server import local_peer
 from holdfast.server.home_token import secured
 from holdfast.server.local_peer import LocalPeer, uid_of
 from holdfast.server.settings import ServerSettings
+from holdfast.server.socket_diag import find_socket
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -108,6 +110,41 @@ def test_a_real_connection_is_ones_own_while_it_lives(family: socket.AddressFami
             assert not LocalPeer(Transport(accepted)).trusted
         assert not LocalPeer(Transport(accepted)).trusted
     assert not LocalPeer(Transport(None)).trusted
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sock_diag is Linux's")
+
+
+@linux
+def test_the_kernel_is_asked_for_one_socket_and_not_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_peer, "TABLES", (tmp_path / "nowhere",))
+    with socket.create_server(("127.0.0.1", 0)) as listening, closing(socket.socket()) as client:
+        client.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            assert LocalPeer(Transport(accepted)).trusted
+
+
+@linux
+def test_where_no_connection_has_these_ends_the_listening_socket_is_not_taken_for_one() -> None:
+    host = b"\x7f\0\0\x01"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = (host, int(listening.getsockname()[1]))
+        with socket.create_connection(listening.getsockname()) as client:
+            port = int(client.getsockname()[1])
+            found = find_socket((host, port), server)
+            assert found is not None
+            assert (found.state, found.uid) == (1, os.geteuid())
+            assert found.inode == os.fstat(client.fileno()).st_ino
+            assert find_socket(server, (b"\x7f\0\0\x02", port)) is None
+            client.shutdown(socket.SHUT_WR)
+            found = find_socket((host, port), server)
+            assert found is not None
+            assert found.state in (4, 5)  # whether the other end has said that it knows
+        closed = find_socket((host, port), server)
+        assert closed is None or closed.inode == 0
 
 
 def test_where_nobody_tells_the_state_home_has_a_token(
