@@ -84,10 +84,6 @@ def run(
     """
     savepoints = _savepoints(savepoint)
     fallback = _fallback(fall_back_to)
-    if dry_run:
-        settings = options.settings(home, ha=ha, lease=lease)
-        _explain(target, pairs("--set", set_), pairs("--conf", conf), savepoints, settings, json)
-        return
     served = None
     if rest:
         served = server_options.server_settings(
@@ -100,6 +96,12 @@ def run(
             savepoints=savepoint_dir,
             roots=root,
         )
+    if dry_run:
+        settings = options.settings(home, ha=ha, lease=lease)
+        _explain(target, pairs("--set", set_), pairs("--conf", conf), savepoints, settings, json)
+        if served is not None:
+            server_options.say_warning(served)
+        return
     from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.elections import elections  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help

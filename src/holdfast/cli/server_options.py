@@ -102,9 +102,14 @@ def notes(settings: ServerSettings, url: str) -> dict[str, str]:
 def say_notes(settings: ServerSettings, url: str) -> None:
     """Tell a person the same."""
     told = notes(settings, url)
-    if "warning" in told:
-        output.say(f"WARNING: {told['warning']}")
+    say_warning(settings)
     if "login" in told:
         output.say(
             f"log in, once, at {told['login']}; programs send the token in the state home's server-token"
         )
+
+
+def say_warning(settings: ServerSettings) -> None:
+    """Tell a person what is not safe about them, if anything is."""
+    if settings.warning is not None:
+        output.say(f"WARNING: {settings.warning}")

@@ -48,6 +48,28 @@ def test_each_setting_is_explained_and_nothing_starts(holdfast: Holdfast, tmp_pa
     assert "for 20s at a time" in shown
 
 
+def test_how_it_would_be_served_is_refused_and_warned_of_as_by_a_run(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(JOB)
+    everywhere = ("run", "shop.py", "--dry-run", "--host", "0.0.0.0")
+    said = holdfast(*everywhere)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "needs a token" in said.stderr
+    short = tmp_path / "short"
+    short.write_text("short")
+    assert holdfast("run", "shop.py", "--dry-run", "--token-file", str(short)).returncode == 2
+    assert holdfast(*everywhere, "--no-rest").returncode == 0
+    token = tmp_path / "token"
+    token.write_text("a-token-that-is-long-enough")
+    for form in ((), ("--json",)):
+        said = holdfast(*everywhere, "--token-file", str(token), *form)
+        assert said.returncode == 0, said.stderr
+        assert "WARNING: 0.0.0.0 is served without TLS" in said.stderr
+        assert "long-enough" not in said.stdout + said.stderr
+    assert "WARNING" not in holdfast("run", "shop.py", "--dry-run", "--token-file", str(token)).stderr
+
+
 def test_nobody_is_shown_the_secret_of_a_webhook(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(JOB)
     given = ("--set", "alerts.webhook=https://hooks.example:8443/services/s3cret?sig=s3cret")
