@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import urllib.error
@@ -9,7 +10,7 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from http.client import HTTPException
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from holdfast.config.secrets import redacted_address
 from holdfast.errors import HoldfastError, Invalid, Unavailable
@@ -101,10 +102,11 @@ def _origin(address: str) -> tuple[str, str | None, int | None]:
 
 
 def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
+    plain, credentials = _without_credentials(address)
     request = urllib.request.Request(  # noqa: S310 - settings take nothing but http and https
-        address,
+        plain,
         data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", "User-Agent": "holdfast"},
+        headers={"Content-Type": "application/json", "User-Agent": "holdfast", **credentials},
         method="POST",
     )
     try:
@@ -118,6 +120,18 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         reason = getattr(error, "reason", error)
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
         raise Unavailable("an alert reached nobody", where=redacted_address(address), found=found) from None
+
+
+def _without_credentials(address: str) -> tuple[str, dict[str, str]]:
+    """An address without `user:password@`, and the header for these: urllib takes all of it for the host."""
+    parts = urlsplit(address)
+    given, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return address, {}
+    user, _, password = given.partition(":")
+    both = f"{unquote(user)}:{unquote(password)}".encode()
+    header = {"Authorization": f"Basic {base64.b64encode(both).decode('ascii')}"}
+    return parts._replace(netloc=host).geturl(), header
 
 
 def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:

@@ -36,6 +36,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.got: list[tuple[str, Any]] = []
+        self.authorizations: list[str | None] = []
         self.answers: list[int] = []
         self.location: str | None = None
         self.arrived = threading.Condition()
@@ -46,6 +47,7 @@ class Listener:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with listener.arrived:
                     listener.got.append((self.path, body))
+                    listener.authorizations.append(self.headers["Authorization"])
                     code = listener.answers.pop(0) if listener.answers else 200
                     listener.arrived.notify_all()
                 self.send_response(code)
@@ -110,6 +112,14 @@ def test_a_webhook_gets_each_event_in_order(listener: Listener, tmp_path: Path) 
     assert told["named"] == {"job_name": "shop", "query": "visits"}
     assert told["text"] == "the state of query visits has grown to 12 B, over 10 B"
     assert diary.waiting("shop", 0) == []
+
+
+def test_a_user_and_password_in_an_address_are_sent_as_basic_authentication(listener: Listener) -> None:
+    post_event(f"{listener.url.replace('//', '//till:p%40ss:w%2Ford@')}/hook?k=1", event())
+    post_event(f"{listener.url}/hook", event())
+    assert [path for path, _ in listener.got] == ["/hook?k=1", "/hook"]
+    # `printf 'till:p@ss:w/ord' | base64`
+    assert listener.authorizations == ["Basic dGlsbDpwQHNzOncvb3Jk", None]
 
 
 def test_what_is_not_taken_is_tried_again_and_nothing_is_told_twice(
