@@ -113,7 +113,7 @@ class Guard:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            verdict = self._limit.judge(peer_address(scope), given.strip())
+            verdict = self._limit.judge(guesser(scope), given.strip())
             if verdict.right:
                 return None
             if verdict.wait_s:
@@ -205,6 +205,13 @@ def peer_address(scope: Scope) -> str:
     """Where a request comes from."""
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+def guesser(scope: Scope) -> str:
+    """Who guesses at the token: an address, and on this machine, where all have the same one, a user."""
+    address = peer_address(scope)
+    peer: Any = (scope.get("state") or {}).get(PEER)
+    return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"
 
 
 def too_often(path: str, wait_s: float) -> Json:

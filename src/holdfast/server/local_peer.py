@@ -39,14 +39,20 @@ class LocalPeer:
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self._trusted: bool | None = None
+        self._uid: int | None = None
+        self._looked = False
+
+    @property
+    def uid(self) -> int | None:
+        """The user's number; None where nobody is there any more, or it is not told."""
+        if not self._looked:
+            self._uid, self._looked = self._look(), True
+        return self._uid
 
     @property
     def trusted(self) -> bool:
         """Whether it is this process's own user, or root, who needs no leave."""
-        if self._trusted is None:
-            self._trusted = self._look() in (os.geteuid(), _ROOT)
-        return self._trusted
+        return self.uid in (os.geteuid(), _ROOT)
 
     def _look(self) -> int | None:
         connection = self._transport.get_extra_info("socket")

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from holdfast.errors import Invalid
 from holdfast.server.answers import refusal
-from holdfast.server.guard import cookie_name, peer_address, session_of, too_often
+from holdfast.server.guard import cookie_name, guesser, session_of, too_often
 from holdfast.server.guess_limit import GuessLimit
 from holdfast.server.sessions import KEPT_S, Sessions
 from holdfast.server.settings import ServerSettings
@@ -28,7 +28,7 @@ def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | Non
         fields = await _form(request)
         if limit is None:
             return refusal("/login", 401, "unauthorized", "this server has no token")
-        verdict = limit.judge(peer_address(request.scope), fields.get("token", ""))
+        verdict = limit.judge(guesser(request.scope), fields.get("token", ""))
         if verdict.right:
             return _logged_in(request, fields)
         if "text/html" in request.headers.get("accept", ""):

@@ -25,6 +25,7 @@ from holdfast.layout import StoreId
 from holdfast.server import app as application
 from holdfast.server.guard import COOKIE, LARGEST_BODY, Guard
 from holdfast.server.guess_limit import FREE_GUESSES, LONGEST_WAIT_S, MOST_GUESSES, GuessLimit
+from holdfast.server.local_peer import PEER
 from holdfast.server.sessions import KEPT_S, MOST, Sessions
 from holdfast.server.settings import ServerSettings, token_from
 from holdfast.storage.giving_up import until
@@ -211,6 +212,41 @@ def test_guesses_at_the_token_are_slowed_down(tmp_path: Path, how: str) -> None:
     # Right or wrong: else the answer would tell which.
     assert guess(guessing, TOKEN) == 429
     assert guess(another, TOKEN) == (303 if how == "login" else 200)
+
+
+class User:
+    """A user of this machine at the other end of a connection, as `LocalPeer` tells it."""
+
+    trusted = False
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.parametrize("how", ["login", "bearer"])
+def test_guesses_of_one_user_of_this_machine_do_not_shut_out_another(tmp_path: Path, how: str) -> None:
+    made = application.app(tmp_path, ServerSettings(token=TOKEN))
+    user = User(65534)
+
+    async def asked_by(scope: Any, receive: Any, send: Any) -> None:
+        await made({**scope, "state": {PEER: user}}, receive, send)
+
+    client = TestClient(asked_by, base_url="http://127.0.0.1:8081", client=("127.0.0.1", 4242))
+
+    def guess(token: str) -> int:
+        if how == "login":
+            answer = client.post("/login", content=f"token={token}".encode(), follow_redirects=False)
+        else:
+            answer = client.get("/jobs", headers={"authorization": f"Bearer {token}"})
+        client.cookies.clear()
+        return int(answer.status_code)
+
+    answers = [guess(f"wrong-{number}") for number in range(FREE_GUESSES + 2)]
+    assert answers == [401] * (FREE_GUESSES + 1) + [429]
+    assert guess(TOKEN) == 429
+    user.uid = 1000
+    assert guess(TOKEN) == (303 if how == "login" else 200)
 
 
 @pytest.mark.usefixtures("still")
