@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import Holdfast
+from command import Holdfast, command_in, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +22,16 @@ pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+PLAIN_QUERY = "docs/examples/plain_query.py"
+WIDTH = 120
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 GUIDES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 
+HAND_WRITTEN = [page for page in PAGES if page.name == "README.md" or page.is_relative_to(ROOT / "docs")]
+
 # What runs: the blocks a reader sees, and between them comments that only a test sees.
 PYTHON = re.compile(r"^```python\n(.*?)^```$|^<!-- python\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+NOT_PROSE = re.compile(r"^ *```.*?^ *```$|^<!--.*?^-->$|^\|.*?$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 
 
@@ -71,6 +78,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_lines_of_prose_have_one_length(page: Path) -> None:
+    prose = NOT_PROSE.sub("", page.read_text(encoding="utf-8"))
+    assert [line for line in prose.splitlines() if len(line) > WIDTH] == []
 
 
 def generator() -> ModuleType:
@@ -145,13 +158,61 @@ def _steady(text: str) -> str:
 @pytest.mark.fault
 def test_the_terminal_block_of_the_readme_is_what_the_command_prints(holdfast: Holdfast) -> None:
     block = re.search(
-        r"^```console\n\$ holdfast ([^\n]*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+        r"^```console\n\$ holdfast (demo [^\n]*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
     )
     assert block is not None
     said = holdfast(*block[1].split(), timeout=400)
     assert said.returncode == 0, said.stderr
     assert _steady(said.stdout) == _steady(block[2])
     assert "killed with SIGKILL, recovering" in said.stderr
+
+
+# What differs between two checkpoints of one query: place, time and random ids.
+PLACE = re.compile(r"(file://)?/[^ ]*/(?=savepoints/|elsewhere/|\.holdfast)")
+SAVEPOINT_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}-b2-[0-9a-f]{4}")
+BYTES = re.compile(r"[\d,]+ bytes")
+
+
+def _same_anywhere(text: str) -> str:
+    for pattern, replacement in ((PLACE, "/"), (SAVEPOINT_ID, "ID"), (BYTES, "N bytes")):
+        text = pattern.sub(replacement, text)
+    return text
+
+
+@pytest.mark.spark
+def test_the_commands_on_a_plain_query_print_what_the_readme_shows(tmp_path: Path) -> None:
+    block = re.search(
+        rf"^```console\n\$ python {PLAIN_QUERY}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert block is not None
+    holdfast = command_in(tmp_path, tmp_path / ".holdfast")
+    subprocess.run(
+        [sys.executable, str(ROOT / PLAIN_QUERY)],
+        cwd=tmp_path,
+        env=environment(tmp_path / ".holdfast"),
+        check=True,
+        timeout=200,
+    )
+    before = _files(tmp_path / "checkpoints")
+    savepoint = ""
+    commands = re.findall(r"^\$ holdfast ([^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", block[1], re.MULTILINE)
+    assert [command.split()[:2] for command, _ in commands] == [
+        ["checkpoint", "verify"],
+        ["savepoint", "take"],
+        ["state", "get"],
+        ["restore", "savepoints/savepoints/" + SAVEPOINT_ID.findall(block[1])[-1]],
+    ]
+    for command, shown in commands:
+        printed = holdfast(*SAVEPOINT_ID.sub(savepoint, command).split())
+        assert printed.returncode == 0, printed.stderr
+        assert _same_anywhere(printed.stdout) == _same_anywhere(shown)
+        savepoint = savepoint or "".join(SAVEPOINT_ID.findall(printed.stdout))
+    assert _files(tmp_path / "checkpoints") == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.spark
