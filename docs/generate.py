@@ -101,9 +101,9 @@ def defaults() -> str:
     ]
     head = "| Setting | Holdfast | Spark | Why |\n|---|---|---|---|\n"
     text = (
-        "Each gives way to a value of yours, wherever Spark would read it from. `holdfast doctor` shows\n"
-        "what holds on this machine, with the two that depend on it: `spark.sql.shuffle.partitions`\n"
-        "and `PYSPARK_PYTHON`.\n"
+        "Your own value wins, wherever Spark would read it from. `holdfast doctor` shows the values on\n"
+        "this machine, with the two that depend on it: `spark.sql.shuffle.partitions` and\n"
+        "`PYSPARK_PYTHON`.\n"
     )
     return "\n".join(["# Defaults that differ from Spark's\n", NOTE, text, head + "\n".join(rows) + "\n"])
 
@@ -120,18 +120,18 @@ def metrics() -> str:
         for each in RULES
     ]
     text = (
-        "Every number carries `job_name`, and `query` where it is of one. Prometheus keeps `job` for\n"
-        "itself. What has no value at the moment, such as the latency of a store that tells none, is not\n"
-        "there.\n"
+        "Every metric has the label `job_name`, and the metrics of a query also `query`. Prometheus\n"
+        "reserves `job`. A metric without a value, such as the latency of a store that does not\n"
+        "measure it, is not exported.\n"
     )
     told = (
-        "An alert is told when its metric has been beyond the job's threshold for as long as *waits* says,\n"
-        "and is over when it has been right for as long as *lingers* says. Thresholds are settings of the\n"
-        "job (`hf.Alerts`), and are measured as `holdfast_alert_threshold`.\n"
+        "An alert fires when its metric has been beyond the job's threshold for the time in *waits*,\n"
+        "and clears when it has been within the threshold for the time in *lingers*. Thresholds are\n"
+        "settings of the job (`hf.Alerts`), and are exported as `holdfast_alert_threshold`.\n"
     )
     head = "| Metric | Kind | Labels | Meaning | From |\n|---|---|---|---|---|\n"
     rule_head = (
-        "| Rule | Prometheus's name | Wrong when | Waits | Lingers | Severity | What to do first |\n"
+        "| Rule | Prometheus's name | Fires when | Waits | Lingers | Severity | What to do first |\n"
         "|---|---|---|---|---|---|---|\n"
     )
     return "\n".join(
