@@ -23,6 +23,8 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --config import-rules.ini
+	@$(BIN)/python scripts/rooms.py
 
 classes: $(CLASSES)  ## let the JVMs of the tests start quicker; `make test` calls it
 

@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.config.defaults import DEFAULTS
+from holdfast.config.spark_defaults import DEFAULTS
 from holdfast.errors import BY_KIND
 from holdfast.observe.metrics import METRICS
 from holdfast.observe.rules import RULES
 
 REFERENCE = Path(__file__).parent / "reference"
+PACKAGE = Path(__file__).parent.parent / "src" / "holdfast"
 VERBS = (
     "demo",
     "run",
@@ -64,7 +66,31 @@ def pages() -> dict[str, str]:
         "errors.md": errors(),
         "defaults.md": defaults(),
         "metrics.md": metrics(),
+        "modules.md": modules(),
     }
+
+
+def modules() -> str:
+    """Every module of the package with the first sentence of its docstring, room by room."""
+    parts = ["# The modules\n", NOTE]
+    for folder in (PACKAGE, *sorted(PACKAGE.rglob("*"))):
+        if not (folder / "__init__.py").is_file():
+            continue
+        name = folder.relative_to(PACKAGE.parent).as_posix()
+        parts.append(f"## {name}/\n\n{_summary(folder / '__init__.py')}\n")
+        rows = [
+            f"| `{module.name}` | {_summary(module)} |"
+            for module in sorted(folder.glob("*.py"))
+            if module.name not in ("__init__.py", "__main__.py")
+        ]
+        if rows:
+            parts.append("\n".join(["| Module | What it does |", "|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _summary(module: Path) -> str:
+    text = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def command_line() -> str:

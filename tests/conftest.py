@@ -12,7 +12,7 @@ from command import Holdfast, command_in
 from hypothesis import settings
 from small_session import small_session
 
-from holdfast.checkpoints import checkpoint_guard
+from holdfast.checkpoints.guard import checkpoint_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +71,8 @@ def holdfast_at_once(tmp_path: Path, home: Path) -> Holdfast:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of all tests, as Holdfast makes it, on two cores."""
-    from holdfast.config.defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
-    from holdfast.engine.session import session
+    from holdfast.config.spark_defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
+    from holdfast.engine.session.session import session
 
     place = tmp_path_factory.mktemp("spark")
     started = session(

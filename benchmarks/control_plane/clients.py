@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, JobState, OperatorProgress, QueryStarted
 
 PATHS = (

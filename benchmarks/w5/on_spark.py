@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import holdfast as hf
-from holdfast.config.defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
+from holdfast.config.spark_defaults import FILE_MANAGER_KEY, LOCAL_FILE_MANAGER
 
 OUTPUT = "user long, amount double, average double"
 

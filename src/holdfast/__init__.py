@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints
     from holdfast import savepoints as savepoints
     from holdfast import skew
-    from holdfast.at_rest.mending.dropping import drop_expired
-    from holdfast.at_rest.mending.public import (
+    from holdfast.at_rest.create.bootstrap import Bootstrapped
+    from holdfast.at_rest.create.migrating import Migrated, MigrationPlan, migrate, plan_migrate
+    from holdfast.at_rest.edit_api import (
         edit,
         erase,
         plan_edit,
@@ -25,17 +26,16 @@ if TYPE_CHECKING:
         plan_undo,
         undo,
     )
-    from holdfast.at_rest.migrating import Migrated, MigrationPlan, migrate, plan_migrate
-    from holdfast.at_rest.public import StatesAtRest, state
-    from holdfast.at_rest.warm import Bootstrapped
-    from holdfast.config.alerts import Alerts
-    from holdfast.config.backend import Memory, RocksDB
-    from holdfast.config.checkpoint import Checkpoint
-    from holdfast.config.recovery import recovery
-    from holdfast.config.restart import exponential, failure_rate, fixed_delay, no_restart
-    from holdfast.config.trigger import available_now, every
+    from holdfast.at_rest.expiry.dropping import drop_expired
+    from holdfast.at_rest.state_api import StatesAtRest, state
+    from holdfast.config.checkpoint_settings import Checkpoint
+    from holdfast.config.job.alert_settings import Alerts
+    from holdfast.config.job.backend import Memory, RocksDB
+    from holdfast.config.job.recovery import recovery
+    from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
+    from holdfast.config.job.trigger import available_now, every
     from holdfast.config.units import days, hours, minutes, seconds
-    from holdfast.engine.session import configure, session
+    from holdfast.engine.session.session import configure, session
     from holdfast.errors import (
         Conflict,
         Corrupt,
@@ -47,38 +47,47 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
-    from holdfast.jobs.bootstrapping import bootstrap
-    from holdfast.jobs.comparison import compare
     from holdfast.jobs.definition import Job, job
-    from holdfast.jobs.drill import drill
-    from holdfast.jobs.upgrade import check
-    from holdfast.jobs.watching import Watch, watch
+    from holdfast.jobs.monitoring.query_watch import Watch, watch
+    from holdfast.jobs.trials.bootstrapping import bootstrap
+    from holdfast.jobs.trials.comparison import compare
+    from holdfast.jobs.trials.compatibility import check
+    from holdfast.jobs.trials.drill import drill
     from holdfast.model import UpgradeReport
-    from holdfast.stream.broadcast import broadcast
-    from holdfast.stream.buffered import BufferedSink
-    from holdfast.stream.cautions import WatermarkWarning
+    from holdfast.stream.aggregates.running import running
+    from holdfast.stream.aggregates.sessions import sessions
+    from holdfast.stream.aggregates.windows import windowed
     from holdfast.stream.dedupe import dedupe
-    from holdfast.stream.enrich import enrich
-    from holdfast.stream.explain_keyed import explain
-    from holdfast.stream.joins import join_within
-    from holdfast.stream.keyed import keyed
-    from holdfast.stream.ledger import Ledger, ledger
-    from holdfast.stream.operator_state import operate
-    from holdfast.stream.promises import Promise
-    from holdfast.stream.running import running
-    from holdfast.stream.sessions import sessions
-    from holdfast.stream.sinks import Sink, adopt, sink
-    from holdfast.stream.split_hot import split_hot
-    from holdfast.stream.states import add, aggregating, greatest, least, reducing, ttl, union_list, value
-    from holdfast.stream.states import list_state as list  # noqa: A004 - the word that people know
-    from holdfast.stream.states import map_state as map  # noqa: A004 - as above
-    from holdfast.stream.windows import windowed
-    from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
-    from holdfast.worker.declared.states import Aggregate, Ttl
+    from holdfast.stream.joins.enrich import enrich
+    from holdfast.stream.joins.stream_joins import join_within
+    from holdfast.stream.keyed.broadcast_stream import broadcast
+    from holdfast.stream.keyed.explain_keyed import explain
+    from holdfast.stream.keyed.keyed_stream import keyed
+    from holdfast.stream.keyed.operator_state import operate
+    from holdfast.stream.keyed.state_declarations import (
+        add,
+        aggregating,
+        greatest,
+        least,
+        reducing,
+        ttl,
+        union_list,
+        value,
+    )
+    from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
+    from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
+    from holdfast.stream.query.cautions import WatermarkWarning
+    from holdfast.stream.sinks.buffered_sink import BufferedSink
+    from holdfast.stream.sinks.ledger import Ledger, ledger
+    from holdfast.stream.sinks.promises import Promise
+    from holdfast.stream.sinks.sinks import Sink, adopt, sink
+    from holdfast.stream.skew.split_hot import split_hot
+    from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
+    from holdfast.worker.declarations.state_descriptors import Aggregate, Ttl
 
 # Where each public name lives.
 _HOMES = {
-    "holdfast.at_rest.mending.public": (
+    "holdfast.at_rest.edit_api": (
         "edit",
         "erase",
         "plan_edit",
@@ -86,18 +95,18 @@ _HOMES = {
         "plan_undo",
         "undo",
     ),
-    "holdfast.at_rest.mending.dropping": ("drop_expired",),
-    "holdfast.at_rest.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
-    "holdfast.at_rest.public": ("StatesAtRest", "state"),
-    "holdfast.at_rest.warm": ("Bootstrapped",),
-    "holdfast.config.alerts": ("Alerts",),
-    "holdfast.config.backend": ("Memory", "RocksDB"),
-    "holdfast.config.checkpoint": ("Checkpoint",),
-    "holdfast.config.recovery": ("recovery",),
-    "holdfast.config.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
-    "holdfast.config.trigger": ("available_now", "every"),
+    "holdfast.at_rest.expiry.dropping": ("drop_expired",),
+    "holdfast.at_rest.create.migrating": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
+    "holdfast.at_rest.state_api": ("StatesAtRest", "state"),
+    "holdfast.at_rest.create.bootstrap": ("Bootstrapped",),
+    "holdfast.config.job.alert_settings": ("Alerts",),
+    "holdfast.config.job.backend": ("Memory", "RocksDB"),
+    "holdfast.config.checkpoint_settings": ("Checkpoint",),
+    "holdfast.config.job.recovery": ("recovery",),
+    "holdfast.config.job.restart": ("exponential", "failure_rate", "fixed_delay", "no_restart"),
+    "holdfast.config.job.trigger": ("available_now", "every"),
     "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
-    "holdfast.engine.session": ("configure", "session"),
+    "holdfast.engine.session.session": ("configure", "session"),
     "holdfast.errors": (
         "Conflict",
         "Corrupt",
@@ -109,23 +118,23 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
-    "holdfast.jobs.bootstrapping": ("bootstrap",),
-    "holdfast.jobs.comparison": ("compare",),
+    "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
+    "holdfast.jobs.trials.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
-    "holdfast.jobs.drill": ("drill",),
-    "holdfast.jobs.upgrade": ("check",),
-    "holdfast.jobs.watching": ("Watch", "watch"),
+    "holdfast.jobs.trials.drill": ("drill",),
+    "holdfast.jobs.trials.compatibility": ("check",),
+    "holdfast.jobs.monitoring.query_watch": ("Watch", "watch"),
     "holdfast.model": ("UpgradeReport",),
-    "holdfast.stream.ledger": ("Ledger", "ledger"),
-    "holdfast.stream.broadcast": ("broadcast",),
-    "holdfast.stream.buffered": ("BufferedSink",),
-    "holdfast.stream.cautions": ("WatermarkWarning",),
+    "holdfast.stream.sinks.ledger": ("Ledger", "ledger"),
+    "holdfast.stream.keyed.broadcast_stream": ("broadcast",),
+    "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
+    "holdfast.stream.query.cautions": ("WatermarkWarning",),
     "holdfast.stream.dedupe": ("dedupe",),
-    "holdfast.stream.enrich": ("enrich",),
-    "holdfast.stream.explain_keyed": ("explain",),
-    "holdfast.stream.joins": ("join_within",),
-    "holdfast.stream.keyed": ("keyed",),
-    "holdfast.stream.states": (
+    "holdfast.stream.joins.enrich": ("enrich",),
+    "holdfast.stream.keyed.explain_keyed": ("explain",),
+    "holdfast.stream.joins.stream_joins": ("join_within",),
+    "holdfast.stream.keyed.keyed_stream": ("keyed",),
+    "holdfast.stream.keyed.state_declarations": (
         "add",
         "aggregating",
         "greatest",
@@ -137,15 +146,15 @@ _HOMES = {
         "union_list",
         "value",
     ),
-    "holdfast.stream.operator_state": ("operate",),
-    "holdfast.stream.split_hot": ("split_hot",),
-    "holdfast.stream.running": ("running",),
-    "holdfast.stream.sessions": ("sessions",),
-    "holdfast.stream.windows": ("windowed",),
-    "holdfast.worker.declared.bases": ("Keyed", "KeyedTable", "Operator"),
-    "holdfast.worker.declared.states": ("Aggregate", "Ttl"),
-    "holdfast.stream.promises": ("Promise",),
-    "holdfast.stream.sinks": ("Sink", "adopt", "sink"),
+    "holdfast.stream.keyed.operator_state": ("operate",),
+    "holdfast.stream.skew.split_hot": ("split_hot",),
+    "holdfast.stream.aggregates.running": ("running",),
+    "holdfast.stream.aggregates.sessions": ("sessions",),
+    "holdfast.stream.aggregates.windows": ("windowed",),
+    "holdfast.worker.declarations.base_classes": ("Keyed", "KeyedTable", "Operator"),
+    "holdfast.worker.declarations.state_descriptors": ("Aggregate", "Ttl"),
+    "holdfast.stream.sinks.promises": ("Promise",),
+    "holdfast.stream.sinks.sinks": ("Sink", "adopt", "sink"),
 }
 # Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}

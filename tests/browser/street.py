@@ -13,17 +13,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from golden import golden_on_disk
-from holdfast.checkpoints.reading import read
-from holdfast.jobs.home import StateHome, SupervisorLock
-from holdfast.jobs.recoveries import Recovery
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.checkpoints.checkpoint import read
+from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
+from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
+from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import Alert, AlertEvent
-from holdfast.observe.diary import Diary
-from holdfast.savepoints.public import take
-from holdfast.server.listening import listen
-from holdfast.server.serving import Serving
-from holdfast.server.settings import ServerSettings
+from holdfast.savepoints.savepoint_api import take
+from holdfast.server.process.listening import listen
+from holdfast.server.process.serving import Serving
+from holdfast.server.server_settings import ServerSettings
 from holdfast.storage import open_storage
 
 NAMES = (
@@ -155,7 +155,7 @@ class Street:
             AlertEvent("cleared", began - 300_000, stuck),
             AlertEvent("firing", began, slow),
         ]
-        diary = Diary(self.home.path)
+        diary = AlertStore(self.home.path)
         for alert, events in ((slow, told), (away, [AlertEvent("firing", self.now_ms - 30_000, away)])):
             standing = {alert.key: alert}
             diary.save(alert.job, self.now_ms, samples=[], totals={}, standing=standing, events=events)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from street import Street
 
-from holdfast.jobs.operations import Operations
+from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import Failure, QueryStarted
 
 if TYPE_CHECKING:

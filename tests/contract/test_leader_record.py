@@ -14,9 +14,9 @@ from lease_candidates import Candidates, Meddling
 from zookeeper_candidates import ZooKeeperCandidates, candidates_at
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.leadership import Deposed, Election, ElectionState, Term, myself
-from holdfast.jobs.lease import LeaseElection
-from holdfast.jobs.zookeeper import ZooKeeperElection
+from holdfast.jobs.ha.lease import LeaseElection
+from holdfast.jobs.ha.zookeeper import ZooKeeperElection
+from holdfast.jobs.terms import Election, ElectionState, LeadershipLost, Term, myself
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -134,7 +134,7 @@ def test_it_is_read_by_the_next_leader_and_a_former_one_changes_nothing(place: P
     # Nobody has written in the new term yet: what was there before counts.
     new = place.won(second)
     assert second.look().record == b"one"
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.write_record(old, b"late")
     assert second.look().record == b"one"
     second.write_record(new, b"two")
@@ -155,7 +155,7 @@ def test_a_leader_that_is_followed_while_it_writes_changes_nothing(place: Place)
         second.write_record(place.won(second), b"of the next")
 
     place.freeze(first, takes_over)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.write_record(old, b"late")
     assert second.look().record == b"of the next"
 

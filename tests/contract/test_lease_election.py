@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from lease_candidates import LEASE_S, WALL_S, Candidates, Meddling, won
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.leadership import Deposed, Term
-from holdfast.jobs.lease import LeaseElection
+from holdfast.jobs.ha.lease import LeaseElection
+from holdfast.jobs.terms import LeadershipLost, Term
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 
 @pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.services)])
@@ -54,7 +54,7 @@ def test_a_silent_leader_is_followed_within_a_lease_and_one_look(candidates: Can
     candidates.passes(0.1)
     later = won(second)
     assert later.token == term.token + 1
-    with pytest.raises(Deposed) as caught:
+    with pytest.raises(LeadershipLost) as caught:
         first.renew(term)
     assert (caught.value.found, caught.value.expected) == (f"term {later.token}", f"term {term.token}")
     # And it has to win again like everybody else.
@@ -133,7 +133,7 @@ def leads_at_the_same_time(method: str, number: int) -> bool:
     def renew() -> None:
         try:
             terms.append(first.renew(terms[-1]))
-        except Deposed:
+        except LeadershipLost:
             terms.append(Term(0, 0.0))
 
     meddling = Meddling(candidates.storage, method, number, renew)
@@ -162,7 +162,7 @@ def test_who_was_seen_alive_after_all_keeps_the_lease_that_he_counts_on() -> Non
     # It has claimed the next term, but the beat had moved: the old one runs to its end first.
     assert second.campaign() is None
     assert kept[0].until_s > first._now()
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.renew(kept[0])
     candidates.passes(LEASE_S)
     assert won(second).token == term.token + 1

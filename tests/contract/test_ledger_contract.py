@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pytest
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.ledger import BatchRecord, Fence, Ledger, ledger
+from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, ledger
 
 
 class Clock:

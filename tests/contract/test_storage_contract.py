@@ -15,7 +15,7 @@ from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
-from holdfast.testing.storage import FaultyStorage
+from holdfast.testing.failing_storage import FaultyStorage
 
 Make = Callable[[], Storage]
 

@@ -11,9 +11,9 @@ from zookeeper_candidates import LEASE_S, WALL_S, candidates_at, won
 from zookeeper_server import Server
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs.leadership import Deposed
-from holdfast.jobs.tenure import Tenure
-from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.ha.lease_renewal import LeaseRenewer
+from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.terms import LeadershipLost
 
 pytestmark = pytest.mark.services
 
@@ -49,7 +49,7 @@ def test_one_leads_and_who_follows_has_a_greater_token(
     later = won(second)
     assert later.token == WALL_S + 2
     assert first.campaign() is None
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.renew(term)
     # What it resigns late is not its own any more.
     first.resign(term)
@@ -79,7 +79,7 @@ def test_a_server_that_dies_ends_the_term_and_elections_go_on_when_it_is_back(
     first, second = candidate(), candidate()
     term = won(first)
     assert second.campaign() is None
-    tenure = Tenure(first, term, time.monotonic)
+    tenure = LeaseRenewer(first, term, time.monotonic)
     with away(zookeeper_server):
         until = time.monotonic() + PATIENCE_S
         while tenure.lost is None and time.monotonic() < until:
@@ -104,7 +104,7 @@ def test_an_address_needs_a_host_and_a_path() -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.jobs.zookeeper._CONNECT_S", 0.2)
+    monkeypatch.setattr("holdfast.jobs.ha.zookeeper._CONNECT_S", 0.2)
     nobody = ZooKeeperElection(Ensemble("127.0.0.1:1", "/x"), "job", LEASE_S, time.monotonic, time.time)
     with pytest.raises(Unavailable, match="ZooKeeper does not answer"):
         nobody.campaign()

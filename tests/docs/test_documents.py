@@ -128,7 +128,7 @@ def test_every_public_name_is_in_a_document() -> None:
 
 def test_the_architecture_names_every_room_and_no_other() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 250
+    assert len(text.splitlines()) < 300
     rooms = {each.name for each in (ROOT / "src" / "holdfast").iterdir() if (each / "__init__.py").exists()}
     named = set(re.findall(r"^\*\*`(\w+)/`\*\*", text, re.MULTILINE))
     assert named == rooms

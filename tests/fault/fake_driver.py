@@ -18,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from holdfast.engine.ownership import Owner, lock_path, outlived
-from holdfast.jobs.channel import Channel
-from holdfast.jobs.driver import ENVIRONMENT, DriverSpec
-from holdfast.jobs.leash import Leash
-from holdfast.stream.ledger import Ledger
+from holdfast.engine.state.ownership import Owner, lock_path, outlived
+from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.driver import ENVIRONMENT, DriverSpec
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.stream.sinks.ledger import Ledger
 
 
 class FakeDriver:
@@ -32,7 +32,7 @@ class FakeDriver:
         self.script = json.loads(Path(spec.target).read_text())
         self.go = threading.Event()
         self.stop = threading.Event()
-        self.leash = Leash()
+        self.leash = LeaseWatchdog()
         self.term: int | None = None
         self.election = ""
         self.machine = ""

@@ -12,8 +12,8 @@ from pathlib import Path
 from command import PROGRAM
 from served import Served
 
-from holdfast.checkpoints.contents import contents
-from holdfast.config.restart import no_restart
+from holdfast.checkpoints.state.contents import contents
+from holdfast.config.job.restart import no_restart
 from holdfast.jobs.definition import strategy_fields
 from holdfast.storage.local import LocalStorage
 

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 

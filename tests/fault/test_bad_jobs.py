@@ -27,7 +27,7 @@ from running_job import (
 )
 from small_day import BATCHES, Row, SmallDay, found_in_ledger, order_one_more
 
-from holdfast.stream.ledger import ledger
+from holdfast.stream.sinks.ledger import ledger
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 

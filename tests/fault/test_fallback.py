@@ -14,20 +14,20 @@ from running_job import JOBS, BatchLogs, running
 from small_day import SmallDay, found_in_ledger
 
 from golden import golden_on_disk
-from holdfast.checkpoints.reading import read
-from holdfast.config.recovery import Recovery, recovery
-from holdfast.config.restart import fixed_delay
+from holdfast.checkpoints.checkpoint import read
+from holdfast.config.job.recovery import Recovery, recovery
+from holdfast.config.job.restart import fixed_delay
 from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.fallback import WayBack, done, finish, look, under_way
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.recoveries import StateSize
-from holdfast.jobs.registry import Registry
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event, Outcome
-from holdfast.savepoints import public as savepoints
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event, Outcome
+from holdfast.jobs.recovery.rollback import Rollback, done, finish, look, under_way
+from holdfast.jobs.recovery.timings import StateSize
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
+from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fault
@@ -207,7 +207,7 @@ def test_a_way_back_that_was_killed_is_finished_by_the_next_supervisor(case: Cas
     catalog = case.checkpoint.parent / "savepoints"
     taken = savepoints.take(case.checkpoint, catalog, batch=case.newest - 1)
     uri, aside = case.checkpoint.as_uri(), case.checkpoint.with_name("checkpoint.damaged-x")
-    way = WayBack("q", uri, str(aside), taken.uri, case.newest - 1, case.newest, own=False)
+    way = Rollback("q", uri, str(aside), taken.uri, case.newest - 1, case.newest, own=False)
     case.checkpoint.with_name(".checkpoint.holdfast.fallback.json").write_text(json.dumps(way.as_dict()))
     if step != "noted":
         case.checkpoint.rename(aside)

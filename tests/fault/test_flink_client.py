@@ -16,7 +16,7 @@ from served import SHOP
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.jobs.registry import job_id
+from holdfast.jobs.registry.registry import job_id
 from holdfast.model import JobState
 
 pytestmark = [pytest.mark.services, pytest.mark.fault]

@@ -52,7 +52,10 @@ def server_of(job: RunningJob) -> int | None:
     """The process that answers for a job."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and b"holdfast.server.process" in (entry / "cmdline").read_bytes():
+            if (
+                entry.name.isdigit()
+                and b"holdfast.server.process.server_process" in (entry / "cmdline").read_bytes()
+            ):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 if int(parent) == job.pid:
                     return int(entry.name)

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.job.restart import fixed_delay
 from holdfast.config.private_files import make_directory
-from holdfast.config.restart import fixed_delay
-from holdfast.jobs.channel import Channel
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.registry import Registry
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event, Outcome
+from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event, Outcome
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault
@@ -132,7 +132,7 @@ def test_a_log_that_cannot_be_begun_is_a_failure_of_that_driver(
             raise OSError(errno.ENOSPC, FULL, str(path))
         make_directory(path)
 
-    monkeypatch.setattr("holdfast.jobs.home.make_directory", make)
+    monkeypatch.setattr("holdfast.jobs.state_home.make_directory", make)
     told: list[Any] = []
     outcome = supervised(tmp_path, told.append, attempts)
     waits = [each.text for each in told if each.kind == "restarting"]

@@ -38,13 +38,13 @@ from small_day import (
     rows_in,
 )
 
-from holdfast.formats.sink_log import committed_files
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.supervisor import Supervisor
+from holdfast.formats.logs.sink_log import committed_files
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
-from holdfast.stream.ledger import ledger
+from holdfast.stream.sinks.ledger import ledger
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 

@@ -22,17 +22,17 @@ from grid import WHOLE
 from running_job import PATIENCE_S, freeze, until
 from zookeeper_server import Server
 
-from holdfast.config.leading import Leading
-from holdfast.config.restart import fixed_delay
-from holdfast.engine.ownership import Owner
+from holdfast.config.job.high_availability import Leading
+from holdfast.config.job.restart import fixed_delay
+from holdfast.engine.state.ownership import Owner
 from holdfast.errors import Conflict
-from holdfast.jobs.control import Control
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.elections import elections
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.leadership import myself
-from holdfast.jobs.registry import Registry
-from holdfast.jobs.registry_file import writer_of
+from holdfast.jobs.ha.elections import elections
+from holdfast.jobs.registry.client import Control
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.registry.schema import writer_of
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.terms import myself
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault

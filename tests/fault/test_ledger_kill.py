@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.stream.ledger import ledger
+from holdfast.stream.sinks.ledger import ledger
 
 pytestmark = pytest.mark.fault
 

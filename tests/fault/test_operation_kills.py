@@ -22,12 +22,12 @@ from served import SHOP, Served
 
 from golden import golden_files
 from holdfast import savepoints
-from holdfast.checkpoints.contents import contents
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.verifying import verify
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.operations import Operation, Operations, OperationState
-from holdfast.jobs.registry import Registry
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.jobs.registry.operation_log import Operation, Operations, OperationState
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState
 from holdfast.storage.local import LocalStorage
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from running_job import BatchLogs, until
 
-from holdfast.config.restart import no_restart
+from holdfast.config.job.restart import no_restart
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.registry import Registry
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault

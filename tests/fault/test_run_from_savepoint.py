@@ -10,7 +10,7 @@ import pytest
 from running_job import JOBS, running
 
 from holdfast import checkpoints, savepoints
-from holdfast.config.defaults import FORMAT_KEY
+from holdfast.config.spark_defaults import FORMAT_KEY
 
 pytestmark = pytest.mark.fault
 

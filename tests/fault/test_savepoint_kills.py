@@ -16,7 +16,7 @@ from large_state import large_checkpoint, large_rows
 import holdfast as hf
 from golden import golden_files, golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.sandbox import sandbox

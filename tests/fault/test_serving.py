@@ -22,7 +22,7 @@ from running_job import processes, until
 from scripted_job import serving
 from served import Served
 
-from holdfast.server.local_peer import can_tell
+from holdfast.server.access.local_peer import can_tell
 
 pytestmark = pytest.mark.fault
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.restart import exponential, fixed_delay, no_restart
+from holdfast.config.job.restart import exponential, fixed_delay, no_restart
 from holdfast.errors import Conflict
-from holdfast.jobs.control import Control
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome, SupervisorLock
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.registry import Registry
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event, Outcome
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event, Outcome
+from holdfast.jobs.registry.client import Control
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault
@@ -230,10 +230,10 @@ def supervise_in_a_process(spec: DriverSpec) -> subprocess.Popen[str]:
     program = (
         "import random, sys\n"
         "from pathlib import Path\n"
-        "from holdfast.jobs.driver import DriverSpec\n"
-        "from holdfast.jobs.home import StateHome\n"
-        "from holdfast.jobs.process import DriverProcess\n"
-        "from holdfast.jobs.supervisor import Supervisor\n"
+        "from holdfast.jobs.processes.driver import DriverSpec\n"
+        "from holdfast.jobs.state_home import StateHome\n"
+        "from holdfast.jobs.processes.driver_process import DriverProcess\n"
+        "from holdfast.jobs.supervisor.supervisor import Supervisor\n"
         f"spec = DriverSpec.from_text({spec.as_text()!r})\n"
         f"Supervisor(spec, StateHome(Path(spec.home)), lambda e: print(e.kind, flush=True),\n"
         f"  clock=lambda: 1, rng=random.Random(1), launch=lambda s: DriverProcess.start(s, {FAKE!r})).run()\n"

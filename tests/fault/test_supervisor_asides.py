@@ -19,14 +19,14 @@ from running_job import until
 
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.config.restart import fixed_delay
-from holdfast.jobs.control import Control, JobDetails
+from holdfast.config.job.restart import fixed_delay
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event, Outcome
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event, Outcome
+from holdfast.jobs.registry.client import Control, JobDetails
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault
@@ -220,10 +220,10 @@ def supervised(case: Case, spec: DriverSpec) -> subprocess.Popen[str]:
     program = (
         "import random, sys, time\n"
         "from pathlib import Path\n"
-        "from holdfast.jobs.driver import DriverSpec\n"
-        "from holdfast.jobs.home import StateHome\n"
-        "from holdfast.jobs.process import DriverProcess\n"
-        "from holdfast.jobs.supervisor import Supervisor\n"
+        "from holdfast.jobs.processes.driver import DriverSpec\n"
+        "from holdfast.jobs.state_home import StateHome\n"
+        "from holdfast.jobs.processes.driver_process import DriverProcess\n"
+        "from holdfast.jobs.supervisor.supervisor import Supervisor\n"
         f"spec = DriverSpec.from_text({spec.as_text()!r})\n"
         "Supervisor(spec, StateHome(Path(spec.home)), lambda e: print(e.kind, flush=True),\n"
         "  clock=lambda: int(time.time() * 1000), rng=random.Random(1),\n"

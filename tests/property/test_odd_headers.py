@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from served import Served
 
 from holdfast.server.app import app
-from holdfast.server.settings import ServerSettings
+from holdfast.server.server_settings import ServerSettings
 
 TOKEN: Final = "a-token-that-is-long-enough"
 EXAMPLES: Final = 5000 if WHOLE else 300

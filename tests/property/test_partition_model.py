@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import Moment, Outcome
-from holdfast.worker.kept import folding, levels, partition
-from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.copies import Copies
-from holdfast.worker.kept.form import form_of
-from holdfast.worker.kept.groups import group_of, range_of
-from holdfast.worker.kept.keys import Keys
-from holdfast.worker.kept.partition import Layout, Partition
-from holdfast.worker.kept.runs import empty_run
-from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.kept.upgrade import Upgrade
+from holdfast.worker.state import compaction, partition
+from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.expiry import Cleaner
+from holdfast.worker.state.key_group import group_of, range_of
+from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.local_copies import Copies
+from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.tables import levels
+from holdfast.worker.state.tables.runs import empty_run
+from holdfast.worker.state.upgrade import Upgrade
 
 STATES = (
     State(Kind.VALUE, pa.int64(), "total"),
@@ -120,9 +121,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which everything happens with a handful of rows."""
     monkeypatch.setattr(levels, "SEGMENT_ROWS", 4)
     monkeypatch.setattr(levels, "SHARE", 0.5)
-    monkeypatch.setattr(folding, "FOLD_BYTES", 900)
-    monkeypatch.setattr(folding, "FOLD_CHANGES", 3)
-    monkeypatch.setattr(folding, "FOLD_BUDGET", 1)
+    monkeypatch.setattr(compaction, "FOLD_BYTES", 900)
+    monkeypatch.setattr(compaction, "FOLD_CHANGES", 3)
+    monkeypatch.setattr(compaction, "FOLD_BUDGET", 1)
     monkeypatch.setattr(partition, "PAGE_ROWS", 2)
     monkeypatch.setattr(partition, "LOAD_BYTES", 500)
 

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.stream.measures import measures_of
-from holdfast.stream.overs import Over, early_over, final_over
+from holdfast.stream.aggregates.measures import measures_of
+from holdfast.stream.aggregates.range_processors import RangeAggregation, early_over, final_over
 from holdfast.testing import Harness
-from holdfast.worker.declared.types import schema_of
+from holdfast.worker.declarations.types import schema_of
 
 EVENTS = "who string, n long, price decimal(10,2), x double, ts timestamp"
 AGG = {
@@ -62,7 +62,7 @@ def harness(emit: str, key_groups: int) -> Harness:
     schema = schema_of(EVENTS)
     measures = measures_of(AGG, schema, schema.names, where="here")
     stored = ("n", "price", "x", "ts") if emit == "final" else ("ts", "n", "price", "x")
-    over = Over(schema, ("who",), "ts", SIZE_MS * 1000, measures, stored)
+    over = RangeAggregation(schema, ("who",), "ts", SIZE_MS * 1000, measures, stored)
     make = final_over if emit == "final" else early_over
     return Harness(make(over), by="who", events=EVENTS, output=over.output, time="ts", key_groups=key_groups)
 

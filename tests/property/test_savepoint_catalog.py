@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import Conflict
 from holdfast.storage.memory import MemoryStorage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"
 QUERIES = [file_query(8), file_query(8, OTHER)]

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.stream.measures import measures_of
-from holdfast.stream.tracker import Tracked, result_names, tracker
+from holdfast.stream.aggregates.measures import measures_of
+from holdfast.stream.aggregates.session_processor import SessionSpec, result_names, tracker
 from holdfast.testing import Harness
-from holdfast.worker.declared.types import schema_of
+from holdfast.worker.declarations.types import schema_of
 
 EVENTS = "who string, n long, price decimal(10,2), x double, ts timestamp"
 AGG = {
@@ -57,7 +57,7 @@ def harness(longest_ms: int | None, key_groups: int) -> Harness:
     schema = schema_of(EVENTS)
     measures = measures_of(AGG, schema, result_names(["who"], opened=True), where="here")
     longest_us = None if longest_ms is None else longest_ms * 1000
-    tracked = Tracked(schema, ("who",), "ts", GAP_MS * 1000, longest_us, True, measures)
+    tracked = SessionSpec(schema, ("who",), "ts", GAP_MS * 1000, longest_us, True, measures)
     return Harness(
         tracker(tracked), by="who", events=EVENTS, output=tracked.output, time="ts", key_groups=key_groups
     )

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.at_rest.columns import Columns, arrow_type
-from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Map, Struct
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.at_rest.read.decode import Columns, arrow_type
+from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 
 UTC = dt.timezone.utc
 CENT = decimal.Decimal("0.01")

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden import golden_files
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.states import operator_states
-from holdfast.formats.murmur3 import partition_of, row_hash
-from holdfast.formats.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm
-from holdfast.formats.row_hashes import row_hashes
-from holdfast.formats.spark_types import parse_struct
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.formats.rows.murmur3 import partition_of, row_hash
+from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm
+from holdfast.formats.rows.row_hashes import row_hashes
+from holdfast.formats.rows.spark_types import parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
-from holdfast.savepoints.open_store import OpenStore
-from holdfast.savepoints.own_batch import begin
-from holdfast.savepoints.rewriting import StateShape, rewrite
-from holdfast.savepoints.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.maintenance_commit import begin
+from holdfast.savepoints.rewrite.open_store import OpenStore
+from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
+from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.storage.memory import MemoryStorage
 
 # The aggregate of the golden checkpoints: a customer, and what is counted and added up.

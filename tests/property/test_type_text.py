@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.types import parse_schema, parse_type, schema_text, type_text
+from holdfast.worker.declarations.types import parse_schema, parse_type, schema_text, type_text
 
 Parser = Callable[[str], Any]
 Writer = Callable[[Any], str]

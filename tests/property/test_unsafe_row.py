@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Corrupt, Invalid
-from holdfast.formats.plain import plain
-from holdfast.formats.spark_types import Struct, parse_struct
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.formats.rows.plain import plain
+from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 
 UTC = dt.timezone.utc
 MICROS = 1 << 62

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.errors import HoldfastError
-from holdfast.stream.ledger import ledger
+from holdfast.stream.sinks.ledger import ledger
 
 
 def say(word: str) -> None:

@@ -12,7 +12,7 @@ from command import Holdfast
 
 from golden import golden_files, golden_on_disk, without_checksums
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.storage import open_storage
 

@@ -14,7 +14,7 @@ from command import environment
 from grid import WHOLE
 from kafka_broker import connector
 
-from holdfast.engine.jars import has_build
+from holdfast.engine.session.jars import has_build
 
 if TYPE_CHECKING:
     from kafka_broker import Broker

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest.keyed.content import keyed_contents
+from holdfast.at_rest.keyed.digest import keyed_contents
 from holdfast.cli import app
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.storage.local import LocalStorage
 

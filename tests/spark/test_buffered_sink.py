@@ -10,7 +10,7 @@ import pytest
 from keyed_runs import START, read_stream, write_batch
 
 import holdfast as hf
-from holdfast.stream.ledger import ledger
+from holdfast.stream.sinks.ledger import ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.config.trigger import available_now
+from holdfast.config.job.trigger import available_now
 from holdfast.demo.coffee_shop.day import CoffeeDay
 from holdfast.demo.coffee_shop.model import Answer, answers, compare, late_counts, read_day, rows_of
-from holdfast.formats.sink_log import committed_files
-from holdfast.stream.cautions import WatermarkWarning
+from holdfast.formats.logs.sink_log import committed_files
 from holdfast.stream.late import late_rows
+from holdfast.stream.query.cautions import WatermarkWarning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

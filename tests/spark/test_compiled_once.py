@@ -13,8 +13,8 @@ from split_programs import Dated
 
 import holdfast as hf
 from holdfast.bench.skew_processors import OUTPUT, Spend
-from holdfast.engine import keyed_operator
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.plans import keyed_operator
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

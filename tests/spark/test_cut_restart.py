@@ -14,9 +14,9 @@ import pytest
 
 import holdfast as hf
 from holdfast import checkpoints, savepoints
-from holdfast.checkpoints.cutting import How, cut
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
-from holdfast.engine.workers import ship_by_value
+from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:

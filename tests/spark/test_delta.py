@@ -7,7 +7,7 @@ import pytest
 from absent_service import absent_service
 from command import Holdfast
 
-from holdfast.engine.jars import has_build
+from holdfast.engine.session.jars import has_build
 
 pytestmark = [
     pytest.mark.spark,

@@ -13,9 +13,9 @@ import pytest
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.at_rest.keyed.reading import keyed_states
-from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
-from holdfast.engine.workers import ship_by_value
+from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
-from holdfast.engine.watch import await_end, failure_text
-from holdfast.jobs import failure
+from holdfast.engine.queries.watch import await_end, failure_text
+from holdfast.jobs.failures import summary as failure
 from holdfast.model import Failure
 
 if TYPE_CHECKING:

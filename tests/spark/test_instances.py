@@ -12,7 +12,7 @@ from keyed_runs import START, read_stream, run, write_batch
 from rescaled import rescale
 
 import holdfast as hf
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from keyed_runs import batches_read, by_batch_and_key, clocks, program, read_str
 
 import holdfast as hf
 from holdfast import checkpoints
-from holdfast.at_rest.keyed.changing import changed
-from holdfast.at_rest.keyed.making import made
-from holdfast.at_rest.keyed.reading import keyed_state, keyed_states
-from holdfast.at_rest.keyed.writing import regroup, replacing, write_groups
-from holdfast.checkpoints.key_rows import KeyTimer
+from holdfast.at_rest.keyed.group_builder import made
+from holdfast.at_rest.keyed.group_changes import changed
+from holdfast.at_rest.keyed.group_writer import regroup, replacing, write_groups
+from holdfast.at_rest.keyed.keyed_reader import keyed_state, keyed_states
+from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Invalid
 from holdfast.storage.local import LocalStorage
 

@@ -13,10 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
 
 import holdfast as hf
-from holdfast.engine import keyed_operator
-from holdfast.stream.operators import SPREAD_KEY
-from holdfast.worker.kept.spread import EVEN
-from holdfast.worker.kept.store import META
+from holdfast.engine.plans import keyed_operator
+from holdfast.stream.query.operator_check import SPREAD_KEY
+from holdfast.worker.state.group_numbers import EVEN
+from holdfast.worker.state.store import META
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,8 @@ from counted_programs import (
 from keyed_runs import batches_read, read_stream, write_batch
 
 import holdfast as hf
-from holdfast.engine.watch import committed_batch, keyed_order
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.queries.watch import committed_batch, keyed_order
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.observe.files import look
 from holdfast.storage.local import LocalStorage
 

@@ -20,7 +20,7 @@ from keyed_programs import EVENTS, OUTPUT, Everything, Model
 from keyed_runs import by_batch_and_key, expected, program, read_stream, run, ship, write_batch
 
 import holdfast as hf
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from keyed_runs import read_stream, write_batch
 
 import holdfast as hf
-from holdfast.stream.operators import SPREAD_KEY
+from holdfast.stream.query.operator_check import SPREAD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

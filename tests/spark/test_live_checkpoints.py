@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import checkpoints
-from holdfast.checkpoints.cutting import cut
+from holdfast.checkpoints.copy.file_set import cut
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.errors import NotFound

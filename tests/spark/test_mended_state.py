@@ -17,8 +17,8 @@ from grid_queries import KINDS, LAST, Event, Row
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
-from holdfast.engine.workers import ship_by_value
+from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from mended import rows_of, view_of
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.config.defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
-from holdfast.engine.workers import ship_by_value
+from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.savepoints.access import opened
 
 if TYPE_CHECKING:

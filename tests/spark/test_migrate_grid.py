@@ -19,9 +19,9 @@ from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 
 import holdfast as hf
 from holdfast import checkpoints
-from holdfast.checkpoints.contents import contents
-from holdfast.config.defaults import FORMAT_KEY
-from holdfast.engine.workers import ship_by_value
+from holdfast.checkpoints.state.contents import contents
+from holdfast.config.spark_defaults import FORMAT_KEY
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast import checkpoints
-from holdfast.at_rest.mending import erasing_checkpoint
-from holdfast.at_rest.mending.matching import subject
-from holdfast.checkpoints.checkpoint_guard import Timing, guarded
+from holdfast.at_rest.erase import erasing_checkpoint
+from holdfast.at_rest.erase.matching import subject
+from holdfast.checkpoints.guard.checkpoint_guard import Timing, guarded
 from holdfast.errors import Conflict
 from holdfast.savepoints.access import now_ms
 from holdfast.storage.local import LocalStorage

@@ -18,7 +18,7 @@ from grid_queries import KINDS
 from grid_runs import PARTITIONS_KEY, PROVIDERS, run
 
 from holdfast import checkpoints, savepoints
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

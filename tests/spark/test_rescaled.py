@@ -30,7 +30,7 @@ from keyed_runs import (
 from rescaled import MIGRATE, RESCALE, SPARK, rescale
 
 import holdfast as hf
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.config.defaults import DAEMON_KEY, DEFAULTS
-from holdfast.engine.jars import has_build
-from holdfast.engine.session import configure
+from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS
+from holdfast.engine.session.jars import has_build
+from holdfast.engine.session.session import configure
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:

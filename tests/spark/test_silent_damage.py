@@ -16,7 +16,7 @@ import pytest
 from holdfast import checkpoints
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
-from holdfast.config.defaults import FORMAT_KEY
+from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from holdfast.config.trigger import AvailableNow
+from holdfast.config.job.trigger import AvailableNow
 from holdfast.errors import Conflict, Invalid, Unsupported
-from holdfast.formats.sink_log import committed_files
-from holdfast.stream.ledger import Ledger, Transaction
-from holdfast.stream.promises import Level
-from holdfast.stream.sinks import Sink, adopt, sink
+from holdfast.formats.logs.sink_log import committed_files
+from holdfast.stream.sinks.ledger import Ledger, Transaction
+from holdfast.stream.sinks.promises import Level
+from holdfast.stream.sinks.sinks import Sink, adopt, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast as hf
-from holdfast.engine import skew_metric
-from holdfast.engine.skew_metric import SKETCH_ERROR
-from holdfast.engine.watch import committed_batch
-from holdfast.stream.hot_keys import hash_int
+from holdfast.engine.queries import skew_metric
+from holdfast.engine.queries.skew_metric import SKETCH_ERROR
+from holdfast.engine.queries.watch import committed_batch
+from holdfast.stream.keyed.hot_keys import hash_int
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from keyed_runs import START, read_stream, run, write_batch
 from split_programs import EVENTS, OUTPUT, Basket, Dated, batches, by_length, expected
 
 import holdfast as hf
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:

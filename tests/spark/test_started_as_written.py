@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from golden import golden_on_disk
-from holdfast.config.defaults import FORMAT_KEY
+from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.errors import Invalid
-from holdfast.jobs.restored import state_format_of
+from holdfast.jobs.processes.restore_on_start import state_format_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

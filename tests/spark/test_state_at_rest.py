@@ -17,9 +17,9 @@ from at_rest_queries import KINDS
 from grid import WHOLE
 
 import holdfast as hf
-from holdfast.at_rest.model import Form, NamedState
-from holdfast.at_rest.tables import column_names
-from holdfast.config.defaults import (
+from holdfast.at_rest.read.model import NamedState, StateForm
+from holdfast.at_rest.read.tables import column_names
+from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     FORMAT_KEY,
     MEMORY_PROVIDER,
@@ -27,7 +27,7 @@ from holdfast.config.defaults import (
     ROCKSDB_PROVIDER,
     ROW_CHECKSUM_KEY,
 )
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,9 +77,9 @@ def run(spark: SparkSession, kind: str, folder: Path) -> Path:
 def by_spark(spark: SparkSession, checkpoint: Path, state: NamedState) -> DataFrame:
     """Key, value and partition as Spark's own reader has them, one row for each of ours."""
     reader = spark.read.format("statestore").option("operatorId", state.operator_id)
-    if state.form is Form.ROWS:
+    if state.form is StateForm.ROWS:
         reader = reader.option("joinSide", state.name)
-    elif state.form is Form.TIMERS:
+    elif state.form is StateForm.TIMERS:
         reader = reader.option("readRegisteredTimers", "true")
     elif state.kind.startswith("transformWithState"):
         reader = reader.option("stateVarName", state.name)
@@ -92,7 +92,7 @@ def rows_by_spark(spark: SparkSession, checkpoint: Path, state: NamedState) -> C
         names = row.__fields__
         value: Any = next((row[name] for name in VALUES if name in names), ())
         cells = [*row["key"], *(row["user_map_key"] if "user_map_key" in names else ())]
-        if state.form is Form.TIMERS:
+        if state.form is StateForm.TIMERS:
             cells.append(row["expiration_timestamp_ms"])
         elif state.ttl:
             cells += [*value[0], value[1]]
@@ -137,7 +137,9 @@ def test_rows_are_those_of_sparks_reader(
         columns = column_names(state)
         # Spark's reader of a join has neither a row's place nor whether it has matched.
         hidden = {
-            at for at, name in enumerate(columns) if state.form is Form.ROWS and name in ("index", "matched")
+            at
+            for at, name in enumerate(columns)
+            if state.form is StateForm.ROWS and name in ("index", "matched")
         }
         ours = Counter(
             repr([cell for at, cell in enumerate(row) if at not in hidden])

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.states import StateCodec
-from holdfast.engine.workers import ship_by_value
-from holdfast.formats.spark_types import parse_struct
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.state.states import StateCodec
+from holdfast.engine.session.workers import ship_by_value
+from holdfast.formats.rows.spark_types import parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody g
 import holdfast as hf
 from holdfast import savepoints
 from holdfast.checkpoints import read
-from holdfast.engine.sources import sources_in
+from holdfast.engine.plans.plan_sources import sources_in
 from holdfast.errors import Unsupported
-from holdfast.jobs.outputs import Outputs, compare_outputs
-from holdfast.jobs.states import States, compare_states
+from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
+from holdfast.jobs.trials.state_diff import States, compare_states
 from holdfast.storage.local import LocalStorage
 from holdfast.stream.trials import QueryFailed, Trial, check_sources, chosen
 

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 import holdfast as hf
 from holdfast import savepoints
 from holdfast.cli import app
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
-from holdfast.engine import rehearsal
-from holdfast.engine.watch import failure_text
-from holdfast.engine.workers import ship_by_value
+from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.engine.queries import dry_run
+from holdfast.engine.queries.watch import failure_text
+from holdfast.engine.session.workers import ship_by_value
 from holdfast.model import Effect, Verdict
-from holdfast.stream.operators import defined_in
-from holdfast.stream.upgrades import note_verdicts
+from holdfast.stream.query.keyed_upgrades import note_verdicts
+from holdfast.stream.query.operator_check import defined_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -496,7 +496,7 @@ def test_a_stream_that_cannot_be_put_aside_is_judged_by_its_plan(
     spark: SparkSession, saved: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, savepoint = saved
-    monkeypatch.setattr(rehearsal, "RELATIONS", ())
+    monkeypatch.setattr(dry_run, "RELATIONS", ())
     same = hf.check(writer_of(totals(spark, folder)), against=savepoint)
     assert [each.verdict for each in same.states] == [Verdict.MAP]
     assert not same.trial.ran

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast as hf
 from holdfast.checkpoints.record import record_path
-from holdfast.jobs import measured
-from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.monitoring import metrics_snapshot
+from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alerting import AlertEvent
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_one_line_gives_the_numbers_of_a_plain_query(plain: Plain, home: Path) -
         urllib.request.urlopen(watch.url)
     assert query.isActive
     # What was written down outlives the watch.
-    kept = {each.metric: each.value for each in measured.samples(StateHome(home.resolve()), 0)}
+    kept = {each.metric: each.value for each in metrics_snapshot.samples(StateHome(home.resolve()), 0)}
     assert kept["holdfast_input_rows_total"] == expected["rows"]
     assert kept["holdfast_up"] == 0
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.savepoints.planning import plan_take
-from holdfast.savepoints.removal import Removal, delete, sweep
+from holdfast.savepoints.catalog.removal import Removal, delete, sweep
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore
-from holdfast.savepoints.taking import Taken, take
+from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import Taken, take
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 

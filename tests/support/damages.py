@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast import layout
-from holdfast.checkpoints.cutting import cut
+from holdfast.checkpoints.copy.file_set import cut
 from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import grid_queries
 from grid_queries import KINDS, Row
 
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, ROCKSDB_PROVIDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,13 @@ import pyarrow as pa
 from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 
 from holdfast.at_rest.keyed.changes import KeyChange
-from holdfast.at_rest.keyed.groups import Held
-from holdfast.at_rest.keyed.operators import KeyedOperator, kept_states
-from holdfast.at_rest.keyed.reading import KeyedState
-from holdfast.checkpoints.key_groups import KeyGroup
-from holdfast.formats.xxhash64 import key_hashes
+from holdfast.at_rest.keyed.group_tables import GroupsInMemory
+from holdfast.at_rest.keyed.keyed_operators import KeyedOperator, kept_states
+from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.testing import Harness
-from holdfast.worker.kept.store import MemoryStore, Stored
+from holdfast.worker.state.store import MemoryStore, Stored
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -61,7 +61,7 @@ def kept(harness: Harness, **facts: Any) -> KeyedState:
         harness._watermark_ms,
         **{"placed": layout.placement is not None, **facts},
     )
-    return KeyedState(operator, Held(groups_of(harness._store)))
+    return KeyedState(operator, GroupsInMemory(groups_of(harness._store)))
 
 
 def hold(harness: Harness, groups: Iterable[KeyGroup], *, anew: bool = False) -> None:

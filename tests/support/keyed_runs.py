@@ -61,7 +61,7 @@ def ship() -> None:
     """Let Spark's workers have the processors of `keyed_programs`, which they cannot import."""
     import keyed_programs
 
-    from holdfast.engine.workers import ship_by_value
+    from holdfast.engine.session.workers import ship_by_value
 
     ship_by_value(keyed_programs)
 

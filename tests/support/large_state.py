@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from golden import golden_on_disk
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.states import operator_states
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.state.states import operator_states
 from holdfast.layout import StoreId
-from holdfast.savepoints.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 

@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.rows import state_rows
-from holdfast.formats.compression import decompressed
-from holdfast.formats.snapshot import SST_MAGIC
-from holdfast.formats.sst import sst_entries
-from holdfast.savepoints.catalog import load
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.snapshot import SST_MAGIC
+from holdfast.formats.files.sst import sst_entries
+from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 

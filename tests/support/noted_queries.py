@@ -15,7 +15,7 @@ import split_programs
 from keyed_runs import START, program, read_stream, write_batch
 
 import holdfast as hf
-from holdfast.engine.workers import ship_by_value
+from holdfast.engine.session.workers import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

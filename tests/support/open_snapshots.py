@@ -14,9 +14,9 @@ from hostile import entry_names, entry_of, hostile, with_entry
 
 from golden import golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.rocks import opened
+from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.errors import HoldfastError
-from holdfast.formats.snapshot import METADATA
+from holdfast.formats.files.snapshot import METADATA
 from holdfast.layout import StoreFile
 from holdfast.storage.local import LocalStorage
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from touched import InMemoryTouched, Memory
 
-from holdfast.worker.declared.processor import definition_of
+from holdfast.worker.declarations.processor import definition_of
 from holdfast.worker.interface import Arrivals, Moment, Outcome, Runner
-from holdfast.worker.running.rows import RowRunner
-from holdfast.worker.running.tables import TableRunner
+from holdfast.worker.runtime.row_runner import RowRunner
+from holdfast.worker.runtime.table_runner import TableRunner
 
 INSTANT = pa.timestamp("us", "UTC")
 EVENTS = pa.schema([("user", pa.string()), ("amount", pa.float64()), ("ts", INSTANT)])

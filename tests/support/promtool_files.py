@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.observe.export.rule_file import RULE_FILE
 from holdfast.observe.metrics import BY_NAME
-from holdfast.observe.rule_file import RULE_FILE
 from holdfast.observe.rules import Rule
 
 TEST_FILE = "holdfast-rules-test.yml"

@@ -11,12 +11,12 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from golden import golden_on_disk
-from holdfast.jobs.home import StateHome, SupervisorLock
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
+from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 from holdfast.server.app import app
-from holdfast.server.plane import Plane
-from holdfast.server.settings import ServerSettings
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.server_settings import ServerSettings
 
 __all__ = ["AGGREGATE", "NOW_MS", "SHOP", "TILL", "Served", "TestClient", "batch"]
 
@@ -74,7 +74,7 @@ class Served:
         if key not in self._apps:
             self._apps[key] = app(self.home.path, self.settings, lambda: now_ms)
         plane = self._apps[key].state.plane
-        vars(plane).update(vars(Plane(self.home, self.settings, lambda: now_ms)))
+        vars(plane).update(vars(ControlPlane(self.home, self.settings, lambda: now_ms)))
         return self._apps[key]
 
     def clients(self, *addresses: str) -> list[TestClient]:

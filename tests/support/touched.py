@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.worker.declared.states import State
+from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.interface import Elements, Outcome
 
 Row = dict[str, Any]

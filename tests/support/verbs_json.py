@@ -15,7 +15,7 @@ from written_state import field_paths
 
 from golden import golden_on_disk
 from holdfast.cli import app
-from holdfast.jobs.home import StateHome, SupervisorLock
+from holdfast.jobs.state_home import StateHome, SupervisorLock
 
 KEYED = "4.2/spread-format2"
 JOB_FILE = """\

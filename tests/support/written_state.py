@@ -33,20 +33,20 @@ from typing import Any
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.mending.public import edit, erase, undo
+from holdfast.at_rest.edit_api import edit, erase, undo
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
-from holdfast.engine.ownership import Owner, fence, lock_path
-from holdfast.jobs import fallback
-from holdfast.jobs.fallback import WayBack
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.leadership import Leader
-from holdfast.jobs.lease import LeaseElection
+from holdfast.engine.state.ownership import Owner, fence, lock_path
+from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.machine import DriverIdentity
-from holdfast.jobs.operations import Operations
-from holdfast.jobs.recoveries import PHASES, Recovery, StateSize
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.recovery import rollback
+from holdfast.jobs.recovery.rollback import Rollback
+from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.jobs.registry.operation_log import Operations
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.terms import Leader
 from holdfast.model import (
     BatchProgress,
     Failure,
@@ -59,15 +59,15 @@ from holdfast.model import (
     SavepointNote,
     SkewReport,
 )
+from holdfast.observe.alert_store import WAITING, AlertStore
 from holdfast.observe.alerting import evaluate
-from holdfast.observe.diary import WAITING, Diary
 from holdfast.observe.metrics import sample
-from holdfast.savepoints import facts
-from holdfast.savepoints.drills import Drill, note
-from holdfast.savepoints.turns import SweepTurn, TakeTurn
-from holdfast.server.home_token import home_token
+from holdfast.savepoints.catalog.drills import Drill, note
+from holdfast.savepoints.catalog.leases import GcLease, TakeLease
+from holdfast.savepoints.taking import facts
+from holdfast.server.access.home_token import home_token
 from holdfast.storage.local import LocalStorage
-from holdfast.stream.ledger import Ledger
+from holdfast.stream.sinks.ledger import Ledger
 
 PACKED = Path(__file__).parents[1] / "golden" / "written"
 CHECKPOINT = "4.2/aggregate-changelog"
@@ -131,7 +131,7 @@ RECORD = LeaderRecord(
 DRILL = Drill(
     NOW_MS, "file:///data/savepoints/savepoints/one", "q", 10, "shop", False, {"verify": 100, "copy": 200}, 30
 )
-WAY_BACK = WayBack("visits", "file:///data/shop", "/data/shop.aside", "file:///data/one", 40, 41, False)
+WAY_BACK = Rollback("visits", "file:///data/shop", "/data/shop.aside", "file:///data/one", 40, 41, False)
 OWNER = Owner("shop", "/home/ann/.holdfast", 4243, 7, "place", "app-1 boot", "restore")
 ASKED, DONE, FAILED = "1" * 32, "2" * 32, "3" * 32
 
@@ -159,7 +159,7 @@ def write(folder: Path) -> None:
     beside.parent.mkdir()
     assert fence(lock_path(f"file://{beside}", folder / "home"), OWNER)
     way = json.dumps(WAY_BACK.as_dict()).encode()
-    LocalStorage(beside.parent).write(fallback._note_name(beside), way, replace=True)
+    LocalStorage(beside.parent).write(rollback._note_name(beside), way, replace=True)
 
 
 def write_catalogs(folder: Path, checkpoint: Path) -> None:
@@ -179,8 +179,8 @@ def write_catalogs(folder: Path, checkpoint: Path) -> None:
     certificate = erase("c1", everywhere=erased, why="asked for", who="ann", home=folder / "no-home")
     (folder / "certificate.json").write_bytes(certificate.render())
     clock = itertools.count(NOW_MS).__next__
-    TakeTurn(LocalStorage(catalog), "aa11", clock).begin()
-    SweepTurn(LocalStorage(erased), "bb22", clock, 3_600_000).begin()
+    TakeLease(LocalStorage(catalog), "aa11", clock).begin()
+    GcLease(LocalStorage(erased), "bb22", clock, 3_600_000).begin()
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def write_home(place: Path, checkpoint: Path) -> None:
     ]
     standing, events = evaluate(numbers, {}, NOW_MS)
     totals: dict[tuple[str, tuple[str, ...]], float] = {("holdfast_rows_total", ("shop", "visits")): 41.0}
-    Diary(place).save(
+    AlertStore(place).save(
         "shop", NOW_MS, samples=numbers, totals=totals, standing=standing, events=events, told=WAITING
     )
     home_token(place)

@@ -10,8 +10,8 @@ from uuid import uuid4
 from zookeeper_server import Server
 
 from holdfast.errors import Unavailable
-from holdfast.jobs.leadership import Election, Term
-from holdfast.jobs.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.terms import Election, Term
 
 LEASE_S = 1.0
 WALL_S = 1_800_000_000

@@ -92,7 +92,8 @@ def test_a_module_that_a_document_names_is_there() -> None:
 
 
 def test_what_pyproject_names_is_there() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    files = ("pyproject.toml", "import-rules.ini")
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in files)
     names = set(re.findall(r"holdfast(?:\.[a-z_]\w*)+", text))
     assert len(names) >= 15
     assert sorted(name for name in names if not there(name)) == []

@@ -39,21 +39,21 @@ import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.checkpoints.record import RecordFile
-from holdfast.engine import ownership
+from holdfast.engine.state import ownership
 from holdfast.errors import Conflict
-from holdfast.formats.plan_note import parse_note
-from holdfast.jobs import fallback
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.leader_record import LeaderRecord
-from holdfast.jobs.lease import LeaseElection
-from holdfast.jobs.operations import Operations, OperationState
-from holdfast.jobs.registry import Registry
-from holdfast.observe.diary import Diary
-from holdfast.savepoints.catalog import PENDING, RECORDED, Listed
-from holdfast.savepoints.drills import drills
-from holdfast.server.home_token import home_token
+from holdfast.formats.logs.plan_note import parse_note
+from holdfast.jobs.ha.leader_record import LeaderRecord
+from holdfast.jobs.ha.lease import LeaseElection
+from holdfast.jobs.recovery import rollback
+from holdfast.jobs.registry.operation_log import Operations, OperationState
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.observe.alert_store import AlertStore
+from holdfast.savepoints.catalog.catalog import PENDING, RECORDED, Listed
+from holdfast.savepoints.catalog.drills import drills
+from holdfast.server.access.home_token import home_token
 from holdfast.storage.local import LocalStorage
-from holdfast.stream.ledger import Ledger
+from holdfast.stream.sinks.ledger import Ledger
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_operations(written: Path) -> None:
 
 
 def test_alerts_and_numbers(written: Path) -> None:
-    diary = Diary(written / "home")
+    diary = AlertStore(written / "home")
     at_ms, samples = diary.numbers()["shop"]
     assert at_ms == NOW_MS
     assert [(each.metric, each.value) for each in samples] == [
@@ -219,7 +219,7 @@ def test_a_ledger(written: Path) -> None:
 
 def test_what_lies_beside_a_checkpoint(written: Path) -> None:
     place = written / "beside" / "shop"
-    assert fallback.under_way(f"file://{place}") == [WAY_BACK]
+    assert rollback.under_way(f"file://{place}") == [WAY_BACK]
     lock = ownership.lock_path(f"file://{place}", written / "home")
     later = replace(OWNER, term=6, verb="")
     with pytest.raises(Conflict) as caught:

@@ -44,7 +44,7 @@ def _measure(side: str, count: int) -> list[float]:
     from pyspark.sql import SparkSession, functions  # noqa: PLC0415 - needs Spark
 
     from holdfast.config.settings import Settings  # noqa: PLC0415 - only in the measured process
-    from holdfast.engine.session import configure, prepare_environment  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import configure, prepare_environment  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         prepare_environment(Settings.resolve({"home": folder}, os.environ, Path.cwd()))

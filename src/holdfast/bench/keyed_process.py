@@ -181,13 +181,13 @@ def main() -> None:
     """Read a task from standard input, run it, print what was measured as the last line."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
 
-    from holdfast.config.defaults import (  # noqa: PLC0415 - only in the measured process
+    from holdfast.config.spark_defaults import (  # noqa: PLC0415 - only in the measured process
         FILE_MANAGER_KEY,
         LOCAL_FILE_MANAGER,
         RETAIN_KEY,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session import configure  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import configure  # noqa: PLC0415 - as above
 
     fields = json.load(sys.stdin)
     task = Task(**{**fields, "load": tuple(fields["load"]), "batches": tuple(fields["batches"])})

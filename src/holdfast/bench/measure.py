@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.engine.session import available_cores
+from holdfast.engine.session.session import available_cores
 from holdfast.engine.versions import installed
 from holdfast.errors import Failed
 

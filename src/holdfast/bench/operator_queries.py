@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.bench.skew_processors import OUTPUT, Spend
-from holdfast.stream import skew
+from holdfast.stream.aggregates.windows import windowed
 from holdfast.stream.dedupe import dedupe
-from holdfast.stream.enrich import enrich
-from holdfast.stream.joins import join_within
-from holdfast.stream.keyed import keyed
-from holdfast.stream.windows import windowed
+from holdfast.stream.joins.enrich import enrich
+from holdfast.stream.joins.stream_joins import join_within
+from holdfast.stream.keyed.keyed_stream import keyed
+from holdfast.stream.skew import key_skew
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +162,7 @@ def pairs(streams: Streams) -> dict[str, Callable[[], tuple[DataFrame, DataFrame
 
 def watched(events: DataFrame, key: str) -> DataFrame:
     """A stream with a look at its keys."""
-    return skew.watch(events, by=key, name="keys")
+    return key_skew.watch(events, by=key, name="keys")
 
 
 def _keyed(events: DataFrame) -> DataFrame:

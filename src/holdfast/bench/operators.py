@@ -19,7 +19,7 @@ from holdfast.bench.measure import Bench, Series, beside, measured_apart
 from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast.bench.turns import by_turns, measuring
 from holdfast.bench.watch_cost import watch_cost
-from holdfast.engine.plans import optimised_plan
+from holdfast.engine.plans.plans import optimised_plan
 from holdfast.errors import Invalid
 
 SIDES = ("holdfast", "by hand")

@@ -113,7 +113,7 @@ class _Measured:
     """The query, and the files that it reads."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
-        from holdfast.engine.watch import java_pid  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import java_pid  # noqa: PLC0415 - needs Spark
 
         self._spark = spark
         self._folder = folder
@@ -139,7 +139,7 @@ class _Measured:
 
     def _block(self, query: StreamingQuery, side: str, batches: int) -> tuple[list[float], ...]:
         """Of each batch the time, the processor time of all, and that of Python's other threads."""
-        from holdfast.jobs.watching import watch  # noqa: PLC0415 - needs Spark
+        from holdfast.jobs.monitoring.query_watch import watch  # noqa: PLC0415 - needs Spark
 
         watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
         seconds, everything, python = [], [], []

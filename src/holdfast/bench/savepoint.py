@@ -22,7 +22,7 @@ from holdfast import savepoints
 from holdfast.bench.measure import Bench, Series, time_commands
 from holdfast.bench.savepoint_process import Task, write
 from holdfast.errors import Failed
-from holdfast.formats.query import QueryMetadata
+from holdfast.formats.logs.query import QueryMetadata
 
 # Batches before the first savepoint, and between two.
 _WARM: Final = 8

@@ -219,12 +219,12 @@ def main() -> None:
     """Read a task from standard input, run it, print what was measured as the last line."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
 
-    from holdfast.config.defaults import (  # noqa: PLC0415 - only in the measured process
+    from holdfast.config.spark_defaults import (  # noqa: PLC0415 - only in the measured process
         FILE_MANAGER_KEY,
         LOCAL_FILE_MANAGER,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session import configure  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import configure  # noqa: PLC0415 - as above
 
     task = Task(**json.load(sys.stdin))
     log = Path(task.folder) / "log"

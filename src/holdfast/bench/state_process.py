@@ -28,13 +28,13 @@ def _sparks(checkpoint: str) -> int:
 
 
 def _rewriting(checkpoint: str) -> float:
-    from holdfast.engine.rewriter import rewrite  # noqa: PLC0415 - only this side needs it
+    from holdfast.engine.state.rewriter import rewrite  # noqa: PLC0415 - only this side needs it
 
     return rewrite(_session(), Path(checkpoint))
 
 
 def _session() -> SparkSession:
-    from holdfast.engine.session import session  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import session  # noqa: PLC0415 - as above
 
     spark = session("holdfast-bench", conf={"spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.bench.measure import processor_time
-from holdfast.engine.session import session
+from holdfast.engine.session.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,8 +18,8 @@ from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.record import Record
-    from holdfast.checkpoints.values import Batch, Checkpoint, Tell
-    from holdfast.checkpoints.verification import Verification
+    from holdfast.checkpoints.values import Batch, Checkpoint, ProgressCallback
+    from holdfast.checkpoints.verification.findings import Verification
     from holdfast.storage.port import Storage
 
 __all__ = ["history", "read", "verify"]
@@ -37,13 +37,13 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from holdfast.checkpoints import reading  # noqa: PLC0415 - only what is asked for is loaded
+    from holdfast.checkpoints import checkpoint  # noqa: PLC0415 - only what is asked for is loaded
 
-    return reading.read(open_storage(address))
+    return checkpoint.read(open_storage(address))
 
 
 def history(
-    address: str | os.PathLike[str], last: int | None = None, tell: Tell | None = None
+    address: str | os.PathLike[str], last: int | None = None, tell: ProgressCallback | None = None
 ) -> tuple[Batch, ...]:
     """What each committed batch that is still kept has done, oldest first.
 
@@ -66,7 +66,7 @@ def history(
 
 def verify(
     address: str | os.PathLike[str],
-    tell: Tell | None = None,
+    tell: ProgressCallback | None = None,
     *,
     home: str | os.PathLike[str] | None = None,
 ) -> Verification:
@@ -89,10 +89,10 @@ def verify(
     """
     from dataclasses import replace  # noqa: PLC0415 - as above
 
-    from holdfast.checkpoints import verifying  # noqa: PLC0415 - as above
     from holdfast.checkpoints.record import find_record  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.record_checks import WHOLE  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.verification import Remark  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.verification import verifying  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.verification.findings import Remark  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.verification.record_checks import WHOLE  # noqa: PLC0415 - as above
 
     storage = open_storage(address)
     record, why = find_record(_home(home), storage)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.reading import codec_of, store_names
+from holdfast.checkpoints.checkpoint import codec_of, store_names
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.stores import StoreFolder
-from holdfast.checkpoints.values import Batch, OperatorBatch, Tell
+from holdfast.checkpoints.values import Batch, OperatorBatch, ProgressCallback
 from holdfast.errors import NotFound
 from holdfast.layout import Log, LogFile, StoreId
 from holdfast.storage.local import file_of
@@ -21,7 +21,9 @@ FROM_FILES: Final = "files"
 _PLANNING_MS: Final = 60_000
 
 
-def history(storage: Storage, last: int | None = None, tell: Tell | None = None) -> tuple[Batch, ...]:
+def history(
+    storage: Storage, last: int | None = None, tell: ProgressCallback | None = None
+) -> tuple[Batch, ...]:
     """The committed batches that the checkpoint still knows, oldest first.
 
     Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this is

@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias
 from holdfast import layout
 from holdfast.config.private_files import make_directory, open_file
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable
-from holdfast.formats.query import parse_query
+from holdfast.formats.logs.query import parse_query
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import layout
-from holdfast.checkpoints.log_checks import readable
-from holdfast.checkpoints.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import Identity, Noted, Record, RecordFile, identity_of
 from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.verification.log_checks import readable
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.offset_log import log_offset
-from holdfast.formats.snapshot import parse_snapshot
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.logs.offset_log import log_offset
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage

@@ -11,14 +11,14 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast import layout
-from holdfast.checkpoints.logs import OperatorFolder
+from holdfast.checkpoints.logs.logs import OperatorFolder
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.compression import decompressed
-from holdfast.formats.offset_log import OffsetLog
-from holdfast.formats.operator_metadata import OperatorMetadata
-from holdfast.formats.records import Lineage, parse_head
-from holdfast.formats.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
-from holdfast.formats.state_schema import parse_schema
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.records import Lineage, parse_head
+from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
+from holdfast.formats.logs.offset_log import OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.logs.state_schema import parse_schema
 from holdfast.formats.text import json_object
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Listing, Storage

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.formats.offset_log import PROVIDER, log_offset
+from holdfast.formats.logs.offset_log import PROVIDER, log_offset
 from holdfast.formats.providers import PROVIDERS
 from holdfast.layout import StoreFile, StoreId
 
 # Told of progress: what is done, what there is in all, and a note.
-Tell = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)

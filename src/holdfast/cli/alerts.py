@@ -11,9 +11,9 @@ from holdfast.cli import options, output
 from holdfast.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.jobs.home import StateHome
+    from holdfast.jobs.state_home import StateHome
+    from holdfast.observe.alert_store import NotedEvent
     from holdfast.observe.alerting import Alert, AlertEvent
-    from holdfast.observe.diary import NotedEvent
 
 app = typer.Typer(help="See what is wrong with jobs, and export the rules.", no_args_is_help=True)
 
@@ -35,8 +35,8 @@ def list_alerts(
 
     They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
     """
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.measured import alert_events, alerts  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts  # noqa: PLC0415 - as above
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
 
     place = StateHome(options.settings(home).home.resolve())
     name = None if job is None else _name(place, job)
@@ -66,8 +66,8 @@ def export(
 
     Thresholds are not in them: each job measures its own. Files of a former export are replaced.
     """
-    from holdfast.observe.grafana import DASHBOARD_FILE, UID, dashboard  # noqa: PLC0415 - not for --help
-    from holdfast.observe.rule_file import HEAD, RULE_FILE, rule_file  # noqa: PLC0415 - as above
+    from holdfast.observe.export.grafana import DASHBOARD_FILE, UID, dashboard  # noqa: PLC0415 - not for --help
+    from holdfast.observe.export.rule_file import HEAD, RULE_FILE, rule_file  # noqa: PLC0415 - as above
 
     if to is None:
         if json:
@@ -95,13 +95,13 @@ def spoken(event: AlertEvent) -> str:
 def _name(place: StateHome, job: str) -> str:
     """A job's name from its name or id; what is watched without a supervisor has a name alone."""
     from holdfast.errors import NotFound  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.registry import Registry  # noqa: PLC0415 - as above
-    from holdfast.observe.diary import Diary  # noqa: PLC0415 - as above
+    from holdfast.jobs.registry.registry import Registry  # noqa: PLC0415 - as above
+    from holdfast.observe.alert_store import AlertStore  # noqa: PLC0415 - as above
 
     try:
         return Registry(place.registry).job(job).name
     except NotFound:
-        if job in Diary(place.path).numbers():
+        if job in AlertStore(place.path).numbers():
             return job
         raise
 

@@ -12,7 +12,7 @@ from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.values import Batch, Checkpoint
-    from holdfast.checkpoints.verification import Verification
+    from holdfast.checkpoints.verification.findings import Verification
 
 app = typer.Typer(
     help="Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile.",
@@ -66,8 +66,8 @@ def history(
     times of the log files, with `~` before it.
     """
     from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.checkpoint_history import with_registry  # noqa: PLC0415 - as above
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.checkpoint_history import with_registry  # noqa: PLC0415 - as above
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - as above
 
     with progress("history", "partitions") as tell:
         batches = checkpoints.history(checkpoint, last, tell)

@@ -10,8 +10,8 @@ from holdfast.cli import output
 from holdfast.cli.restore import show_made
 
 if TYPE_CHECKING:
-    from holdfast.jobs.comparison import Compared
-    from holdfast.jobs.outputs import Outputs, RowSample
+    from holdfast.jobs.trials.comparison import Compared
+    from holdfast.jobs.trials.output_diff import Outputs, RowSample
 
 
 def show_compared(compared: Compared, json: bool) -> None:
@@ -79,7 +79,7 @@ def _show_outputs(outputs: Outputs) -> None:
 
 
 def _row(sample: RowSample) -> str:
-    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
 
     text = json_text.dumps({name: plain(value) for name, value in sample.row.items()}, ensure_ascii=False)
     times = f", {sample.count:,} times" if sample.count > 1 else ""

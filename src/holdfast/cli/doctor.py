@@ -13,8 +13,8 @@ import typer
 from holdfast.cli import options, output
 
 if TYPE_CHECKING:
-    from holdfast.engine.doctor import Check, Examination
-    from holdfast.jobs.explain import JobExplained
+    from holdfast.engine.session.doctor import Check, Examination
+    from holdfast.jobs.settings_report import JobExplained
 
 
 def doctor(
@@ -26,7 +26,7 @@ def doctor(
     json: options.Json = False,
 ) -> None:
     """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run."""
-    from holdfast.engine.doctor import examine  # noqa: PLC0415 - not needed for --help
+    from holdfast.engine.session.doctor import examine  # noqa: PLC0415 - not needed for --help
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
@@ -44,13 +44,13 @@ def doctor(
 def _explain(job: str | None) -> JobExplained | None:
     if job is None:
         return None
-    from holdfast.jobs.explain import explain_job  # noqa: PLC0415 - only when asked for
+    from holdfast.jobs.settings_report import explain_job  # noqa: PLC0415 - only when asked for
 
     return explain_job(job)
 
 
 def _try(settings: Any) -> Check:
-    from holdfast.engine.doctor import deep_check  # noqa: PLC0415 - only when asked for
+    from holdfast.engine.session.doctor import deep_check  # noqa: PLC0415 - only when asked for
 
     output.say("starting Spark for a small stateful query …")
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:

@@ -11,7 +11,7 @@ from holdfast.cli.progress import progress
 from holdfast.cli.run import Conf, Pairs, pairs
 
 if TYPE_CHECKING:
-    from holdfast.jobs.drill import Drilled
+    from holdfast.jobs.trials.drill import Drilled
 
 # So many of the drills before are shown.
 _SHOWN = 5
@@ -40,7 +40,7 @@ def drill(
     The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
     directory of savepoints, and shown beside the ones before it.
     """
-    from holdfast.jobs.drill import drill as measure  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.drill import drill as measure  # noqa: PLC0415 - not needed for --help
 
     with progress("drill", "steps") as tell:
         drilled = measure(

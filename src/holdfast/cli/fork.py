@@ -84,7 +84,7 @@ def fork(  # noqa: PLR0917 - each is an option
             where="--compare --dry-run",
             hint="leave out CHECKPOINT, and no fork is made",
         )
-    from holdfast.jobs.comparison import compare as run_both  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.comparison import compare as run_both  # noqa: PLC0415 - not needed for --help
 
     with progress("compare", "batches") as tell:
         compared = run_both(

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
-    from holdfast.jobs.control import Control
+    from holdfast.jobs.registry.client import Control
 
 Home = Annotated[
     str | None,
@@ -68,7 +68,7 @@ def settings(home: str | None, **others: str | None) -> Settings:
 
 def control(home: str | None) -> Control:
     """The jobs of the state home that holds for this call."""
-    from holdfast.jobs.control import Control  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import Control  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
 
     return Control(StateHome(settings(home).home.resolve()), now_ms)

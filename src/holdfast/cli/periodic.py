@@ -11,8 +11,8 @@ from holdfast.cli.until_stopped import until_stopped
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.pending_digests import PendingDigests
-    from holdfast.savepoints.periodic import PeriodicTake
+    from holdfast.savepoints.proof.pending_digests import PendingDigests
+    from holdfast.savepoints.taking.periodic import PeriodicTake
     from holdfast.storage.port import Storage
 
 
@@ -40,8 +40,8 @@ def take_periodically(
     """
     from holdfast.checkpoints import record_of  # noqa: PLC0415 - not needed for --help
     from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
-    from holdfast.savepoints.pending_digests import PendingDigests  # noqa: PLC0415 - as above
-    from holdfast.savepoints.periodic import LABEL, take_and_retain  # noqa: PLC0415 - as above
+    from holdfast.savepoints.proof.pending_digests import PendingDigests  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking.periodic import LABEL, take_and_retain  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     every_ms = parse_duration(every, "--every")

@@ -11,8 +11,8 @@ from holdfast.cli import options, output
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.usage import CheckpointUsage
-    from holdfast.savepoints.rescaling import Rescaled, RescalePlan
+    from holdfast.checkpoints.guard.usage import CheckpointUsage
+    from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
 
 
 def rescale(

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.config.recovery import Fallback
+    from holdfast.config.job.recovery import Fallback
     from holdfast.config.settings import Settings
     from holdfast.jobs.definition import Job
-    from holdfast.jobs.telling import Event
-    from holdfast.server.settings import ServerSettings
+    from holdfast.jobs.processes.events import Event
+    from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
 
@@ -102,11 +102,11 @@ def run(
         if served is not None:
             server_options.say_warning(served)
         return
-    from holdfast.jobs.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.elections import elections  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.process import DriverProcess  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.supervisor import Supervisor  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.ha.elections import elections  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.processes.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.processes.driver_process import DriverProcess  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.supervisor.supervisor import Supervisor  # noqa: PLC0415 - not needed for --help
     from holdfast.model import JobState  # noqa: PLC0415 - not needed for --help
 
     settings = options.settings(home, ha=ha, lease=lease)
@@ -146,8 +146,8 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
     if settings is None:
         yield
         return
-    from holdfast.server.beside import Beside  # noqa: PLC0415 - not needed for --help
-    from holdfast.server.home_token import secured  # noqa: PLC0415 - as above
+    from holdfast.server.access.home_token import secured  # noqa: PLC0415 - as above
+    from holdfast.server.process.embedded_server import EmbeddedServer  # noqa: PLC0415 - not needed for --help
 
     settings = secured(settings, home)
 
@@ -158,7 +158,7 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
             output.say(f"not answering over HTTP: {error}")
 
     try:
-        beside = Beside(home, settings, not_served)
+        beside = EmbeddedServer(home, settings, not_served)
     except Conflict as error:
         not_served(error)
         yield
@@ -184,7 +184,7 @@ def _fallback(given: str | None) -> Fallback | None:
     Raises:
         Invalid: There is no such way back.
     """
-    from holdfast.config.recovery import FALLBACKS  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.job.recovery import FALLBACKS  # noqa: PLC0415 - not needed for --help
 
     found = next((each for each in FALLBACKS if each == given), None)
     if given is not None and found is None:
@@ -220,7 +220,7 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 def _whole_address(address: str) -> str:
     """The driver works where the job does, but one address is better than two readings of it."""
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog import load, savepoint_uri  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.catalog.catalog import load, savepoint_uri  # noqa: PLC0415 - not needed for --help
 
     catalog, savepoint_id = opened(address)
     return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
@@ -235,8 +235,8 @@ def _explain(
     json: bool,
 ) -> None:
     from holdfast.config.units import format_duration  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.explain import explained  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.loader import load_job  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.settings_report import explained  # noqa: PLC0415 - not needed for --help
 
     loaded = load_job(target).with_overrides(overrides)
     if savepoints:
@@ -263,8 +263,8 @@ def _explain(
 
 def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
     """Refuse what a run would refuse, as far as that can be told without Spark."""
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.preflight import check_run  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.preflight import check_run  # noqa: PLC0415 - not needed for --help
 
     home, alone = StateHome(settings.home.resolve()), settings.leading is None
     with progress("verify", "files") as tell:

@@ -16,15 +16,15 @@ from holdfast.cli.where import checkpoint_of, place_of
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.formats.manifest import Manifest
-    from holdfast.formats.savepoint_content import RecordedState
-    from holdfast.savepoints.catalog import Listed
-    from holdfast.savepoints.difference import Difference
-    from holdfast.savepoints.planning import TakePlan
-    from holdfast.savepoints.proof import Proof
-    from holdfast.savepoints.removal import Removal
-    from holdfast.savepoints.state_difference import Sample, StatesDifference
-    from holdfast.savepoints.taking import Taken
+    from holdfast.formats.savepoint.manifest import Manifest
+    from holdfast.formats.savepoint.savepoint_content import RecordedState
+    from holdfast.savepoints.catalog.catalog import Listed
+    from holdfast.savepoints.catalog.removal import Removal
+    from holdfast.savepoints.differences.key_diff import Sample, StatesDifference
+    from holdfast.savepoints.differences.manifest_diff import Difference
+    from holdfast.savepoints.proof.proof import Proof
+    from holdfast.savepoints.taking.planning import TakePlan
+    from holdfast.savepoints.taking.taking import Taken
 
 app = typer.Typer(
     help="Savepoints of any Structured Streaming query, without Spark; it may run meanwhile.",
@@ -95,8 +95,8 @@ def take(
     """
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.checkpoints import record_of  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
-    from holdfast.savepoints.planning import plan_take  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking.planning import plan_take  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
@@ -182,9 +182,9 @@ def show(
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
-    from holdfast.savepoints.digests import recorded_states  # noqa: PLC0415 - as above
-    from holdfast.savepoints.labels import label_changes  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
+    from holdfast.savepoints.proof.digests import recorded_states  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking.labels import label_changes  # noqa: PLC0415 - as above
 
     manifest = savepoints.show(savepoint)
     catalog, savepoint_id = opened(savepoint)
@@ -305,7 +305,7 @@ def delete(
     """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.removal import plan_delete  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.removal import plan_delete  # noqa: PLC0415 - as above
 
     removal = plan_delete(*opened(savepoint), options.now_ms())
     if not dry_run:
@@ -335,7 +335,7 @@ def gc(
     """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
-    from holdfast.savepoints.removal import plan_sweep  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.removal import plan_sweep  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     dead_after_ms = parse_duration(older_than, "older-than", allow_zero=True)

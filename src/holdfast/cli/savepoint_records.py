@@ -11,7 +11,7 @@ from holdfast.cli.progress import progress
 from holdfast.errors import HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.digests import Digested
+    from holdfast.savepoints.proof.digests import Digested
 
 # What a shell makes of a command that Ctrl-C has ended.
 INTERRUPTED: Final = 130
@@ -37,9 +37,9 @@ def digest(
     A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
     """
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.digests import not_digested, pending  # noqa: PLC0415 - as above
-    from holdfast.savepoints.public import digest as make  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import SAVEPOINTS, is_savepoint  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.proof.digests import not_digested, pending  # noqa: PLC0415 - as above
+    from holdfast.savepoints.savepoint_api import digest as make  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     single = is_savepoint(place)
@@ -85,7 +85,7 @@ def label(
     Periodic savepoints are deleted by their label, so one with another label stays.
     """
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.labels import person, plan_label, set_label  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.taking.labels import person, plan_label, set_label  # noqa: PLC0415 - not needed for --help
 
     if remove == (text is not None):
         raise Invalid(
@@ -113,8 +113,8 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
     Returns:
         `recorded` or `pending`.
     """
-    from holdfast.savepoints.catalog import PENDING  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.public import digest as make  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import PENDING  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.savepoint_api import digest as make  # noqa: PLC0415 - as above
 
     try:
         with progress("digests", "stores") as tell:

@@ -13,7 +13,7 @@ from holdfast.config.secrets import TOKEN_VARIABLE
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.server.settings import ServerSettings
+    from holdfast.server.server_settings import ServerSettings
 
 Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Where to answer; 0 takes a free one.")]
 Host = Annotated[
@@ -69,8 +69,8 @@ def server_settings(
         Invalid: They cannot be right together, or the port is reached by others and there is no token.
         NotFound: A file is not there.
     """
-    from holdfast.config.storage import canonical_uri, parse_storage  # noqa: PLC0415 - not needed for --help
-    from holdfast.server.settings import ServerSettings, token_from  # noqa: PLC0415 - as above
+    from holdfast.config.locations import canonical_uri, parse_storage  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.server_settings import ServerSettings, token_from  # noqa: PLC0415 - as above
 
     if token is not None and token_file is not None:
         raise Invalid("a server has one token", found="--token and --token-file", expected="one of them")

@@ -13,8 +13,8 @@ from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.heavy import HeavyKeys
-    from holdfast.checkpoints.shares import StoreShares
+    from holdfast.at_rest.insight.largest_keys import HeavyKeys
+    from holdfast.checkpoints.state.shares import StoreShares
     from holdfast.model import SkewReport
 
 
@@ -55,7 +55,7 @@ def _is_checkpoint(target: str) -> bool:
 
 
 def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
-    from holdfast.jobs.skew import newest_skew  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.reported_skew import newest_skew  # noqa: PLC0415 - not needed for --help
 
     details = options.control(home).details(name)
     reports = newest_skew(details)
@@ -105,7 +105,7 @@ def _key(values: tuple[Any, ...]) -> str:
 
 def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
     from holdfast.checkpoints import read  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.shares import shares  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.state.shares import shares  # noqa: PLC0415 - as above
 
     found = read(address)
     stores = shares(found)
@@ -140,16 +140,16 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     """The largest keys of each state; of a keyed operator, of all that it holds for a key."""
-    from holdfast.at_rest.heavy import heaviest  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.model import Form  # noqa: PLC0415 - as above
-    from holdfast.at_rest.reading import StateReader  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.model import StateForm  # noqa: PLC0415 - as above
+    from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - as above
     from holdfast.savepoints.places import place_of  # noqa: PLC0415 - as above
 
     place = place_of(address, None)
     reader = StateReader(place.storage, place.batch_id)
     found = []
     for operator in reader.operators:
-        whole = [each for each in operator.states if each.form is Form.KEYED]
+        whole = [each for each in operator.states if each.form is StateForm.KEYED]
         for state in whole or operator.states:
             with progress("skew", "stores") as tell:
                 found.append(heaviest(reader, operator, state, most=most, tell=tell))

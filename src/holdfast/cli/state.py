@@ -16,9 +16,9 @@ from holdfast.errors import Invalid, NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.at_rest.model import Found, NamedOperator
-    from holdfast.at_rest.reading import StateReader
-    from holdfast.formats.spark_types import Struct
+    from holdfast.at_rest.read.model import KeyState, NamedOperator
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.formats.rows.spark_types import Struct
 
 app = typer.Typer(
     help="Look into the state of any query, by key or in SQL, without Spark; it may run meanwhile.",
@@ -53,7 +53,7 @@ Operator = Annotated[
 
 def opened(place: str, home: str | None, batch: int | None) -> StateReader:
     """What reads the state at an address."""
-    from holdfast.at_rest.reading import StateReader  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.places import place_of as parsed  # noqa: PLC0415 - as above
 
     found = parsed(place_of(place, home), batch)
@@ -64,7 +64,7 @@ def named(
     reader: StateReader, state: str, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
-    from holdfast.at_rest.naming import is_the_only  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.state_catalog import is_the_only  # noqa: PLC0415 - not needed for --help
 
     words = key or []
     if words and "=" not in state:
@@ -136,7 +136,7 @@ def scan(
     json: options.Json = False,
 ) -> None:
     """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
-    from holdfast.at_rest.export import check_target, export  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.export import check_target, export  # noqa: PLC0415 - not needed for --help
 
     if sql is not None and (state is not None or where is not None):
         raise Invalid(
@@ -160,9 +160,9 @@ def scan(
     _show_rows(shown, reader.batch_id, json)
 
 
-def missing(found: Found) -> NotFound:
+def missing(found: KeyState) -> NotFound:
     """The error for a key that a state does not know."""
-    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
 
     return NotFound(
         "the state does not have this key",
@@ -188,7 +188,7 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
 
 
 def _columns(*structs: Struct) -> str:
-    from holdfast.at_rest.model import type_text  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.model import type_text  # noqa: PLC0415 - not needed for --help
 
     named = [
         f"{name} {type_text(type_)}"
@@ -198,7 +198,7 @@ def _columns(*structs: Struct) -> str:
     return ", ".join(named) or "–"
 
 
-def _show_found(found: Found) -> None:
+def _show_found(found: KeyState) -> None:
     shown = found.as_dict()
     output.fields(
         [
@@ -219,7 +219,7 @@ def _show_found(found: Found) -> None:
         output.line(f"value  {output.compact(value, 2000)}")
 
 
-def _expiry(found: Found) -> str:
+def _expiry(found: KeyState) -> str:
     times = sorted(each.expires_ms for each in found.entries if each.expires_ms is not None)
     if not times:
         return "–"
@@ -236,8 +236,8 @@ def _rows(
     sql: str | None,
     tell: Any,
 ) -> pa.RecordBatchReader:
-    from holdfast.at_rest.query import filtered  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.tables import state_table  # noqa: PLC0415 - as above
+    from holdfast.at_rest.read.sql import filtered  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.tables import state_table  # noqa: PLC0415 - as above
 
     if sql is not None:
         return reader.ask(sql, tell=tell).to_reader()
@@ -264,7 +264,7 @@ def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReade
 
 
 def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
-    from holdfast.formats.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
 
     found = [plain(each) for each in rows.to_pylist()]
     if json:

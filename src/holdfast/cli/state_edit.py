@@ -14,7 +14,7 @@ from holdfast.cli.where import checkpoint_of
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.mending.editing import Edited, EditPlan
+    from holdfast.at_rest.edit.editing import Edited, EditPlan
 
 Why = Annotated[str | None, typer.Option("--why", metavar="TEXT", help="What for; kept with the savepoint.")]
 _DOES = "makes a savepoint that nobody has looked at"
@@ -72,25 +72,26 @@ def edit(
     Conditions and values are SQL in DuckDB's dialect over the columns of one row. Everything that is not to
     change is proved to be the same, row by row, before the new savepoint comes to be.
     """
-    from holdfast.at_rest.mending import editing, public  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.mending.request import Edit  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking import check_label  # noqa: PLC0415 - as above
+    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.edit import editing  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.edit.request import Edit  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking.taking import check_label  # noqa: PLC0415 - as above
 
     check_label(label)
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ()))
     address = checkpoint_of(source, home)
     with progress("edit", "parts") as tell:
-        opened = public.source_of(address, to, tell, keep=not dry_run)
+        opened = edit_api.source_of(address, to, tell, keep=not dry_run)
         with opened as (catalog, savepoint_id, target):
             plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
             if dry_run:
-                plan = public.as_asked(plan, address)
+                plan = edit_api.as_asked(plan, address)
                 _show_plan(plan, json)
                 return
             if not yes:
                 _preview(plan)
                 confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
-            made = public.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
+            made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     _show_made(made, json)
 
 
@@ -102,9 +103,9 @@ def undo(
     json: options.Json = False,
 ) -> None:
     """Take an edit back: make a savepoint with the state that there was before."""
-    from holdfast.at_rest.mending import public  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
 
-    plan = public.plan_undo(savepoint)
+    plan = edit_api.plan_undo(savepoint)
     if dry_run:
         if json:
             output.emit_json({"dry_run": True, **plan.as_dict()})
@@ -113,7 +114,7 @@ def undo(
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    made = public.undo(savepoint, why=why)
+    made = edit_api.undo(savepoint, why=why)
     if json:
         output.emit_json(made.as_dict())
         return

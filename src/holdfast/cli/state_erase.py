@@ -55,19 +55,19 @@ def erase(
     The state home, logs and notes are searched for its text and left as they are; what was not searched is
     named. Exit code 3 where the key is nowhere.
     """
-    from holdfast.at_rest.mending import public  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.checkpoint_guard import not_said  # noqa: PLC0415 - as above
+    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
+    from holdfast.checkpoints.guard.checkpoint_guard import not_said  # noqa: PLC0415 - as above
 
     target = None if certificate is None else Path(certificate)
     if target is not None:
         _require_writable(target)
     address = None if checkpoint is None else checkpoint_of(checkpoint, home)
-    usage = None if address is None else public.checkpoint_usage(address)
+    usage = None if address is None else edit_api.checkpoint_usage(address)
     if usage is not None and not dry_run and not stopped:
-        raise not_said(usage, public.SAY_STOPPED)
+        raise not_said(usage, edit_api.SAY_STOPPED)
     if dry_run or not yes:
         with progress("erase", "savepoints") as tell:
-            plan = public.plan_erase(
+            plan = edit_api.plan_erase(
                 key, everywhere=everywhere, column=column, checkpoint=address, home=home, tell=tell
             )
         if dry_run:
@@ -88,7 +88,7 @@ def erase(
                 " Nothing brings them back"
             )
     with progress("erase", "savepoints") as tell:
-        made = public.erase(
+        made = edit_api.erase(
             key,
             everywhere=everywhere,
             column=column,
@@ -147,7 +147,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 def _tell_outcome(outcome: str) -> None:
     """End with the exit code of what is not there, where the key is nowhere."""
-    from holdfast.at_rest.mending.certificate import NOT_FOUND  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.erase.certificate import NOT_FOUND  # noqa: PLC0415 - not needed for --help
 
     if outcome == NOT_FOUND:
         output.say("the key was not found in any savepoint or checkpoint that was searched")

@@ -9,11 +9,11 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
 from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, named, opened
-from holdfast.formats.plain import plain
+from holdfast.formats.rows.plain import plain
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.explaining import Explanation
-    from holdfast.at_rest.history import KeyHistory
+    from holdfast.at_rest.insight.explaining import Explanation
+    from holdfast.at_rest.insight.history import KeyHistory
 
 
 def history(
@@ -30,8 +30,8 @@ def history(
     json: options.Json = False,
 ) -> None:
     """Show each value that a key has had over the batches that are kept, and over savepoints."""
-    from holdfast.at_rest.history import key_history  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.keys import parse_key  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.history import key_history  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.keys import parse_key  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     reader = opened(place, home, batch)
@@ -59,8 +59,8 @@ def explain(
     json: options.Json = False,
 ) -> None:
     """Show why a key has its value: which batch wrote it, from which input, and what becomes of it."""
-    from holdfast.at_rest.explaining import explain as explained  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.keys import parse_key  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.explaining import explain as explained  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.keys import parse_key  # noqa: PLC0415 - as above
 
     reader = opened(place, home, batch)
     name, words = named(reader, state, key, operator)

@@ -12,9 +12,9 @@ from holdfast.cli import options, output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.jobs.control import JobDetails
-    from holdfast.jobs.prediction import Prediction
-    from holdfast.jobs.recoveries import Recovery
+    from holdfast.jobs.recovery.prediction import Prediction
+    from holdfast.jobs.recovery.timings import Recovery
+    from holdfast.jobs.registry.client import JobDetails
     from holdfast.observe.alerting import Alert
 
 
@@ -61,8 +61,8 @@ def _follow(job: str, home: str | None, json: bool) -> None:
 
 
 def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
-    from holdfast.jobs.home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.measured import alerts  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.metrics_snapshot import alerts  # noqa: PLC0415 - as above
+    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
     from holdfast.observe.alerting import FIRING  # noqa: PLC0415 - as above
 
     place = StateHome(options.settings(home).home.resolve())
@@ -70,7 +70,7 @@ def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
 
 
 def _state(details: JobDetails) -> str:
-    from holdfast.jobs.control import describe  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import describe  # noqa: PLC0415 - not needed for --help
 
     word, reason = describe(details.status), details.status.job.reason
     return f"{word}: {reason}" if reason and reason != word.lower() else word
@@ -180,7 +180,7 @@ def _leader(details: JobDetails) -> str | None:
 
 def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | None) -> None:
     """What recoveries took by phase, and on the last line what the next one is expected to."""
-    from holdfast.jobs.recoveries import PHASES  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.recovery.timings import PHASES  # noqa: PLC0415 - not needed for --help
 
     rows = [
         (

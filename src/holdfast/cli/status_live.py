@@ -15,7 +15,7 @@ from holdfast.cli.until_stopped import until_stopped
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holdfast.jobs.control import JobDetails
+    from holdfast.jobs.registry.client import JobDetails
     from holdfast.model import BatchProgress
     from holdfast.observe.alerting import Alert
 
@@ -81,7 +81,7 @@ def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
 
 
 def _batch_line(batch: BatchProgress) -> str:
-    from holdfast.observe.batches import state_bytes  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - not needed for --help
     from holdfast.observe.rules import shown_bytes  # noqa: PLC0415 - as above
 
     state = f", {batch.state_text}, {shown_bytes(state_bytes(batch))}" if batch.operators else ""
@@ -122,7 +122,7 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
         now: The job.
         width: How many characters fit beside each other.
     """
-    from holdfast.jobs.control import describe  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import describe  # noqa: PLC0415 - not needed for --help
 
     job = now.details.status.job
     lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {describe(now.details.status)}")]]
@@ -138,7 +138,7 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
 
 
 def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
-    from holdfast.observe.batches import state_bytes  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - not needed for --help
     from holdfast.observe.rules import shown_bytes  # noqa: PLC0415 - as above
 
     newest = history[-1]

@@ -15,8 +15,8 @@ from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_la
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.jobs.control import Control, JobStatus
-    from holdfast.savepoints.taking import Taken
+    from holdfast.jobs.registry.client import Control, JobStatus
+    from holdfast.savepoints.taking.taking import Taken
 
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")]
 
@@ -90,7 +90,7 @@ def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], b
     Returns:
         Whether each has them, by query; and False if a person did not wait for all.
     """
-    from holdfast.savepoints.catalog import PENDING, RECORDED  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - not needed for --help
 
     content = {query: RECORDED if each.manifest.has_content else PENDING for query, each in taken.items()}
     try:
@@ -120,9 +120,9 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
 
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
     """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
-    from holdfast.savepoints.catalog import ids  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.planning import check_apart  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking import check_label  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import ids  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.taking.planning import check_apart  # noqa: PLC0415 - as above
+    from holdfast.savepoints.taking.taking import check_label  # noqa: PLC0415 - as above
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     check_label(label)

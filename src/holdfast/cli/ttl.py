@@ -12,7 +12,7 @@ from holdfast.cli.state import Batch, Operator, Place, opened
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.at_rest.what_if import WhatIf
+    from holdfast.at_rest.insight.ttl_preview import WhatIf
 
 _WIDTH = 40
 
@@ -46,7 +46,7 @@ def ttl(
     json: options.Json = False,
 ) -> None:
     """Show what a time to live would free of real state, and how old its rows are; nothing is changed."""
-    from holdfast.at_rest.what_if import what_if as applied  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.insight.ttl_preview import what_if as applied  # noqa: PLC0415 - not needed for --help
     from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
 
     if (what_if is None) == (watermark is None):

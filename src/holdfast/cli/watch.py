@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.checkpoints.recording import Noting, Recorder
-    from holdfast.config.alerts import Alerts
+    from holdfast.config.job.alert_settings import Alerts
     from holdfast.observe.alerting import AlertEvent
     from holdfast.storage.port import Storage
 
@@ -86,7 +86,7 @@ def watch(
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
     """Go on with the record; one is begun only of a checkpoint that is whole, as far as can be told."""
     from holdfast import layout  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.verifying import verify  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.verification.verifying import verify  # noqa: PLC0415 - as above
 
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
         raise NotFound(
@@ -114,7 +114,7 @@ def _alerts(given: list[str] | None) -> Alerts:
         Invalid: There is no such one, or a value does not fit.
     """
     from holdfast.cli.run import pairs  # noqa: PLC0415 - not needed for --help
-    from holdfast.config.alerts import Alerts  # noqa: PLC0415 - as above
+    from holdfast.config.job.alert_settings import Alerts  # noqa: PLC0415 - as above
 
     wanted = pairs("--alert", given)
     known = list(Alerts().as_dict())
@@ -133,8 +133,8 @@ def _measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
 ) -> Iterator[Callable[[], None]]:
     """Numbers and alerts while the verb runs; the body calls what it gets again and again."""
-    from holdfast.jobs.checkpoint_watch import CheckpointWatch  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.prometheus import MetricsServer  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.checkpoint_watch import CheckpointWatch  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.export.prometheus import MetricsServer  # noqa: PLC0415 - as above
 
     called = name or storage.uri.rstrip("/").rsplit("/", 1)[-1]
     watched = CheckpointWatch(storage, called, alerts, home, options.now_ms)

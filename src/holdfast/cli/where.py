@@ -9,7 +9,7 @@ from holdfast.cli import options
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.jobs.control import JobDetails
+    from holdfast.jobs.registry.client import JobDetails
 
 
 def checkpoint_of(given: str, home: str | None) -> str:

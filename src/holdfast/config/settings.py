@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.leading import DEFAULT_LEASE, Leading
+from holdfast.config.job.high_availability import DEFAULT_LEASE, Leading
 from holdfast.config.private_files import close_to_others, make_directory
 from holdfast.errors import Invalid, NotFound
 

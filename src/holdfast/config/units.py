@@ -12,7 +12,7 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 
-from holdfast.config.check import refused
+from holdfast.config.checks import refused
 from holdfast.errors import Invalid
 
 Duration = str | int | float | timedelta

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import savepoints
-from holdfast.savepoints.state_difference import KEYED
+from holdfast.savepoints.differences.key_diff import KEYED
 
 # The query whose state is saved: what is known of each customer.
 QUERY: Final = "regulars"

@@ -25,13 +25,13 @@ from holdfast.demo.coffee_shop.model import (
 )
 from holdfast.demo.saving import Saved, Savepoints
 from holdfast.errors import Failed
-from holdfast.formats.sink_log import committed_files
-from holdfast.jobs.control import Control, JobDetails
-from holdfast.jobs.driver import DriverSpec
-from holdfast.jobs.home import StateHome
-from holdfast.jobs.process import DriverProcess
-from holdfast.jobs.supervisor import Supervisor
-from holdfast.jobs.telling import Event
+from holdfast.formats.logs.sink_log import committed_files
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import Event
+from holdfast.jobs.registry.client import Control, JobDetails
+from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState
 
 JOB = Path(__file__).parent / "coffee_shop" / "job.py"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.config.defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Unsupported
-from holdfast.formats.offset_log import PROVIDER
+from holdfast.formats.logs.offset_log import PROVIDER
 
 # As people know them.
 PROVIDERS: Final[Mapping[str, str]] = {

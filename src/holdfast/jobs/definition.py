@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from holdfast.config.alerts import Alerts
-from holdfast.config.backend import Memory, RocksDB
-from holdfast.config.checkpoint import Checkpoint
-from holdfast.config.recovery import Recovery
-from holdfast.config.restart import RestartStrategy, exponential
-from holdfast.config.trigger import Every, Trigger, parse_trigger
+from holdfast.config.checkpoint_settings import Checkpoint
+from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.job.backend import Memory, RocksDB
+from holdfast.config.job.recovery import Recovery
+from holdfast.config.job.restart import RestartStrategy, exponential
+from holdfast.config.job.trigger import Every, Trigger, parse_trigger
 from holdfast.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

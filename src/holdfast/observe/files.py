@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from holdfast.checkpoints.keyed_names import keyed_names
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.shares import shares
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.keyed.keyed_names import keyed_names
+from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample
 from holdfast.storage.port import Storage

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.config.alerts import Alerts
+from holdfast.config.job.alert_settings import Alerts
 from holdfast.model import BatchProgress
+from holdfast.observe.alert_store import TOLD, WAITING, AlertStore
 from holdfast.observe.alerting import Alert, AlertEvent, ended, evaluate
 from holdfast.observe.alerting import Key as AlertKey
-from holdfast.observe.batches import query_samples
-from holdfast.observe.diary import TOLD, WAITING, Diary
+from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.files import FileFacts, alone_samples, file_samples
-from holdfast.observe.job import JobFacts, job_samples
+from holdfast.observe.job_numbers import JobFacts, job_samples
 from holdfast.observe.metrics import Sample, sample
 from holdfast.observe.totals import Totals
 
@@ -40,7 +40,7 @@ class Watcher:
     """
 
     def __init__(
-        self, job: str, alerts: Alerts, diary: Diary | None, former: Iterable[BatchProgress] = ()
+        self, job: str, alerts: Alerts, diary: AlertStore | None, former: Iterable[BatchProgress] = ()
     ) -> None:
         self.job = job
         self._alerts = alerts

@@ -12,12 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from holdfast.formats.savepoint_label import LabelChange
-    from holdfast.savepoints.catalog import Listed
-    from holdfast.savepoints.difference import Difference
-    from holdfast.savepoints.digests import Digested
-    from holdfast.savepoints.proof import Proof
-    from holdfast.savepoints.public import (
+    from holdfast.formats.savepoint.savepoint_label import LabelChange
+    from holdfast.savepoints.catalog.catalog import Listed
+    from holdfast.savepoints.catalog.removal import Removal
+    from holdfast.savepoints.differences.manifest_diff import Difference
+    from holdfast.savepoints.proof.digests import Digested
+    from holdfast.savepoints.proof.proof import Proof
+    from holdfast.savepoints.restoring import Restored
+    from holdfast.savepoints.savepoint_api import (
         delete,
         diff,
         diff_files,
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
         take,
         verify,
     )
-    from holdfast.savepoints.removal import Removal
-    from holdfast.savepoints.restoring import Restored
-    from holdfast.savepoints.taking import Taken
+    from holdfast.savepoints.taking.taking import Taken
 
 __all__ = [
     "Difference",
@@ -63,14 +63,14 @@ __all__ = [
 ]
 
 _OTHERS: Final = {
-    "Difference": "difference",
-    "Digested": "digests",
-    "LabelChange": "labels",
-    "Listed": "catalog",
-    "Proof": "proof",
-    "Removal": "removal",
+    "Difference": "differences.manifest_diff",
+    "Digested": "proof.digests",
+    "LabelChange": "taking.labels",
+    "Listed": "catalog.catalog",
+    "Proof": "proof.proof",
+    "Removal": "catalog.removal",
     "Restored": "restoring",
-    "Taken": "taking",
+    "Taken": "taking.taking",
 }
 
 
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> object:
     """Load a public name from the file that it is in: who only reads a savepoint does not load the rest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_OTHERS.get(name, 'public')}")
+    home = importlib.import_module(f"{__name__}.{_OTHERS.get(name, 'savepoint_api')}")
     value: object = getattr(home, name)
     globals()[name] = value
     return value

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.checkpoints.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded
-from holdfast.checkpoints.usage import CheckpointUsage
-from holdfast.config.storage import local_path
-from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints.copying import Tell
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded
+from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.config.locations import local_path
+from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.working_copy import Source
+    from holdfast.savepoints.rewrite.working_copy import Source
 
 Address = str | os.PathLike[str]
 
@@ -41,7 +41,7 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
 
 def source_of(address: Address) -> Source:
     """A checkpoint or a savepoint, whose state is to be changed in a copy."""
-    from holdfast.savepoints.working_copy import Source  # noqa: PLC0415 - as above
+    from holdfast.savepoints.rewrite.working_copy import Source  # noqa: PLC0415 - as above
 
     if catalogs.is_savepoint(os.fspath(address)):
         return Source(*opened(address))
@@ -50,7 +50,7 @@ def source_of(address: Address) -> Source:
 
 @contextmanager
 def source_guard(
-    source: Source, verb: str, *, stopped: bool, tell: Tell | None
+    source: Source, verb: str, *, stopped: bool, tell: ProgressCallback | None
 ) -> Iterator[CheckpointGuard | None]:
     """The guard of what is to be changed in a copy; a savepoint needs none.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
-Tell = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 
 # Waiting for a disk to flush and for an object store to answer is most of the work.
 WORKERS: Final = 8
@@ -17,7 +17,11 @@ R = TypeVar("R")
 
 
 def each(
-    work: Callable[[T], R], items: Iterable[T], workers: int, tell: Tell | None = None, note: str = ""
+    work: Callable[[T], R],
+    items: Iterable[T],
+    workers: int,
+    tell: ProgressCallback | None = None,
+    note: str = "",
 ) -> list[R]:
     """Do something with each item, several at a time, and give the outcomes in their order.
 
@@ -49,7 +53,9 @@ def each(
         return [future.result() for future in futures]
 
 
-def _one_by_one(work: Callable[[T], R], items: Sequence[T], tell: Tell | None, note: str) -> list[R]:
+def _one_by_one(
+    work: Callable[[T], R], items: Sequence[T], tell: ProgressCallback | None, note: str
+) -> list[R]:
     outcomes = []
     for done, item in enumerate(items):
         if tell is not None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from holdfast.errors import Invalid
-from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage

@@ -12,19 +12,25 @@ from enum import Enum
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.cutting import CutFile, How
-from holdfast.checkpoints.reading import read
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.tree import Tree
-from holdfast.config.storage import local_path
+from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, Corrupt, NotFound
-from holdfast.formats.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
-from holdfast.formats.query import QueryMetadata
-from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
-from holdfast.savepoints.copying import WORKERS, Tell, each
-from holdfast.savepoints.planning import check_apart
-from holdfast.savepoints.proof import prove
-from holdfast.savepoints.taking import Chance, never_changes
-from holdfast.savepoints.turns import Clock
+from holdfast.formats.logs.query import QueryMetadata
+from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
+from holdfast.savepoints.catalog.catalog import (
+    copies_by_itself,
+    object_path,
+    same_disk,
+    same_file,
+    savepoint_uri,
+)
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.taking.planning import check_apart
+from holdfast.savepoints.taking.taking import Chance, never_changes
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
@@ -133,7 +139,7 @@ def plan_restore(
     named: tuple[str, str] | None = None,
     again: bool = False,
     workers: int = WORKERS,
-    tell: Tell | None = None,
+    tell: ProgressCallback | None = None,
 ) -> RestorePlan:
     """Prove a savepoint and look at where it is to go; changes nothing.
 
@@ -204,7 +210,7 @@ def restore(
     *,
     clock: Clock,
     workers: int = WORKERS,
-    tell: Tell | None = None,
+    tell: ProgressCallback | None = None,
 ) -> Restored:
     """Make the checkpoint that was planned, its `metadata` last, and read it back.
 

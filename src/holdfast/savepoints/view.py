@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from holdfast import layout
 from holdfast.errors import NotFound, Unsupported
-from holdfast.formats.manifest import SavedFile
-from holdfast.savepoints.catalog import object_path
+from holdfast.formats.savepoint.manifest import SavedFile
+from holdfast.savepoints.catalog.catalog import object_path
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Names, Storage, full
 

@@ -16,18 +16,18 @@ from starlette.responses import Response
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.jobs.home import StateHome
-from holdfast.server import session
+from holdfast.jobs.state_home import StateHome
+from holdfast.server.access import login
+from holdfast.server.access.guard import Guard
+from holdfast.server.access.guess_limit import GuessLimit
+from holdfast.server.access.login_sessions import Sessions
 from holdfast.server.answers import as_error, flink_problem, is_own, problem, refusal
+from holdfast.server.api_v1 import jobs, metrics, operations, savepoints, state
+from holdfast.server.api_v1.description import describe, problems
+from holdfast.server.control_plane import Clock, ControlPlane
 from holdfast.server.dashboard import pages
 from holdfast.server.flink import resources
-from holdfast.server.guard import Guard
-from holdfast.server.guess_limit import GuessLimit
-from holdfast.server.own import asked, jobs, measured, savepoints, state
-from holdfast.server.own.description import describe, problems
-from holdfast.server.plane import Clock, Plane
-from holdfast.server.sessions import Sessions
-from holdfast.server.settings import ServerSettings
+from holdfast.server.server_settings import ServerSettings
 
 API: Final = "/api/v1"
 _PROBLEMS: Final = {
@@ -58,7 +58,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         clock: The time in epoch milliseconds.
     """
     settings = settings or ServerSettings()
-    plane = Plane(StateHome(home), settings, clock)
+    plane = ControlPlane(StateHome(home), settings, clock)
     sessions = Sessions(settings.login_code)
     limit = None if settings.token is None else GuessLimit(settings.token)
     made = FastAPI(
@@ -75,14 +75,14 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     made.state.plane = plane
     _tell_errors(made)
     api = APIRouter(prefix=API, responses=problems(_PROBLEMS))
-    for each in (jobs, asked, savepoints, state, measured):
+    for each in (jobs, operations, savepoints, state, metrics):
         api.include_router(each.router(plane))
     made.include_router(api)
     made.add_api_route("/health", _health, include_in_schema=False)
     made.router.routes.extend(
         [
-            measured.for_prometheus(plane),
-            *session.routes(settings, sessions, limit),
+            metrics.for_prometheus(plane),
+            *login.routes(settings, sessions, limit),
             *pages.routes(plane),
             *resources.routes(plane),
         ]

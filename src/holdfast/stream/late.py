@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.engine.watch import late_events
+from holdfast.engine.queries.watch import late_events
 
 DROPPED: Final = "numRowsDroppedByWatermark"
 

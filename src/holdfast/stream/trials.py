@@ -10,22 +10,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.feeding import batch_files, empty_batch
-from holdfast.checkpoints.logs import Logs
-from holdfast.engine.plans import watermark_count
-from holdfast.engine.sources import FILES, SourceRead, sources_in
-from holdfast.engine.watch import await_end, failure_text, frame_of, load_ms, written_mode
+from holdfast.checkpoints.copy.replay_input import batch_files, empty_batch
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.engine.plans.plan_sources import FILES, SourceRead, sources_in
+from holdfast.engine.plans.plans import watermark_count
+from holdfast.engine.queries.watch import await_end, failure_text, frame_of, load_ms, written_mode
 from holdfast.errors import Failed, Invalid, Unsupported
 from holdfast.model import TrialBatch
 from holdfast.storage import open_storage
-from holdfast.stream.operator_state import checked_operators
+from holdfast.stream.keyed.operator_state import checked_operators
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.storage.port import Storage
-    from holdfast.stream.sinks import Sink
+    from holdfast.stream.sinks.sinks import Sink
 
 # Sources that give the same range of input to whoever asks for it, as often as he asks.
 REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch")

@@ -17,25 +17,19 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.testing.reading import read_state, read_timers
 from holdfast.worker.build import Options, assemble, splitter_of
-from holdfast.worker.declared.bases import Keyed, KeyedTable, Operator
-from holdfast.worker.declared.processor import Definition, definition_of
-from holdfast.worker.declared.states import SETTLED
-from holdfast.worker.declared.types import schema_of
+from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
+from holdfast.worker.declarations.processor import Definition, definition_of
+from holdfast.worker.declarations.state_descriptors import SETTLED
+from holdfast.worker.declarations.types import schema_of
 from holdfast.worker.interface import Moment
-from holdfast.worker.kept.census import Totals
-from holdfast.worker.kept.groups import group_of
-from holdfast.worker.kept.keys import Keys
-from holdfast.worker.kept.partition import Partition
-from holdfast.worker.kept.runs import empty_run
-from holdfast.worker.kept.store import MemoryStore
 from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
 from holdfast.worker.operator import Parts
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet, packets_in
 from holdfast.worker.placement import Placement
-from holdfast.worker.running.broadcast import Broadcast
-from holdfast.worker.running.columns import Unfit, table_of
-from holdfast.worker.running.instances import (
+from holdfast.worker.runtime.arrow_columns import Unfit, table_of
+from holdfast.worker.runtime.features.broadcast import Broadcast
+from holdfast.worker.runtime.features.instances import (
     INSTANCE,
     MOST_INSTANCES,
     Instances,
@@ -43,8 +37,14 @@ from holdfast.worker.running.instances import (
     redistributed,
     settled_of,
 )
-from holdfast.worker.running.parts import Split
-from holdfast.worker.running.timers import Timer, ms_of
+from holdfast.worker.runtime.features.partial_aggregates import Split
+from holdfast.worker.runtime.timers import Timer, ms_of
+from holdfast.worker.state.census import Totals
+from holdfast.worker.state.key_group import group_of
+from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.partition import Partition
+from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.tables.runs import empty_run
 
 Events = str | Mapping[str, Any]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
-from holdfast.worker.kept.cleaning import expired
-from holdfast.worker.kept.keys import Keys
-from holdfast.worker.running.events import values_of
-from holdfast.worker.running.timers import Timer, decode, timer_of
+from holdfast.worker.runtime.event_rows import values_of
+from holdfast.worker.runtime.timers import Timer, decode, timer_of
+from holdfast.worker.state.expiry import expired
+from holdfast.worker.state.key_index import Keys
 
 
 def read_state(states: Sequence[State], keys: Keys, at: int, moment: Moment) -> dict[str, Any]:

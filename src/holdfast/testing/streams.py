@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.worker.declared.types import schema_of
-from holdfast.worker.running.broadcast import Broadcast
+from holdfast.worker.declarations.types import schema_of
+from holdfast.worker.runtime.features.broadcast import Broadcast
 
 
 def broadcast(

@@ -10,22 +10,29 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.bases import Keyed, KeyedTable
-from holdfast.worker.declared.code import names_any
-from holdfast.worker.declared.processor import Definition
+from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
+from holdfast.worker.declarations.code import names_any
+from holdfast.worker.declarations.processor import Definition
 from holdfast.worker.interface import Placing
-from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.form import form_of
-from holdfast.worker.kept.partition import Layout
-from holdfast.worker.kept.spread import EVEN, Numbering
-from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.operator import Parts
-from holdfast.worker.running.broadcast import Broadcast, Keeper
-from holdfast.worker.running.instances import Instances
-from holdfast.worker.running.parts import EVENTS, Split, Splitter, apart, check_split, parts_schema
-from holdfast.worker.running.rows import RowRunner
-from holdfast.worker.running.tables import TableRunner, check_name
+from holdfast.worker.runtime.features.broadcast import Broadcast, Keeper
+from holdfast.worker.runtime.features.instances import Instances
+from holdfast.worker.runtime.features.partial_aggregates import (
+    EVENTS,
+    Split,
+    Splitter,
+    apart,
+    check_split,
+    parts_schema,
+)
+from holdfast.worker.runtime.row_runner import RowRunner
+from holdfast.worker.runtime.table_runner import TableRunner, check_name
+from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.expiry import Cleaner
+from holdfast.worker.state.group_numbers import EVEN, Numbering
+from holdfast.worker.state.partition import Layout
+from holdfast.worker.state.upgrade import Upgrade
 
 EVENT, PROCESSING = "event", "processing"
 # What errors call the stream of parts of hot keys.

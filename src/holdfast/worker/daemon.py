@@ -20,7 +20,7 @@ _LOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.worker",
     "holdfast.worker.build",
-    "holdfast.worker.kept.spark_store",
+    "holdfast.worker.state.spark_store",
 )
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.worker.exchange import expect
 from holdfast.worker.interface import Moment
 from holdfast.worker.lane import answer_schema
 from holdfast.worker.packer import batch_number
 from holdfast.worker.passes import Answer, packets_in
+from holdfast.worker.table_exchange import expect
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
@@ -58,7 +58,7 @@ class Dispatcher:
             TransformWithStateInPandasFuncMode as Mode,
         )
 
-        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+        from holdfast.worker.state.spark_store import PipelinedStore  # noqa: PLC0415 - as above
 
         if mode == Mode.PRE_INIT:
             client.set_handle_state(State.PRE_INIT)
@@ -78,7 +78,7 @@ class Dispatcher:
             StatefulProcessorHandleState,
         )
 
-        from holdfast.worker.kept.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+        from holdfast.worker.state.spark_store import PipelinedStore  # noqa: PLC0415 - as above
 
         numbering = self._operator.lane.layout.numbering
         store = PipelinedStore(client, numbering)

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.worker.kept.runs import numbers, whole
+from holdfast.worker.state.tables.runs import numbers, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.kept.runs import Hashes
+    from holdfast.worker.state.tables.runs import Hashes
 
 
 def distinct(h: Hashes, keys: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

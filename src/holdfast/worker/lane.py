@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
-from holdfast.worker.kept.groups import numbers_of
-from holdfast.worker.kept.partition import Layout
-from holdfast.worker.kept.spread import EVEN, Numbering
+from holdfast.worker.state.group_numbers import EVEN, Numbering
+from holdfast.worker.state.key_group import numbers_of
+from holdfast.worker.state.partition import Layout
 
 if TYPE_CHECKING:
-    from holdfast.worker.running.broadcast import Broadcast
+    from holdfast.worker.runtime.features.broadcast import Broadcast
 
 HASH = "__holdfast_h"
 NOW = "__holdfast_now"  # the batch's processing time, where events are run before the shuffle

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.worker.interface import Moment, Runner
-from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.copies import Copies
-from holdfast.worker.kept.loading import Evolution
-from holdfast.worker.kept.partition import Layout, Partition
-from holdfast.worker.kept.store import Store
 from holdfast.worker.lane import WAKE, Lane
-from holdfast.worker.memory import give_back, prepare
 from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
+from holdfast.worker.process_memory import give_back, prepare
+from holdfast.worker.state.expiry import Cleaner
+from holdfast.worker.state.loading import Evolution
+from holdfast.worker.state.local_copies import Copies
+from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.store import Store
 
 if TYPE_CHECKING:
-    from holdfast.worker.running.broadcast import Keeper
+    from holdfast.worker.runtime.features.broadcast import Keeper
 
 
 # Packets are worked off when they have this share of the memory: with what is made of them, a pass takes

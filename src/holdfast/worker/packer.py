@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.interface import Moment
-from holdfast.worker.kept.groups import group_of, numbers_of
-from holdfast.worker.kept.runs import numbers
-from holdfast.worker.kept.spread import EVEN, Numbering
 from holdfast.worker.lane import HASH, NOW, PACK_BYTES, PACKET, conform, packet_columns
-from holdfast.worker.running.instances import INSTANCE
+from holdfast.worker.runtime.features.instances import INSTANCE
+from holdfast.worker.state.group_numbers import EVEN, Numbering
+from holdfast.worker.state.key_group import group_of, numbers_of
+from holdfast.worker.state.tables.runs import numbers
 
 if TYPE_CHECKING:
     from holdfast.worker.interface import Placing
-    from holdfast.worker.running.instances import Instances
-    from holdfast.worker.running.parts import Splitter
+    from holdfast.worker.runtime.features.instances import Instances
+    from holdfast.worker.runtime.features.partial_aggregates import Splitter
 
 
 class Packer:

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
-from holdfast.worker.kept.runs import Run, numbers, whole
 from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.running.broadcast import SharedRows
+from holdfast.worker.runtime.features.broadcast import SharedRows
+from holdfast.worker.state.tables.runs import Run, numbers, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.interface import Outcome
-    from holdfast.worker.kept.partition import Partition
-    from holdfast.worker.kept.runs import Hashes
-    from holdfast.worker.kept.spread import Numbering
-    from holdfast.worker.running.broadcast import Keeper
+    from holdfast.worker.runtime.features.broadcast import Keeper
+    from holdfast.worker.state.group_numbers import Numbering
+    from holdfast.worker.state.partition import Partition
+    from holdfast.worker.state.tables.runs import Hashes
 
 # What one run of the processor works on has this share of the memory, and so have the elements of lists
 # and maps that it may read; where there is more, key groups are run some at a time.

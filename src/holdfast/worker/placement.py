@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.distinct import distinct
-from holdfast.worker.kept.groups import group_of, range_of
-from holdfast.worker.running.blame import Place, failure, key_text, line_of
-from holdfast.worker.running.events import Record, records
+from holdfast.worker.runtime.error_context import Place, failure, key_text, line_of
+from holdfast.worker.runtime.event_rows import EventRecord, records
+from holdfast.worker.state.key_group import group_of, range_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.kept.groups import Hashes
+    from holdfast.worker.state.key_group import Hashes
 
 # So many keys are asked for again where they are stored or have arrived, to see that the answer is the same.
 _ASKED = 256
@@ -86,7 +86,7 @@ class Placement:
     def _groups(self, keys: pa.Table) -> NDArray[np.int64]:
         return np.array([self._group(key) for key in records(keys)], np.int64)
 
-    def _group(self, key: Record) -> int:
+    def _group(self, key: EventRecord) -> int:
         try:
             group = self.function(*key)
         except Exception as error:

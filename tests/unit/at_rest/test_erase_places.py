@@ -19,27 +19,27 @@ import holdfast
 import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.keyed.reading import keyed_states
-from holdfast.at_rest.mending.certificate import Searched
-from holdfast.at_rest.mending.key_places import KEY_PLACES, Root, Treatment, place_at
-from holdfast.at_rest.mending.keyed_erasing import unsearched_keyed
-from holdfast.at_rest.mending.matching import subject, unsearched
-from holdfast.at_rest.mending.word_search import WordSearch
-from holdfast.checkpoints.logs import Logs
+from holdfast.at_rest.erase.certificate import Searched
+from holdfast.at_rest.erase.key_places import KEY_PLACES, Root, Treatment, place_at
+from holdfast.at_rest.erase.keyed_erasing import unsearched_keyed
+from holdfast.at_rest.erase.matching import subject, unsearched
+from holdfast.at_rest.erase.word_search import WordSearch
+from holdfast.at_rest.keyed.keyed_reader import keyed_states
+from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
 from holdfast.cli import app
-from holdfast.engine.ownership import lock_path
+from holdfast.engine.state.ownership import lock_path
 from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.formats.spark_types import Array, Atom, Struct
-from holdfast.jobs.home import StateHome, SupervisorLock
-from holdfast.jobs.operations import Operations
-from holdfast.jobs.registry import JobRecord, Registry
+from holdfast.formats.rows.spark_types import Array, Atom, Struct
+from holdfast.jobs.registry.operation_log import Operations
+from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import JobState
-from holdfast.observe.diary import Diary
-from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints import drills
-from holdfast.savepoints.catalog import object_path
+from holdfast.observe.alert_store import AlertStore
+from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.catalog import drills
+from holdfast.savepoints.catalog.catalog import object_path
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("guards_wait_no_time")
@@ -141,7 +141,7 @@ def test_a_rehearsal_lists_what_a_real_run_touches(name: str, tmp_path: Path) ->
 
 
 def test_a_file_of_no_batch_that_may_have_the_key_counts(tmp_path: Path) -> None:
-    from holdfast.formats.compression import compressed
+    from holdfast.formats.files.compression import compressed
 
     checkpoint = golden_on_disk(NAME, tmp_path / "ck")
     savepoints.take(checkpoint, tmp_path / "sp")
@@ -286,7 +286,7 @@ def test_what_holdfast_writes_into_a_state_home_has_a_row(tmp_path: Path, home: 
     job = JobRecord("shop", "1", "x.py", "ck", "retain", JobState.FAILED, None, 1, 1, 1, 1)
     Registry(place.registry).start_job(job)
     Operations(place).ask("0" * 32, "take", "shop", {}, 1)
-    Diary(home).save("shop", 1, samples=(), totals={}, standing={})
+    AlertStore(home).save("shop", 1, samples=(), totals={}, standing={})
     checkpoint = LocalStorage(golden_on_disk(NAME, tmp_path / "ck"))
     Recorder(checkpoint, RecordFile(record_path(home, checkpoint.uri))).look()
     lock = SupervisorLock(place, "shop")

@@ -16,24 +16,24 @@ from catalogs import Hands
 from mended import all_rows, leaks, view_of
 
 from golden import KEYED, golden_on_disk
-from holdfast.at_rest.mending.erasing import erase, plan_erase
-from holdfast.at_rest.mending.matching import subject
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.states import OperatorStates, operator_states
+from holdfast.at_rest.erase.erasing import erase, plan_erase
+from holdfast.at_rest.erase.matching import subject
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
-from holdfast.formats.checksums import spark_checksum
-from holdfast.formats.snapshot import METADATA
-from holdfast.formats.spark_types import parse_struct
-from holdfast.formats.sst import sst_entries
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.formats.files.checksums import spark_checksum
+from holdfast.formats.files.snapshot import METADATA
+from holdfast.formats.files.sst import sst_entries
+from holdfast.formats.rows.spark_types import parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import Kind, SparkChecksum, StoreFile, StoreId
-from holdfast.savepoints import facts
-from holdfast.savepoints.catalog import ids, load, manifest_path, object_path
-from holdfast.savepoints.digests import digest, recorded
-from holdfast.savepoints.labels import label_changes, set_label
-from holdfast.savepoints.open_store import OpenStore
-from holdfast.savepoints.proof import prove
+from holdfast.savepoints.catalog.catalog import ids, load, manifest_path, object_path
+from holdfast.savepoints.proof.digests import digest, recorded
+from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.rewrite.open_store import OpenStore
+from holdfast.savepoints.taking import facts
+from holdfast.savepoints.taking.labels import label_changes, set_label
 from holdfast.storage.local import LocalStorage
 
 # As a row of state has it: what is behind the words is filled up with zeros.
@@ -212,8 +212,8 @@ def test_rows_of_a_join_go_by_a_column_of_their_value(name: str, tmp_path: Path)
 def test_keyed_state_goes_by_its_users_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from holdfast.at_rest.keyed import blobs as made_anew
-    from holdfast.at_rest.keyed.reading import keyed_states
+    from holdfast.at_rest.keyed import group_blobs as made_anew
+    from holdfast.at_rest.keyed.keyed_reader import keyed_states
 
     # A token by chance may have the two bytes that are looked for.
     tokens = count(1)
@@ -245,8 +245,8 @@ def test_keyed_state_goes_by_its_users_key(
 
 
 def test_what_people_wrote_about_it_goes_too(tmp_path: Path) -> None:
-    from holdfast.at_rest.mending.editing import edit, plan_edit
-    from holdfast.at_rest.mending.request import Edit
+    from holdfast.at_rest.edit.editing import edit, plan_edit
+    from holdfast.at_rest.edit.request import Edit
 
     hands = Hands()
     catalog = catalog_of(tmp_path, "4.2/aggregate-memory", hands)

@@ -16,13 +16,13 @@ from kept_state import Shop, groups_of, hold, kept
 
 import holdfast as hf
 from holdfast.at_rest.keyed.changes import Changed, KeyChange
-from holdfast.at_rest.keyed.changing import changed, without_shared
-from holdfast.at_rest.keyed.reading import KeyedState
-from holdfast.checkpoints.key_rows import KeyTimer
+from holdfast.at_rest.keyed.group_changes import changed, without_shared
+from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.testing import Harness
-from holdfast.worker.kept import partition
-from holdfast.worker.running.broadcast import Broadcast
+from holdfast.worker.runtime.features.broadcast import Broadcast
+from holdfast.worker.state import partition
 
 EVENTS = "who string, n long"
 

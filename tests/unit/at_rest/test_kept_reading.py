@@ -18,16 +18,16 @@ from kept_state import Shop, groups_of, kept
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files
-from holdfast.at_rest.keyed.groups import Held
-from holdfast.at_rest.keyed.operators import KeptState, keyed_operators
-from holdfast.at_rest.keyed.reading import KeyedState, keyed_state, keyed_states
-from holdfast.checkpoints.key_groups import KeyGroup
-from holdfast.checkpoints.key_rows import KeyTimer
+from holdfast.at_rest.keyed.group_tables import GroupsInMemory
+from holdfast.at_rest.keyed.keyed_operators import KeptState, keyed_operators
+from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_state, keyed_states
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
-from holdfast.formats.plan_note import Plan, PlanNote
+from holdfast.formats.logs.plan_note import Plan, PlanNote
 from holdfast.storage.memory import MemoryStorage
-from holdfast.worker.kept import partition
-from holdfast.worker.running.broadcast import Broadcast
+from holdfast.worker.runtime.features.broadcast import Broadcast
+from holdfast.worker.state import partition
 
 EVENTS = "shop string, till int, amount long, drink string"
 GOLDEN = KEYED[0]
@@ -294,10 +294,10 @@ def test_a_group_that_is_damaged(shop: Shop) -> None:
     first = groups[0]
     cut = KeyGroup(first.group, first.meta, first.forms, first.base, (first.log[0][:-30], *first.log[1:]))
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(KeyedState(kept(shop).operator, Held([cut])).rows())
+        list(KeyedState(kept(shop).operator, GroupsInMemory([cut])).rows())
     formless = KeyGroup(first.group, first.meta, b"{}", first.base, first.log)
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(KeyedState(kept(shop).operator, Held([formless])).rows())
+        list(KeyedState(kept(shop).operator, GroupsInMemory([formless])).rows())
 
 
 # A real checkpoint, of a query that was started without Holdfast

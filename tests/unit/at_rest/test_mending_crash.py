@@ -10,17 +10,17 @@ from catalogs import Hands
 from mended import all_rows, leaks, view_of
 
 from golden import golden_on_disk
-from holdfast.at_rest.mending.editing import edit, plan_edit
-from holdfast.at_rest.mending.erasing import erase
-from holdfast.at_rest.mending.matching import subject
-from holdfast.at_rest.mending.request import Edit
+from holdfast.at_rest.edit.editing import edit, plan_edit
+from holdfast.at_rest.edit.request import Edit
+from holdfast.at_rest.erase.erasing import erase
+from holdfast.at_rest.erase.matching import subject
 from holdfast.errors import HoldfastError
-from holdfast.savepoints.catalog import ids
-from holdfast.savepoints.proof import prove
+from holdfast.savepoints.catalog.catalog import ids
+from holdfast.savepoints.proof.proof import prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 FAULTS = [(True, False), (True, True), (False, False), (False, True)]
 WAYS = ["killed before", "killed behind", "failed before", "failed behind"]

@@ -12,17 +12,17 @@ from command import Holdfast
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files, golden_on_disk
-from holdfast.at_rest.keyed.operators import keyed_operators
-from holdfast.at_rest.migrating import Migrated, apply_migration, planned_migration
-from holdfast.checkpoints.contents import contents
-from holdfast.checkpoints.reading import read, state_format
-from holdfast.checkpoints.verifying import verify
+from holdfast.at_rest.create.migrating import Migrated, apply_migration, planned_migration
+from holdfast.at_rest.keyed.keyed_operators import keyed_operators
+from holdfast.checkpoints.checkpoint import read, state_format
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.formats.offset_log import OffsetLog, parse_offsets
-from holdfast.savepoints.working_copy import Source
+from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
+from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 JOIN = "4.2/join-memory"
 
@@ -95,7 +95,7 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
     assert verify(new).problems == ()
     back = target()
     do(Source(new), back, tmp_path / "v", None, None, None, before.key_groups)
-    from holdfast.at_rest.keyed.content import keyed_contents
+    from holdfast.at_rest.keyed.digest import keyed_contents
 
     assert keyed_contents(back) == keyed_contents(old) == made.keyed
 

@@ -11,9 +11,9 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import KEYED, NAMES, golden, golden_files, golden_on_disk
-from holdfast.at_rest.explaining import explain
-from holdfast.at_rest.history import key_history
-from holdfast.at_rest.reading import StateReader
+from holdfast.at_rest.insight.explaining import explain
+from holdfast.at_rest.insight.history import key_history
+from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import NotFound
 from holdfast.storage.memory import MemoryStorage
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.at_rest.keys import parse_key, typed_key
+from holdfast.at_rest.read.keys import parse_key, typed_key
 from holdfast.errors import Invalid
-from holdfast.formats.plain import plain
-from holdfast.formats.spark_types import Array, Atom, DataType, Decimal, Struct
+from holdfast.formats.rows.plain import plain
+from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Struct
 
 UTC = dt.timezone.utc
 TEXT, LONG = Atom("string"), Atom("long")

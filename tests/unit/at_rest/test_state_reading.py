@@ -14,10 +14,10 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
-from holdfast.at_rest.model import Form
-from holdfast.at_rest.reading import StateReader
+from holdfast.at_rest.read.model import StateForm
+from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import Corrupt, Invalid, NotFound
-from holdfast.savepoints.catalog import load
+from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.memory import MemoryStorage
 
@@ -55,7 +55,7 @@ def test_each_key_of_an_aggregate_has_its_sums(name: str) -> None:
 
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_a_table_has_the_rows_of_a_scan(name: str) -> None:
-    from holdfast.at_rest.tables import state_table
+    from holdfast.at_rest.read.tables import state_table
 
     found = reader(name)
     table = state_table(found, *found.pick("aggregate")).whole()
@@ -117,8 +117,8 @@ def test_variables_of_a_processor_are_states_of_their_own(name: str) -> None:
     amounts = model.amounts(taken(name))
     [operator] = found.operators
     assert {state.name: state.form for state in operator.states} == {
-        "amounts": Form.LIST,
-        "count": Form.VALUE,
+        "amounts": StateForm.LIST,
+        "count": StateForm.VALUE,
     }
     for customer, each in amounts.items():
         assert found.get("count", customer).value == {"n": len(each)}

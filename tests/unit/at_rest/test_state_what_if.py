@@ -9,8 +9,8 @@ import golden_model as model
 import pytest
 
 from golden import golden, golden_files
-from holdfast.at_rest.reading import StateReader
-from holdfast.at_rest.what_if import WhatIf, what_if
+from holdfast.at_rest.insight.ttl_preview import WhatIf, what_if
+from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.errors import Invalid
 
 WINDOWS = "4.2/windowed-memory"

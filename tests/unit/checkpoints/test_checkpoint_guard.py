@@ -17,16 +17,22 @@ from catalogs import Hands, file_query
 import holdfast as hf
 from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
-from holdfast.at_rest.mending import replacing
-from holdfast.at_rest.mending.replacing import replace_checkpoint
-from holdfast.checkpoints.checkpoint_guard import CheckpointGuard, Timing, guarded, refuse_held, watch_ms
-from holdfast.checkpoints.processes import ProcessScan
-from holdfast.checkpoints.usage import CheckpointUsage, usage_of
-from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved, supervisor_lock
+from holdfast.at_rest import checkpoint_swap
+from holdfast.at_rest.checkpoint_swap import replace_checkpoint
+from holdfast.checkpoints.guard.checkpoint_guard import (
+    CheckpointGuard,
+    Timing,
+    guarded,
+    refuse_held,
+    watch_ms,
+)
+from holdfast.checkpoints.guard.processes import ProcessScan
+from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
+from holdfast.engine.state.ownership import Owner, fence, holder, lock_path, reserved, supervisor_lock
 from holdfast.errors import Conflict
-from holdfast.savepoints.rescaling import plan_rescale, rescale
-from holdfast.savepoints.working_copy import Source
-from holdfast.storage.exchange import exchange
+from holdfast.savepoints.rewrite.rescaling import plan_rescale, rescale
+from holdfast.savepoints.rewrite.working_copy import Source
+from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -433,7 +439,7 @@ def test_what_is_written_while_the_old_one_comes_back_is_in_it(
         exchanged.append(place)
         exchange(place, made)
 
-    monkeypatch.setattr(replacing, "exchange", exchange_after_a_commit)
+    monkeypatch.setattr(checkpoint_swap, "exchange", exchange_after_a_commit)
     time.happens = [lambda: (swap.old / "commits" / "98").write_text("committed")]
     with pytest.raises(Conflict, match="with what was written meanwhile"):
         replace_checkpoint(swap.old, swap.new, swap.guard)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from golden import golden
-from holdfast.checkpoints.families import NO_FAMILIES, Families
-from holdfast.checkpoints.states import OperatorStates, operator_states
-from holdfast.formats.snapshot import SnapshotMetadata
+from holdfast.checkpoints.state.families import NO_FAMILIES, Families
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
+from holdfast.formats.files.snapshot import SnapshotMetadata
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,13 @@ from hostile import INPUTS, SEED, Format, entry_of, hostile, require_answered, w
 from golden import UNNAMED, golden_files, without_checksums
 from holdfast import layout
 from holdfast.checkpoints.batches import history
-from holdfast.checkpoints.cutting import cut
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.rocks import laid_out
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.state.rocksdb import laid_out
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError
-from holdfast.formats.snapshot import METADATA
+from holdfast.formats.files.snapshot import METADATA
 from holdfast.layout import StoreFile
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golden import golden_files
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Names
 

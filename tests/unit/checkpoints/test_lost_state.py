@@ -12,18 +12,18 @@ from damages import Files
 
 from golden import STATELESS, golden_files, golden_on_disk, without_checksums
 from holdfast import savepoints
-from holdfast.at_rest.migrating import planned_migration
-from holdfast.checkpoints.cutting import cut
-from holdfast.checkpoints.lost_state import NONE_OR_GONE
-from holdfast.checkpoints.reading import read
+from holdfast.at_rest.create.migrating import planned_migration
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import cut
 from holdfast.checkpoints.record import Record, RecordFile, record_path
 from holdfast.checkpoints.recording import Recorder
-from holdfast.checkpoints.states import operator_states
-from holdfast.checkpoints.verification import Verification
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.verification.findings import Verification
+from holdfast.checkpoints.verification.lost_state import NONE_OR_GONE
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.savepoints.rescaling import provider_of
-from holdfast.savepoints.working_copy import Source
+from holdfast.savepoints.rewrite.rescaling import provider_of
+from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage
 

@@ -6,9 +6,9 @@ import pytest
 
 from golden import GATHERED, REPARTITIONED, golden, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.cutting import cut
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import cut
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.layout import StoreFile
 from holdfast.storage.memory import MemoryStorage
 

@@ -11,10 +11,10 @@ from grid import WHOLE
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.cutting import How, cut
+from holdfast.checkpoints.copy.file_set import How, cut
 from holdfast.checkpoints.record import Record, RecordFile
 from holdfast.checkpoints.recording import Recorder
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.storage.memory import MemoryStorage
 

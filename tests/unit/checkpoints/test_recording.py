@@ -8,14 +8,14 @@ import pytest
 from catalogs import file_query
 
 from golden import golden_files, without_checksums
-from holdfast.checkpoints.cutting import cut
+from holdfast.checkpoints.copy.file_set import cut
 from holdfast.checkpoints.record import Record, RecordFile, find_record, identity_of, record_path
 from holdfast.checkpoints.recording import Noting, Recorder
-from holdfast.checkpoints.verification import Verification
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.verification.findings import Verification
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt
 from holdfast.storage.memory import MemoryStorage
-from holdfast.testing.storage import FaultyStorage
+from holdfast.testing.failing_storage import FaultyStorage
 
 URI = "memory://checkpoint"
 MEMORY = without_checksums(golden_files("4.2/aggregate-memory"))  # batches 5 to 11, format 1

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from golden import golden_files
-from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Corrupt
 from holdfast.storage.memory import MemoryStorage
 

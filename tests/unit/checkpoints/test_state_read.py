@@ -13,10 +13,10 @@ from lz4_streams import lz4_stream
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import layout
-from holdfast.checkpoints.contents import contents
-from holdfast.checkpoints.rows import StateRow, state_rows
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.state.rows import StateRow, state_rows
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.records import Change, Record, render_records
+from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.layout import Kind, StoreFile
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage

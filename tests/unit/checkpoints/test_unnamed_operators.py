@@ -10,11 +10,11 @@ from damages import DAMAGES, hidden
 
 from golden import UNNAMED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.migrating import migrate
-from holdfast.checkpoints.cutting import How, cut
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.verifying import verify
+from holdfast.at_rest.create.migrating import migrate
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage

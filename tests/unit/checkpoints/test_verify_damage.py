@@ -13,8 +13,8 @@ from damages import DAMAGES, Files, flip, hidden
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
-from holdfast.checkpoints.cutting import How, cut
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.copy.file_set import How, cut
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import NotFound
 from holdfast.layout import Kind, StoreFile
 from holdfast.storage.memory import MemoryStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from golden import NAMES, golden_files, without_checksums
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.storage.memory import MemoryStorage
 
 

@@ -9,12 +9,12 @@ import pytest
 from catalogs import Hands, file_query
 from command import Holdfast
 
-from holdfast.checkpoints.states import StateName
+from holdfast.checkpoints.state.states import StateName
 from holdfast.cli.comparing import show_compared
-from holdfast.jobs.comparison import Compared
-from holdfast.jobs.outputs import BatchOutput, Outputs, RowSample
-from holdfast.jobs.states import States
-from holdfast.savepoints.state_difference import Sample, StateDifference
+from holdfast.jobs.trials.comparison import Compared
+from holdfast.jobs.trials.output_diff import BatchOutput, Outputs, RowSample
+from holdfast.jobs.trials.state_diff import States
+from holdfast.savepoints.differences.key_diff import Sample, StateDifference
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

@@ -10,7 +10,7 @@ import pytest
 from command import Holdfast
 
 from golden import golden_on_disk
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.model import BatchProgress, HeavyKey, JobState, SkewReport
 
 RECORD = JobRecord(

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 import holdfast as package
 from holdfast.cli import app
-from holdfast.jobs.registry import JobRecord, Registry, job_id
+from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.model import JobState
 
 RECORD = JobRecord(

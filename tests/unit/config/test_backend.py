@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.backend import Memory, RocksDB
-from holdfast.config.checkpoint import Checkpoint
-from holdfast.config.defaults import DEFAULTS, Default, machine_defaults
-from holdfast.config.knob import Outcome
+from holdfast.config.checkpoint_settings import Checkpoint
+from holdfast.config.job.backend import Memory, RocksDB
+from holdfast.config.setting_report import SettingOutcome
+from holdfast.config.spark_defaults import DEFAULTS, Default, machine_defaults
 from holdfast.errors import Invalid
 
 SS = "spark.sql.streaming.stateStore"
@@ -48,7 +48,7 @@ def test_a_block_cache_beside_a_budget_is_explained_and_not_set() -> None:
     backend = RocksDB(block_cache="64m")
     assert f"{SS}.rocksdb.blockCacheSizeMB" not in backend.spark_conf()
     found = next(knob for knob in backend.knobs() if knob.name == "block_cache")
-    assert found.outcome is Outcome.NO_USE
+    assert found.outcome is SettingOutcome.NO_USE
     assert "unbounded" in found.why
 
 

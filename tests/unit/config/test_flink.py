@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.backend import Memory, RocksDB
-from holdfast.config.checkpoint import Checkpoint
-from holdfast.config.flink import FlinkSettings
-from holdfast.config.flink_keys import FLINK_FAMILIES, FLINK_KEYS
-from holdfast.config.knob import Outcome
-from holdfast.config.restart import exponential, failure_rate, fixed_delay, no_restart
+from holdfast.config.checkpoint_settings import Checkpoint
+from holdfast.config.flink.flink import FlinkSettings
+from holdfast.config.flink.flink_keys import FLINK_FAMILIES, FLINK_KEYS
+from holdfast.config.job.backend import Memory, RocksDB
+from holdfast.config.job.restart import exponential, failure_rate, fixed_delay, no_restart
+from holdfast.config.setting_report import SettingOutcome
 from holdfast.errors import Invalid
 
 E = "execution.checkpointing"
@@ -20,7 +20,7 @@ def read(**keys: object) -> FlinkSettings[Checkpoint]:
     return Checkpoint.from_flink({f"{E}.dir": "s3://bucket/ckpt", **keys})
 
 
-def of(settings: FlinkSettings[Checkpoint], key: str) -> Outcome:
+def of(settings: FlinkSettings[Checkpoint], key: str) -> SettingOutcome:
     return next(knob.outcome for knob in settings.report if knob.name == key)
 
 
@@ -105,10 +105,10 @@ def test_the_report_has_every_key_in_the_order_given() -> None:
     keys = {f"{E}.dir": "/c", "rest.port": 8081, f"{E}.timeout": "1 min", f"{E}.unaligned": True}
     report = Checkpoint.from_flink(keys).report
     assert [(knob.name, knob.value, knob.outcome) for knob in report] == [
-        (f"{E}.dir", "/c", Outcome.SPARK),
-        ("rest.port", "8081", Outcome.NO_USE),
-        (f"{E}.timeout", "1 min", Outcome.SUPERVISOR),
-        (f"{E}.unaligned", "true", Outcome.NO_USE),
+        (f"{E}.dir", "/c", SettingOutcome.SPARK),
+        ("rest.port", "8081", SettingOutcome.NO_USE),
+        (f"{E}.timeout", "1 min", SettingOutcome.SUPERVISOR),
+        (f"{E}.unaligned", "true", SettingOutcome.NO_USE),
     ]
     assert report[1].why == "This is not a state or checkpoint setting."
 
@@ -152,8 +152,8 @@ def test_a_backend_on_the_heap_has_no_use_for_rocksdb(name: str) -> None:
     keys = {"state.backend.type": name, f"{R}.block.cache-size": "64mb", f"{R}.files.open": 5}
     settings = read(**keys)
     assert settings.backend == Memory()
-    assert of(settings, f"{R}.block.cache-size") is Outcome.NO_USE
-    assert of(settings, f"{R}.files.open") is Outcome.NO_USE
+    assert of(settings, f"{R}.block.cache-size") is SettingOutcome.NO_USE
+    assert of(settings, f"{R}.files.open") is SettingOutcome.NO_USE
     assert settings.further_conf == {}
 
 
@@ -166,10 +166,10 @@ def test_flinks_order_decides_between_settings_of_memory() -> None:
     keys = {f"{R}.memory.fixed-per-tm": "2gb", f"{R}.memory.managed": False}
     settings = read(**keys)
     assert settings.backend == RocksDB(memory="unbounded")
-    assert of(settings, f"{R}.memory.fixed-per-tm") is Outcome.NO_USE
+    assert of(settings, f"{R}.memory.fixed-per-tm") is SettingOutcome.NO_USE
     with_slot = read(**keys, **{f"{R}.memory.fixed-per-slot": "1gb"})
     assert with_slot.backend == RocksDB(memory="1g")
-    assert of(with_slot, f"{R}.memory.managed") is Outcome.NO_USE
+    assert of(with_slot, f"{R}.memory.managed") is SettingOutcome.NO_USE
     assert read(**{f"{R}.memory.managed": "true"}).backend == RocksDB()
 
 
@@ -198,12 +198,12 @@ def test_restart_strategies(kind: object, keys: dict[str, object], expected: obj
         given["restart-strategy.type"] = kind
     settings = read(**given)
     assert settings.restart == expected
-    assert {knob.outcome for knob in settings.report[1:]} == {Outcome.SUPERVISOR}
+    assert {knob.outcome for knob in settings.report[1:]} == {SettingOutcome.SUPERVISOR}
 
 
 def test_settings_of_a_strategy_that_is_not_chosen_are_told_of() -> None:
     settings = read(**{"restart-strategy": "none", "restart-strategy.fixed-delay.attempts": 3})
-    assert of(settings, "restart-strategy.fixed-delay.attempts") is Outcome.NO_USE
+    assert of(settings, "restart-strategy.fixed-delay.attempts") is SettingOutcome.NO_USE
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_misspelt_key_is_refused_with_the_right_one(misspelt: str, meant: str)
 )
 def test_other_keys_are_told_of_and_change_nothing(key: str) -> None:
     settings = read(**{key: "true"})
-    assert of(settings, key) is Outcome.NO_USE
+    assert of(settings, key) is SettingOutcome.NO_USE
     assert settings.checkpoint == Checkpoint("s3://bucket/ckpt")
 
 
@@ -271,7 +271,7 @@ def test_two_names_for_one_setting_must_agree() -> None:
 def test_the_place_may_be_given_apart_and_must_be_given() -> None:
     settings = Checkpoint.from_flink({f"{E}.dir": "/c"}, storage="/mine")
     assert settings.checkpoint.storage == "/mine"
-    assert of(settings, f"{E}.dir") is Outcome.NO_USE
+    assert of(settings, f"{E}.dir") is SettingOutcome.NO_USE
     with pytest.raises(Invalid) as caught:
         Checkpoint.from_flink({f"{E}.interval": "1 s"})
     assert "storage=" in (caught.value.expected or "")
@@ -289,9 +289,9 @@ def test_high_availability_becomes_the_address_of_elections() -> None:
         }
     )
     assert (settings.ha, settings.lease_ms) == ("zookeeper://a:2181,b:2181/teams/flink", 30_000)
-    assert of(settings, "high-availability.type") is Outcome.SUPERVISOR
-    assert of(settings, "high-availability.storageDir") is Outcome.NO_USE
-    assert of(settings, "high-availability.jobmanager.port") is Outcome.NO_USE
+    assert of(settings, "high-availability.type") is SettingOutcome.SUPERVISOR
+    assert of(settings, "high-availability.storageDir") is SettingOutcome.NO_USE
+    assert of(settings, "high-availability.jobmanager.port") is SettingOutcome.NO_USE
     becomes = {knob.name: knob.becomes for knob in settings.report}
     assert becomes["high-availability.zookeeper.quorum"] == "--ha zookeeper://a:2181,b:2181/teams/flink"
     assert becomes["high-availability.zookeeper.client.session-timeout"] == "--lease 30s"
@@ -300,7 +300,7 @@ def test_high_availability_becomes_the_address_of_elections() -> None:
 def test_one_supervisor_alone_needs_no_elections() -> None:
     settings = read(**{"high-availability": "NONE", "high-availability.zookeeper.quorum": "a:2181"})
     assert (settings.ha, settings.lease_ms) == (None, None)
-    assert of(settings, "high-availability.zookeeper.quorum") is Outcome.NO_USE
+    assert of(settings, "high-availability.zookeeper.quorum") is SettingOutcome.NO_USE
 
 
 def test_zookeeper_needs_servers() -> None:

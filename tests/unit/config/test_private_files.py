@@ -14,10 +14,13 @@ from served import Served
 from holdfast.checkpoints.record import Identity, Record, RecordFile
 from holdfast.config.private_files import close_to_others
 from holdfast.config.settings import Settings
-from holdfast.jobs.home import StateHome, SupervisorLock
-from holdfast.observe.diary import Diary
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.observe.alert_store import AlertStore
 
-LOG = "import sys; from holdfast.jobs.driver import log_to; log_to(sys.argv[1]); print('x', file=sys.stderr)"
+LOG = (
+    "import sys; from holdfast.jobs.processes.driver import log_to;"
+    " log_to(sys.argv[1]); print('x', file=sys.stderr)"
+)
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
@@ -40,7 +43,7 @@ def home_in(folder: Path) -> Path:
 def fill(home: Path) -> None:
     """Everything that a job leaves in its state home."""
     Served(home.parent).job()
-    Diary(home).save("shop", 1, samples=(), totals={}, standing={}, events=(), told=0)
+    AlertStore(home).save("shop", 1, samples=(), totals={}, standing={}, events=(), told=0)
     lock = SupervisorLock(StateHome(home), "shop")
     assert lock.take()
     lock.release()

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.knob import Outcome
-from holdfast.config.restart import (
+from holdfast.config.job.restart import (
     Exponential,
     FailureRate,
     FixedDelay,
@@ -19,6 +18,7 @@ from holdfast.config.restart import (
     fixed_delay,
     no_restart,
 )
+from holdfast.config.setting_report import SettingOutcome
 from holdfast.errors import Invalid
 
 
@@ -41,7 +41,7 @@ def test_every_field_is_explained_and_the_value_can_be_made_again(strategy: Rest
     knobs = strategy.knobs()
     fields = [field.name for field in dataclasses.fields(strategy)]
     assert [knob.name for knob in knobs] == fields
-    assert all(knob.outcome is Outcome.SUPERVISOR and knob.becomes and knob.why for knob in knobs)
+    assert all(knob.outcome is SettingOutcome.SUPERVISOR and knob.becomes and knob.why for knob in knobs)
     assert type(strategy)(**{name: getattr(strategy, name) for name in fields}) == strategy
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.leading import Leading
+from holdfast.config.job.high_availability import Leading
 from holdfast.config.settings import Settings, Source
 from holdfast.errors import Invalid, NotFound
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config.trigger import AvailableNow, Every, available_now, every, parse_trigger
+from holdfast.config.job.trigger import AvailableNow, Every, available_now, every, parse_trigger
 from holdfast.errors import Invalid
 
 

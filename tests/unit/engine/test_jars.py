@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.jars import extra_settings, joined
+from holdfast.engine.session.jars import extra_settings, joined
 from holdfast.errors import Invalid, Unsupported
 
 

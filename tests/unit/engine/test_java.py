@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import java
+from holdfast.engine.session import java
 from holdfast.errors import Invalid, NotFound, Unsupported
 
 

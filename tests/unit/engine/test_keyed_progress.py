@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.watch import committed_batch, keyed_names_in
+from holdfast.engine.queries.watch import committed_batch, keyed_names_in
 from holdfast.model import BatchProgress
 
 PLAN = """

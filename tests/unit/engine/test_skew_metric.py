@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.skew_metric import SKETCH_ERROR, skew_in
-from holdfast.engine.watch import committed_batch
+from holdfast.engine.queries.skew_metric import SKETCH_ERROR, skew_in
+from holdfast.engine.queries.watch import committed_batch
 from holdfast.model import BatchProgress, HeavyKey
 
 

@@ -7,7 +7,7 @@ import pytest
 from lz4_streams import lz4_stream
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.compression import beginning, codec_name, compressed, decompressed
+from holdfast.formats.files.compression import beginning, codec_name, compressed, decompressed
 
 TEXT = b"state " * 20_000
 

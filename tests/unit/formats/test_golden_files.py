@@ -6,22 +6,22 @@ import pytest
 
 from golden import NAMES, golden_files
 from holdfast import layout
-from holdfast.formats.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
-from holdfast.formats.commit_log import parse_commit
-from holdfast.formats.compression import decompressed
-from holdfast.formats.offset_log import parse_offsets
-from holdfast.formats.operator_metadata import parse_operator
-from holdfast.formats.query import parse_query
-from holdfast.formats.records import (
+from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.records import (
     changelog_records,
     delta_records,
     parse_head,
     render_head,
     render_records,
 )
-from holdfast.formats.snapshot import METADATA, parse_metadata, parse_snapshot
-from holdfast.formats.source_log import parse_source
-from holdfast.formats.state_schema import parse_schema
+from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot
+from holdfast.formats.logs.commit_log import parse_commit
+from holdfast.formats.logs.offset_log import parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.logs.query import parse_query
+from holdfast.formats.logs.source_log import parse_source
+from holdfast.formats.logs.state_schema import parse_schema
 from holdfast.layout import Kind
 
 pytestmark = pytest.mark.parametrize("name", NAMES)

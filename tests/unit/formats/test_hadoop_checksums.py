@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.formats.checksums import Comparison, HadoopChecksum, hadoop_checksum
+from holdfast.formats.files.checksums import Comparison, HadoopChecksum, hadoop_checksum
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 513, 5000 * 512 - 1, 5000 * 512 + 17])

@@ -20,26 +20,26 @@ from hostile import Format, entry_of, require_answered, with_entry
 
 from golden import NAMES, STATELESS, UNNAMED, golden, golden_files
 from holdfast import layout
-from holdfast.checkpoints.rows import state_chunks
-from holdfast.checkpoints.states import StateCodec, operator_states
+from holdfast.checkpoints.state.rows import state_chunks
+from holdfast.checkpoints.state.states import StateCodec, operator_states
 from holdfast.errors import Corrupt
-from holdfast.formats.checksums import parse_hadoop_checksum, parse_spark_checksum
-from holdfast.formats.commit_log import parse_commit
-from holdfast.formats.compression import compressed, decompressed, lz4_block
+from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.files.compression import compressed, decompressed, lz4_block
+from holdfast.formats.files.records import changelog_records, delta_records, parse_head
+from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot, snapshot_entries
+from holdfast.formats.files.sst import check_sst, sst_entries
 from holdfast.formats.limits import PARTITIONS, ZIP_ENTRIES
-from holdfast.formats.manifest import parse_manifest
-from holdfast.formats.offset_log import log_offset, parse_offsets
-from holdfast.formats.operator_metadata import parse_operator, schema_place
-from holdfast.formats.plan_note import parse_note
-from holdfast.formats.query import parse_query
-from holdfast.formats.records import changelog_records, delta_records, parse_head
-from holdfast.formats.row_forms import KeyCodec, parse_encoder
-from holdfast.formats.sink_log import LOG_DIRECTORY, committed_files
-from holdfast.formats.snapshot import METADATA, parse_metadata, parse_snapshot, snapshot_entries
-from holdfast.formats.source_log import parse_source
-from holdfast.formats.spark_types import parse_struct
-from holdfast.formats.sst import check_sst, sst_entries
-from holdfast.formats.state_schema import parse_schema
+from holdfast.formats.logs.commit_log import parse_commit
+from holdfast.formats.logs.offset_log import log_offset, parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator, schema_place
+from holdfast.formats.logs.plan_note import parse_note
+from holdfast.formats.logs.query import parse_query
+from holdfast.formats.logs.sink_log import LOG_DIRECTORY, committed_files
+from holdfast.formats.logs.source_log import parse_source
+from holdfast.formats.logs.state_schema import parse_schema
+from holdfast.formats.rows.row_forms import KeyCodec, parse_encoder
+from holdfast.formats.rows.spark_types import parse_struct
+from holdfast.formats.savepoint.manifest import parse_manifest
 from holdfast.layout import Kind, Place
 
 WHERE = "a/file"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.formats.plan_note import Plan, PlanNote, PlanSink, PlanSource, PlanStep, parse_note
+from holdfast.formats.logs.plan_note import Plan, PlanNote, PlanSink, PlanSource, PlanStep, parse_note
 
 
 def plan(condition: str) -> Plan:

@@ -8,9 +8,9 @@ import struct
 import pytest
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
-from holdfast.formats.spark_types import Struct, parse_struct
-from holdfast.formats.unsafe_row import RowCodec
+from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
+from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
 
 LONG = b"\0" * 8 + b"\x07" + b"\0" * 7
 OTHER = b"\0" * 8 + b"\x2c" + b"\0" * 7

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.sink_log import committed_files
+from holdfast.formats.logs.sink_log import committed_files
 
 
 def entry(path: str, action: str = "add") -> str:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.formats.checksums import spark_checksum
+from holdfast.formats.files.checksums import spark_checksum
 
 
 def crc32c(data: bytes) -> int:

@@ -8,8 +8,8 @@ import pytest
 
 from golden import NAMES, golden_files
 from holdfast.errors import Corrupt
-from holdfast.formats.sst import sst_entries
-from holdfast.savepoints.scratch import Scratch
+from holdfast.formats.files.sst import sst_entries
+from holdfast.savepoints.rewrite.scratch_store import Scratch
 
 
 def files(folder: Path) -> list[bytes]:

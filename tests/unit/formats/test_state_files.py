@@ -10,9 +10,8 @@ import zlib
 import pytest
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
-from holdfast.formats.java import decode_utf, encode_utf
-from holdfast.formats.records import (
+from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
+from holdfast.formats.files.records import (
     Change,
     Head,
     Lineage,
@@ -24,8 +23,9 @@ from holdfast.formats.records import (
     render_records,
     without_keys,
 )
-from holdfast.formats.snapshot import parse_snapshot
-from holdfast.formats.state_schema import ColumnFamily, StateSchema, parse_schema
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.java_io import decode_utf, encode_utf
+from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema, parse_schema
 
 RECORDS = (
     Record(Change.PUT, b"k1", b"value"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.formats.xxhash64 import key_hashes, xxhash64
+from holdfast.formats.rows.xxhash64 import key_hashes, xxhash64
 
 UTC = dt.timezone.utc
 # select xxhash64(…) in Spark 4.2.0.

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.jobs.channel import Channel
+from holdfast.jobs.processes.channel import Channel
 
 
 def test_messages_are_whole_however_the_bytes_come() -> None:

@@ -11,8 +11,8 @@ import pytest
 from golden import golden_on_disk
 from holdfast.checkpoints import history
 from holdfast.checkpoints.values import Batch
-from holdfast.jobs.checkpoint_history import measured_batches
-from holdfast.jobs.registry import Attempt
+from holdfast.jobs.monitoring.checkpoint_history import measured_batches
+from holdfast.jobs.registry.registry import Attempt
 from holdfast.model import BatchProgress, Failure
 
 NAME = "4.2/aggregate-changelog"

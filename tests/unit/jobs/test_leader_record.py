@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.jobs.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
 from holdfast.jobs.machine import DriverIdentity
 from holdfast.model import JobState
 

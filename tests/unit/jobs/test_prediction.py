@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from holdfast.jobs.prediction import predict, sample_of
-from holdfast.jobs.recoveries import PHASES, Recovery, StateSize, Stopwatch
+from holdfast.jobs.recovery.prediction import predict, sample_of
+from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize, Stopwatch
 from holdfast.model import BatchProgress
-from holdfast.savepoints.drills import Drill
+from holdfast.savepoints.catalog.drills import Drill
 
 
 def recovery(number: int, size: StateSize | None = None, **phases: int) -> Recovery:

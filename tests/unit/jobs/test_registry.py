@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.jobs.leadership import Deposed, Leader
-from holdfast.jobs.recoveries import PHASES, Recovery, StateSize
-from holdfast.jobs.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
+from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.jobs.registry.registry import BATCHES_KEPT, SAVEPOINTS_KEPT, JobRecord, Registry, job_id
+from holdfast.jobs.terms import Leader, LeadershipLost
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 
 RECORD = JobRecord(
@@ -98,7 +98,7 @@ def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:
         return Leader(token, f"host pid {token}", "file:///leases", 1000, beat_ms, beat_ms)
 
     first, second = Registry(registry.path, 7), Registry(registry.path, 8)
-    with pytest.raises(Deposed):  # nobody has told the registry of this term
+    with pytest.raises(LeadershipLost):  # nobody has told the registry of this term
         first.start_job(RECORD)
     first.lead("job", leader(7, 100))
     first.start_job(RECORD)
@@ -120,11 +120,11 @@ def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:
     ]
     before = registry.path.read_bytes()
     for write in forbidden:
-        with pytest.raises(Deposed) as caught:
+        with pytest.raises(LeadershipLost) as caught:
             write()
         assert (caught.value.found, caught.value.expected) == ("term 7", "term 8")
     registry.request("job", "stop", 300)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.take_requests("job", 301)
     assert second.take_requests("job", 302) == ["stop"]
     assert registry.batches("job") == []

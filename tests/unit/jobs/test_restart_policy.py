@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.restart import (
+from holdfast.config.job.restart import (
     Exponential,
     FailureRate,
     FixedDelay,
@@ -16,7 +16,7 @@ from holdfast.config.restart import (
     fixed_delay,
     no_restart,
 )
-from holdfast.jobs.restart import GiveUp, RestartPolicy, Retry
+from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy, Retry
 
 
 def policy(strategy: RestartStrategy, seed: int = 1) -> RestartPolicy:

@@ -12,10 +12,10 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.jobs.savepoint_digests import SavepointDigests
-from holdfast.jobs.savepointing import Periodic, Savepointing
-from holdfast.savepoints import facts
-from holdfast.savepoints.catalog import PENDING, RECORDED
+from holdfast.jobs.background.savepoint_digests import SavepointDigests
+from holdfast.jobs.background.savepoint_schedule import Periodic, Savepointing
+from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+from holdfast.savepoints.taking import facts
 
 NAME = "4.2/aggregate-changelog"
 WAIT_S = 60.0

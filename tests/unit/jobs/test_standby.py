@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.ownership import lock_path, reserved
+from holdfast.engine.state.ownership import lock_path, reserved
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.jobs.candidacy import Candidacy
-from holdfast.jobs.claim import Claim
-from holdfast.jobs.leader_record import LeaderRecord, QueryPlace
-from holdfast.jobs.leadership import CannotLead
-from holdfast.jobs.lease import LeaseElection
-from holdfast.jobs.registry import Registry
-from holdfast.jobs.standby import require_final, require_places, take_over
+from holdfast.jobs.ha.candidacy import Candidacy
+from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.ha.lease import LeaseElection
+from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.supervisor.standby import require_final, require_places, take_over
+from holdfast.jobs.terms import CannotLead
 from holdfast.storage.memory import MemoryStorage
 
 LEASE_S = 1000.0
@@ -94,7 +94,7 @@ def taken_over(candidacy: Candidacy, folder: Path) -> tuple[bool, list[str]]:
         del text, facts
         told.append(kind)
 
-    claim = Claim(f"file://{folder}/checkpoint", "job", folder / "home")
+    claim = CheckpointClaim(f"file://{folder}/checkpoint", "job", folder / "home")
     return take_over(claim, candidacy, say, lambda: not told), told
 
 

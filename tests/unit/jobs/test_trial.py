@@ -8,9 +8,15 @@ import pytest
 from catalogs import Hands, catalog, file_query
 
 from golden import golden
-from holdfast.config.defaults import FORMAT_KEY, MEMORY_PROVIDER, PROVIDER_KEY, RETAIN_KEY, ROCKSDB_PROVIDER
-from holdfast.jobs.comparison import trial_conf
-from holdfast.jobs.trial import TrialSpec
+from holdfast.config.spark_defaults import (
+    FORMAT_KEY,
+    MEMORY_PROVIDER,
+    PROVIDER_KEY,
+    RETAIN_KEY,
+    ROCKSDB_PROVIDER,
+)
+from holdfast.jobs.trials.comparison import trial_conf
+from holdfast.jobs.trials.trial import TrialSpec
 from holdfast.storage.memory import MemoryStorage
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.alerts import Alerts
+from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import Corrupt, Invalid, Unsupported
 from holdfast.model import BatchProgress, OperatorProgress
+from holdfast.observe.alert_store import EVENTS_KEPT, GIVEN_UP, WAITING, AlertStore
 from holdfast.observe.alerting import CLEARED, FIRING, PENDING, Alert, AlertEvent, Key, evaluate
-from holdfast.observe.diary import EVENTS_KEPT, GIVEN_UP, WAITING, Diary
-from holdfast.observe.job import JobFacts
+from holdfast.observe.job_numbers import JobFacts
 from holdfast.observe.metrics import METRICS, Sample, sample
 from holdfast.observe.rules import BY_RULE, RULES, shown_bytes, shown_seconds
 from holdfast.observe.watcher import Watcher
@@ -86,13 +86,13 @@ def test_what_was_not_wrong_for_long_enough_goes_without_a_word() -> None:
 
 
 def test_a_diary_brings_alerts_over_a_restart(tmp_path: Path) -> None:
-    diary = Diary(tmp_path)
+    diary = AlertStore(tmp_path)
     assert (diary.standing(), diary.events(), diary.numbers(), diary.totals("shop")) == ({}, [], {}, {})
     alerts = Alerts(state_size=100)
     first = Watcher("shop", alerts, diary)
     first.committed(batch(0, 500, 1_000))
     assert [each.kind for each in first.evaluate(JobFacts("shop"), 1_000)] == [FIRING]
-    second = Watcher("shop", alerts, Diary(tmp_path), [batch(0, 500, 1_000)])
+    second = Watcher("shop", alerts, AlertStore(tmp_path), [batch(0, 500, 1_000)])
     assert second.evaluate(JobFacts("shop"), 60_000) == ()
     second.committed(batch(1, 50, 61_000))
     assert second.evaluate(JobFacts("shop"), 61_000) == ()
@@ -106,7 +106,7 @@ def test_a_diary_brings_alerts_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_numbers_are_written_at_times_and_events_at_once(tmp_path: Path) -> None:
-    diary = Diary(tmp_path)
+    diary = AlertStore(tmp_path)
     watcher = Watcher("shop", Alerts(state_size=100), diary)
     watcher.evaluate(JobFacts("shop"), 0)
     watcher.committed(batch(0, 50, 1_000))
@@ -119,7 +119,7 @@ def test_numbers_are_written_at_times_and_events_at_once(tmp_path: Path) -> None
 
 
 def test_what_has_waited_long_enough_is_written_at_once_too(tmp_path: Path) -> None:
-    watcher = Watcher("shop", Alerts(), diary := Diary(tmp_path))
+    watcher = Watcher("shop", Alerts(), diary := AlertStore(tmp_path))
     slow = {"rocksdbGetCount": 10, "rocksdbGetLatency": 5_000}
     operator = OperatorProgress("dedupe", 10, 1, 0, 0, 5, 5, 4, slow)
     watcher.committed(BatchProgress("visits", 0, 0, 100, 2_000, None, (operator,)))
@@ -130,7 +130,7 @@ def test_what_has_waited_long_enough_is_written_at_once_too(tmp_path: Path) -> N
 
 
 def test_a_diary_that_cannot_be_written_loses_no_event(tmp_path: Path) -> None:
-    watcher = Watcher("shop", Alerts(state_size=100), diary := Diary(tmp_path))
+    watcher = Watcher("shop", Alerts(state_size=100), diary := AlertStore(tmp_path))
     diary.path.write_text("this is no database, and long enough to be seen as none" * 3)
     watcher.committed(batch(0, 500, 1_000))
     with pytest.raises(Corrupt, match="damaged"):
@@ -146,11 +146,11 @@ def test_a_diary_of_another_version_is_left_alone(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(Unsupported, match="another version"):
-        Diary(tmp_path).standing()
+        AlertStore(tmp_path).standing()
 
 
 def test_at_the_end_all_is_over_but_for_a_failure(tmp_path: Path) -> None:
-    watcher = Watcher("shop", Alerts(state_size=100), diary := Diary(tmp_path))
+    watcher = Watcher("shop", Alerts(state_size=100), diary := AlertStore(tmp_path))
     watcher.committed(batch(0, 500, 1_000))
     watcher.evaluate(JobFacts("shop"), 1_000)
     told = watcher.end(JobFacts("shop", up=False, failed=True), 2_000)
@@ -166,7 +166,7 @@ def test_at_the_end_all_is_over_but_for_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_job_keeps_its_newest_events(tmp_path: Path) -> None:
-    diary = Diary(tmp_path)
+    diary = AlertStore(tmp_path)
     alert = Alert("job_failed", ("shop",), FIRING, 0, None, 1.0, 0.0)
     events = [AlertEvent(FIRING, number, alert) for number in range(EVENTS_KEPT + 5)]
     diary.save("shop", 0, samples=(), totals={}, standing={}, events=events, told=WAITING)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from promtool_files import TEST_FILE, Course, metric_labels, test_file
 
-from holdfast.config.alerts import Alerts
+from holdfast.config.job.alert_settings import Alerts
 from holdfast.observe.alerting import FIRING, Alert, Key, evaluate
+from holdfast.observe.export.rule_file import RULE_FILE, expression, rule_file
 from holdfast.observe.metrics import sample
-from holdfast.observe.rule_file import RULE_FILE, expression, rule_file
 from holdfast.observe.rules import BY_RULE, RULES, Rule
 
 test_file.__test__ = False  # type: ignore[attr-defined]

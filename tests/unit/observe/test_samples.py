@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from golden import golden_on_disk
 from holdfast.errors import NotFound, Unavailable
 from holdfast.model import BatchProgress, HeavyKey, KeyedProgress, KeyedState, OperatorProgress, SkewReport
-from holdfast.observe.batches import query_samples
+from holdfast.observe.batch_numbers import query_samples
+from holdfast.observe.export.prometheus import MetricsServer, as_text
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
-from holdfast.observe.job import JobFacts, TakenSavepoint, job_samples
+from holdfast.observe.job_numbers import JobFacts, TakenSavepoint, job_samples
 from holdfast.observe.metrics import BY_NAME, METRICS, Sample, packed, sample, unpacked
-from holdfast.observe.prometheus import MetricsServer, as_text
 from holdfast.observe.totals import Totals
 from holdfast.storage.local import LocalStorage
 

@@ -10,13 +10,13 @@ import pytest
 from catalogs import Hands, catalog, file_query, manifests, target
 
 from golden import NAMES, golden_files, golden_on_disk
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.savepoints.catalog import listed
-from holdfast.savepoints.proof import prove
+from holdfast.savepoints.catalog.catalog import listed
+from holdfast.savepoints.proof.proof import prove
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 HOUR_MS = 3_600_000
 # With paths that are led into the copy, and files that are shared: each step of it in one of the four ways,

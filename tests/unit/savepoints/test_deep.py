@@ -6,12 +6,12 @@ import pytest
 from catalogs import Hands, catalog, target
 
 from golden import NAMES, golden, golden_files
-from holdfast.checkpoints.contents import contents
+from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Unsupported
-from holdfast.formats.manifest import manifest_of
-from holdfast.savepoints import facts
-from holdfast.savepoints.catalog import load, manifest_path
-from holdfast.savepoints.proof import prove
+from holdfast.formats.savepoint.manifest import manifest_of
+from holdfast.savepoints.catalog.catalog import load, manifest_path
+from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.taking import facts
 from holdfast.storage.memory import MemoryStorage
 
 

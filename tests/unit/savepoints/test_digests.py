@@ -20,19 +20,26 @@ from large_state import (
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
-from holdfast.at_rest.mending.public import edit
-from holdfast.checkpoints.rows import StateRow, state_rows
+from holdfast.at_rest.edit_api import edit
+from holdfast.checkpoints.state.rows import StateRow, state_rows
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
-from holdfast.formats.manifest import Manifest, manifest_of
-from holdfast.savepoints import facts
-from holdfast.savepoints.catalog import PENDING, RECORDED, content_path, load, manifest_path, object_path
-from holdfast.savepoints.digests import Digested, digest, pending, recorded
-from holdfast.savepoints.pending_digests import PendingDigests
-from holdfast.savepoints.proof import COMPARED, prove
+from holdfast.formats.savepoint.manifest import Manifest, manifest_of
+from holdfast.savepoints.catalog.catalog import (
+    PENDING,
+    RECORDED,
+    content_path,
+    load,
+    manifest_path,
+    object_path,
+)
+from holdfast.savepoints.proof.digests import Digested, digest, pending, recorded
+from holdfast.savepoints.proof.pending_digests import PendingDigests
+from holdfast.savepoints.proof.proof import COMPARED, prove
+from holdfast.savepoints.taking import facts
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 
 @pytest.fixture

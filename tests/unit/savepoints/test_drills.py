@@ -10,8 +10,8 @@ from catalogs import START_MS, Hands, catalog, file_query
 from command import Holdfast
 
 from holdfast.errors import NotFound
-from holdfast.jobs.drill import Drilled
-from holdfast.savepoints.drills import Drill, drills, has_grown, note, usual_ms
+from holdfast.jobs.trials.drill import Drilled
+from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 

@@ -6,9 +6,9 @@ import pytest
 from catalogs import Hands, catalog, file_query, manifests
 
 from holdfast.errors import Corrupt, NotFound
-from holdfast.savepoints.catalog import load
-from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
-from holdfast.savepoints.turns import TakeTurn
+from holdfast.savepoints.catalog.catalog import load
+from holdfast.savepoints.catalog.leases import TakeLease
+from holdfast.savepoints.taking.periodic import PeriodicTake, newest_ms, take_and_retain
 from holdfast.storage.memory import MemoryStorage
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"
@@ -63,7 +63,7 @@ def test_all_stay_where_no_number_is_given() -> None:
 def test_a_take_under_way_puts_the_removal_off() -> None:
     hands, into = Hands(), catalog()
     turn(hands, MemoryStorage(file_query(1)), into, 1)
-    busy = TakeTurn(into, "somebody", hands.clock)
+    busy = TakeLease(into, "somebody", hands.clock)
     busy.begin()
     found = turn(hands, MemoryStorage(file_query(2)), into, 1)
     assert found.taken is not None

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.formats.plan_note import Plan, PlanSink, PlanSource, PlanStep
+from holdfast.formats.logs.plan_note import Plan, PlanSink, PlanSource, PlanStep
 from holdfast.model import Effect, PlanChange
-from holdfast.savepoints.plan_changes import compare_plans, format_change, moved_sources, pinned_changes
+from holdfast.savepoints.upgrade.plan_changes import (
+    compare_plans,
+    format_change,
+    moved_sources,
+    pinned_changes,
+)
 
 
 def step(kind: str, text: str, bare: str | None = None, *, stateful: bool = False) -> PlanStep:

@@ -10,17 +10,17 @@ from catalogs import Hands, catalog, file_query, target
 
 from golden import GATHERED, NAMES, golden, golden_files
 from holdfast import layout
-from holdfast.checkpoints.contents import contents
-from holdfast.checkpoints.reading import read
-from holdfast.checkpoints.rows import state_chunks
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.state.rows import state_chunks
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
-from holdfast.savepoints.rescaling import Rescaled, plan_rescale, rescale
-from holdfast.savepoints.rewriting import StateShape, rewrite
-from holdfast.savepoints.working_copy import Source
+from holdfast.savepoints.rewrite.rescaling import Rescaled, plan_rescale, rescale
+from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
+from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 HEAP = [name for name in NAMES if "memory" in name]
 ROCKS = "4.2/aggregate-changelog"

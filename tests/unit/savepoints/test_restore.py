@@ -13,8 +13,8 @@ from catalogs import QUERY, Hands, catalog, file_query, target
 
 from golden import NAMES, golden, golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.verifying import verify
-from holdfast.engine.ownership import Owner, fence, holder, lock_path, reserved
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.engine.state.ownership import Owner, fence, holder, lock_path, reserved
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.savepoints.restoring import Operation
 from holdfast.storage.local import LocalStorage

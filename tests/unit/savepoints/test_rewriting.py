@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden
-from holdfast.checkpoints.contents import contents
-from holdfast.checkpoints.reading import read, state_format
-from holdfast.checkpoints.rows import state_rows
-from holdfast.checkpoints.verifying import verify
+from holdfast.checkpoints.checkpoint import read, state_format
+from holdfast.checkpoints.state.contents import contents
+from holdfast.checkpoints.state.rows import state_rows
+from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
-from holdfast.formats.murmur3 import partition_of
-from holdfast.formats.offset_log import PROVIDER
-from holdfast.savepoints.rewriting import StateShape, rewrite
+from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.rows.murmur3 import partition_of
+from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
 from holdfast.storage.memory import MemoryStorage
 
 EVERY = [*NAMES, *GATHERED, REPARTITIONED]
@@ -76,7 +76,7 @@ def test_keys_go_where_spark_looks_for_them(tmp_path: Path) -> None:
 
 def test_checksums_are_those_that_spark_writes(tmp_path: Path) -> None:
     """To the heap and back: the same bytes for every row as Spark had stored."""
-    from holdfast.checkpoints.rows import state_chunks
+    from holdfast.checkpoints.state.rows import state_chunks
 
     for name in ("4.2/aggregate-changelog", "4.2/join-format2", "4.2/session-rocksdb"):
         old = golden(name)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoints.shapes import OperatorShape, StoreShape
-from holdfast.formats.state_schema import ColumnFamily
+from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
+from holdfast.formats.logs.state_schema import ColumnFamily
 from holdfast.model import Effect, StateVerdict, Try, UpgradeReport, Verdict
-from holdfast.savepoints.sizes import Size, Sizes
-from holdfast.savepoints.upgrade import (
+from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
+from holdfast.savepoints.upgrade.verdicts import (
     HOLDFAST,
     NO_DIRECTORY,
     OTHER_KEY,

@@ -11,11 +11,11 @@ from catalogs import QUERY, Hands, catalog, file_query, manifests, target
 
 from golden import NAMES, golden, golden_files, golden_on_disk, without_checksums
 from holdfast.errors import Corrupt, Invalid, NotFound, Unavailable
-from holdfast.formats.source_log import parse_source
-from holdfast.savepoints import facts
-from holdfast.savepoints.catalog import listed
-from holdfast.savepoints.planning import named_for_life, plan_take
-from holdfast.savepoints.proof import prove
+from holdfast.formats.logs.source_log import parse_source
+from holdfast.savepoints.catalog.catalog import listed
+from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.taking import facts
+from holdfast.savepoints.taking.planning import named_for_life, plan_take
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -378,7 +378,7 @@ def test_several_workers_do_what_one_does() -> None:
     name = NAMES[0]
     hands, one, many = Hands(), catalog(), catalog()
     hands.take(golden(name), one)
-    from holdfast.savepoints.taking import take
+    from holdfast.savepoints.taking.taking import take
 
     plan = plan_take(golden(name), many)
     take(golden(name), many, plan, clock=hands.clock, chance=hands.chance, workers=7)

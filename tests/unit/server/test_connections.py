@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.jobs.home import StateHome
-from holdfast.server.connections import Bounds
-from holdfast.server.listening import listen
-from holdfast.server.serving import Serving
-from holdfast.server.settings import ServerSettings
+from holdfast.jobs.state_home import StateHome
+from holdfast.server.process.connections import Bounds
+from holdfast.server.process.listening import listen
+from holdfast.server.process.serving import Serving
+from holdfast.server.server_settings import ServerSettings
 
 PATIENCE_S = 30.0
 FEW = 8

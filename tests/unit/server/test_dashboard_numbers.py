@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.server.dashboard import units
+from holdfast.server.dashboard import number_format
 from holdfast.server.dashboard.charts import Point, chart, drawing, spark
 
 
@@ -20,7 +20,7 @@ from holdfast.server.dashboard.charts import Point, chart, drawing, spark
     ],
 )
 def test_sizes(bytes_: float | None, text: str) -> None:
-    assert units.size(bytes_) == text
+    assert number_format.size(bytes_) == text
 
 
 @pytest.mark.parametrize(
@@ -41,27 +41,27 @@ def test_sizes(bytes_: float | None, text: str) -> None:
     ],
 )
 def test_durations(ms: float | None, text: str) -> None:
-    assert units.duration(ms) == text
+    assert number_format.duration(ms) == text
 
 
 def test_counts_rates_and_shares() -> None:
-    found = [units.count(each) for each in (0, 9_999, 12_345, 123_456, 1_204_000)]
+    found = [number_format.count(each) for each in (0, 9_999, 12_345, 123_456, 1_204_000)]
     assert found == ["0", "9,999", "12.3 k", "123 k", "1.20 M"]
-    assert [units.rate(each) for each in (0, 0.42, 12.4, 98_700)] == ["0", "0.4", "12", "98.7 k"]
-    assert [units.share(each) for each in (0, 0.003, 0.0999, 0.42, 1)] == [
+    assert [number_format.rate(each) for each in (0, 0.42, 12.4, 98_700)] == ["0", "0.4", "12", "98.7 k"]
+    assert [number_format.share(each) for each in (0, 0.003, 0.0999, 0.42, 1)] == [
         "0 %",
         "0.3 %",
         "10 %",
         "42 %",
         "100 %",
     ]
-    assert units.exact(1_234_567) == "1,234,567"
+    assert number_format.exact(1_234_567) == "1,234,567"
 
 
 def test_how_long_ago() -> None:
     now = 1_772_700_000_000
     steps = (0, 1_500, 59_999, 60_000, 3_600_000, 90_000_000)
-    assert [units.ago(now - each, now) for each in steps] == [
+    assert [number_format.ago(now - each, now) for each in steps] == [
         "just now",
         "just now",
         "59 s ago",
@@ -69,8 +69,8 @@ def test_how_long_ago() -> None:
         "1 h ago",
         "1 d ago",
     ]
-    assert units.ago(now + 5_000, now) == "in 5.0 s"
-    assert units.instant(now) == "2026-03-05 08:40:00 UTC"
+    assert number_format.ago(now + 5_000, now) == "in 5.0 s"
+    assert number_format.instant(now) == "2026-03-05 08:40:00 UTC"
 
 
 def points(*values: float) -> list[Point]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from served import NOW_MS, SHOP, Served, batch
 
-from holdfast.jobs.operations import Operations
-from holdfast.jobs.recoveries import Recovery
+from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import Failure, JobState
+from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import Alert, AlertEvent
-from holdfast.observe.diary import Diary
-from holdfast.savepoints.public import take
-from holdfast.server.settings import ServerSettings
+from holdfast.savepoints.savepoint_api import take
+from holdfast.server.server_settings import ServerSettings
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -276,7 +276,7 @@ def test_alerts(shop: Served) -> None:
     since = NOW_MS - 60_000
     slow = Alert("checkpoint_duration", ("shop", "visits"), "firing", since, None, 75.0, 60.0)
     events = [AlertEvent("firing", since, slow), AlertEvent("cleared", NOW_MS - 1000, slow)]
-    Diary(shop.home.path).save(
+    AlertStore(shop.home.path).save(
         "shop", NOW_MS, samples=[], totals={}, standing={slow.key: slow}, events=events
     )
     client = shop.client()

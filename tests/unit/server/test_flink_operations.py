@@ -9,8 +9,8 @@ import pytest
 from served import NOW_MS, SHOP, Served
 
 from holdfast import savepoints
-from holdfast.jobs.operating import Operating
-from holdfast.jobs.operations import Operations
+from holdfast.jobs.operations.executor import OperationExecutor
+from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import JobState
 from holdfast.server.flink.throwable import modified_utf8, serialized
 from holdfast.server.flink.vertices import vertex_id
@@ -35,7 +35,7 @@ def shop(tmp_path: Path) -> Served:
 
 def work(served: Served, until: Callable[[], bool] = lambda: True) -> None:
     """Do all that was asked for."""
-    operating = Operating(served.home, lambda: NOW_MS)
+    operating = OperationExecutor(served.home, lambda: NOW_MS)
     while operating.do_one():
         pass
     operating.mend()
@@ -119,7 +119,7 @@ def test_a_job_is_stopped_with_a_savepoint(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     with shop.supervised():
         asked = ask(shop, f"/jobs/{SHOP}/stop", {"targetDirectory": str(catalog), "drain": False})
-        operating = Operating(shop.home, lambda: NOW_MS)
+        operating = OperationExecutor(shop.home, lambda: NOW_MS)
         operating.start()
         try:
             while not shop.registry.was_asked("shop", "stop", NOW_MS):

@@ -16,18 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from golden import golden
-from holdfast.at_rest.reading import StateReader
-from holdfast.checkpoints import rows
-from holdfast.checkpoints.states import operator_states
+from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.state import rows
+from holdfast.checkpoints.state.states import operator_states
 from holdfast.cli.server_options import notes, say_notes
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.layout import StoreId
 from holdfast.server import app as application
-from holdfast.server.guard import COOKIE, LARGEST_BODY, Guard
-from holdfast.server.guess_limit import FREE_GUESSES, LONGEST_WAIT_S, MOST_GUESSES, GuessLimit
-from holdfast.server.local_peer import PEER
-from holdfast.server.sessions import KEPT_S, MOST, Sessions
-from holdfast.server.settings import ServerSettings, token_from
+from holdfast.server.access.guard import COOKIE, LARGEST_BODY, Guard
+from holdfast.server.access.guess_limit import FREE_GUESSES, LONGEST_WAIT_S, MOST_GUESSES, GuessLimit
+from holdfast.server.access.local_peer import PEER
+from holdfast.server.access.login_sessions import KEPT_S, MOST, Sessions
+from holdfast.server.server_settings import ServerSettings, token_from
 from holdfast.storage.giving_up import until
 from holdfast.storage.local import LocalStorage
 

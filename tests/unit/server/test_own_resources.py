@@ -8,11 +8,11 @@ from served import AGGREGATE, NOW_MS, SHOP, Served
 
 from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.contents import contents
-from holdfast.jobs.operating import Operating
-from holdfast.jobs.operations import Operations
+from holdfast.checkpoints.state.contents import contents
+from holdfast.jobs.operations.executor import OperationExecutor
+from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import HeavyKey, SkewReport
-from holdfast.savepoints import facts
+from holdfast.savepoints.taking import facts
 from holdfast.storage.local import LocalStorage
 
 API = "/api/v1"
@@ -44,7 +44,7 @@ def done(served: Served, path: str, body: Any) -> Any:
     """Ask for an operation, do it, and give what is told of it then."""
     answer = served.client().post(f"{API}{path}", json=body)
     assert answer.status_code == 202, answer.text
-    operating = Operating(served.home, lambda: NOW_MS)
+    operating = OperationExecutor(served.home, lambda: NOW_MS)
     while operating.do_one():
         pass
     return get(served, f"/operations/{answer.json()['operation']}")
@@ -195,7 +195,7 @@ def test_digests_of_what_was_taken_are_made_by_this_server_or_the_next(
     assert (verified["ok"], verified["content"], verified["compared"]) == (True, "pending", 0)
 
     # The server that took it has ended without them.
-    Operating(shop.home, lambda: NOW_MS).digest()
+    OperationExecutor(shop.home, lambda: NOW_MS).digest()
 
     shown = get(shop, f"/savepoints/show?savepoint={uri}")
     assert (shown["content"], [each["rows"] for each in shown["states"]]) == ("recorded", [10])
@@ -284,7 +284,7 @@ def test_bad_requests_are_structured_and_change_nothing(
 
 
 def test_a_root_that_is_allowed_may_be_named(shop: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from holdfast.server.settings import ServerSettings
+    from holdfast.server.server_settings import ServerSettings
 
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     taken = savepoints.take(golden_on_disk(AGGREGATE, elsewhere / "ck"), elsewhere / "sp")

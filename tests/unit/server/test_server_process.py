@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server.listening import listen
-from holdfast.server.process import ServerProcess
-from holdfast.server.settings import ServerSettings
+from holdfast.server.process.listening import listen
+from holdfast.server.process.server_process import ServerProcess
+from holdfast.server.server_settings import ServerSettings
 
 TOKEN = "a-token-that-is-long-enough"
 

@@ -17,12 +17,12 @@ import pytest
 from served import Served
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.server.bounded_process import Limits, Lines, ask
-from holdfast.server.listening import listen
-from holdfast.server.own import state
-from holdfast.server.serving import Serving
-from holdfast.server.settings import ServerSettings
-from holdfast.server.state_sql import MODULE
+from holdfast.server.api_v1 import state
+from holdfast.server.bounded.bounded_process import Limits, Lines, ask
+from holdfast.server.bounded.state_sql import MODULE
+from holdfast.server.process.listening import listen
+from holdfast.server.process.serving import Serving
+from holdfast.server.server_settings import ServerSettings
 
 PATIENCE_S = 60.0
 LONG_S = 600.0

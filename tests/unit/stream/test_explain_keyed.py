@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-import holdfast.stream.states as hf
+import holdfast.stream.keyed.state_declarations as hf
 from holdfast.errors import Invalid
-from holdfast.stream.explain_keyed import explain, ttl_words
-from holdfast.worker.declared.processor import Keyed, KeyedTable
-from holdfast.worker.declared.states import Ttl
+from holdfast.stream.keyed.explain_keyed import explain, ttl_words
+from holdfast.worker.declarations.processor import Keyed, KeyedTable
+from holdfast.worker.declarations.state_descriptors import Ttl
 
 
 class Regulars(Keyed):

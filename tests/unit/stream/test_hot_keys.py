@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.stream.hot_keys import HotKeys, hash_int, labels_of
-from holdfast.stream.split_hot import SplitJoin, _side
+from holdfast.stream.keyed.hot_keys import HotKeys, hash_int, labels_of
+from holdfast.stream.skew.split_hot import SplitJoin, _side
 
 
 def test_the_hash_of_a_number_is_spark_s() -> None:

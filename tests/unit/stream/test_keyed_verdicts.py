@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.model import Verdict
-from holdfast.stream.operators import Defined
-from holdfast.stream.plan_notes import check_places
-from holdfast.stream.upgrades import note_verdicts, noted_states
-from holdfast.worker.declared.states import Kind, State, Ttl
-from holdfast.worker.kept.form import form_of
-from holdfast.worker.kept.partition import Layout
+from holdfast.stream.query.keyed_upgrades import note_verdicts, noted_states
+from holdfast.stream.query.operator_check import Defined
+from holdfast.stream.query.plan_notes import check_places
+from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
+from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.partition import Layout
 
 KEYS = pa.schema([("who", pa.string())])
 INT, LONG = pa.int32(), pa.int64()

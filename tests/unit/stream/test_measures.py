@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.stream.measures import measures_of
-from holdfast.worker.declared.types import schema_of, type_text
+from holdfast.stream.aggregates.measures import measures_of
+from holdfast.worker.declarations.types import schema_of, type_text
 
 SCHEMA = schema_of(
     "who string, n int, big long, half float, x double, price decimal(10,2), wide decimal(38,6), "

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import holdfast.stream.states as hf
+import holdfast.stream.keyed.state_declarations as hf
 from holdfast.errors import Invalid
-from holdfast.worker.declared.states import Kind, State, Ttl
+from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
 
 
 def test_each_factory_makes_its_kind() -> None:

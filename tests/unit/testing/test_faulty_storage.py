@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.storage.memory import MemoryStorage
-from holdfast.testing.storage import FaultyStorage, Killed
+from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 
 def steps(storage: FaultyStorage) -> None:

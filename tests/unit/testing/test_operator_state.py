@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import Invalid
-from holdfast.stream.buffered import buffer_of
+from holdfast.stream.sinks.buffered_sink import buffer_of
 from holdfast.testing import Harness
 
 START = 1_700_000_000_000

@@ -15,10 +15,10 @@ from pyspark.sql.types import LongType, StructType
 
 from holdfast.worker.counts import COUNTS
 from holdfast.worker.dispatcher import answer_batch
-from holdfast.worker.exchange import _Graft
-from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.lane import PACKET, answer_schema
 from holdfast.worker.passes import Answer, packets_in
+from holdfast.worker.state.group_numbers import EVEN
+from holdfast.worker.table_exchange import _Graft
 
 KIND = serializers.TransformWithStateInPySparkRowSerializer
 START = serializers.SpecialLengths.START_ARROW_STREAM

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.evolution import Change, change, change_of
-from holdfast.worker.declared.states import Kind, State
-from holdfast.worker.declared.types import parse_type
+from holdfast.worker.declarations.evolution import Change, change, change_of
+from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.types import parse_type
 
 
 def compare(old: str, new: str, **options: Any) -> Change:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.kept.groups import group_of
-from holdfast.worker.kept.spread import EVEN
 from holdfast.worker.lane import HASH, WAKE, Combiner, Waker
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet, packets_in
+from holdfast.worker.state.group_numbers import EVEN
+from holdfast.worker.state.key_group import group_of
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

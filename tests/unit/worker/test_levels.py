@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.kept import segments
-from holdfast.worker.kept.levels import Levels
-from holdfast.worker.kept.runs import Run, empty_run, joined, merged, sorted_run, spans
+from holdfast.worker.state.tables import segments
+from holdfast.worker.state.tables.levels import Levels
+from holdfast.worker.state.tables.runs import Run, empty_run, joined, merged, sorted_run, spans
 
 ROWS = pa.schema(
     [("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.int64()), ("due", pa.int64())]

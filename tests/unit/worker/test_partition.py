@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
-from holdfast.worker.kept import folding
-from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.copies import Copies
-from holdfast.worker.kept.form import form_of
-from holdfast.worker.kept.keys import Keys
-from holdfast.worker.kept.partition import Layout, Partition
-from holdfast.worker.kept.runs import empty_run
-from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.kept.upgrade import Upgrade
+from holdfast.worker.state import compaction as folding
+from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.expiry import Cleaner
+from holdfast.worker.state.key_index import Keys
+from holdfast.worker.state.local_copies import Copies
+from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.tables.runs import empty_run
+from holdfast.worker.state.upgrade import Upgrade
 
 KEYS = pa.schema([pa.field("who", pa.string())])
 MOMENT = Moment(0, None, None)

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Shared, Touched
-from holdfast.worker.kept.cleaning import Cleaner
-from holdfast.worker.kept.form import form_of
-from holdfast.worker.kept.partition import Layout, Partition
-from holdfast.worker.kept.store import MemoryStore
-from holdfast.worker.kept.upgrade import Upgrade
 from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Answer, Packet, Pass, late_events
+from holdfast.worker.state.blob_schema import form_of
+from holdfast.worker.state.expiry import Cleaner
+from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.upgrade import Upgrade
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.handlers import stream_names
-from holdfast.worker.declared.processor import Keyed, KeyedTable, definition_of
-from holdfast.worker.declared.states import Kind, State
+from holdfast.worker.declarations.handlers import stream_names
+from holdfast.worker.declarations.processor import Keyed, KeyedTable, definition_of
+from holdfast.worker.declarations.state_descriptors import Kind, State
 
 
 def on_event(self: Any, event: Any, state: Any, ctx: Any) -> None: ...

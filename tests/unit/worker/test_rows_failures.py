@@ -10,8 +10,8 @@ import pytest
 from passes import INSTANT, Passes, event
 
 from holdfast.errors import Failed
-from holdfast.worker.declared.processor import Keyed
-from holdfast.worker.declared.states import Kind, State, Ttl, add
+from holdfast.worker.declarations.processor import Keyed
+from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl, add
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 OUT = {"user": TEXT, "n": LONG}

@@ -8,8 +8,8 @@ import pytest
 from passes import EVENTS, Passes, event
 
 from holdfast.errors import Failed
-from holdfast.worker.declared.processor import Keyed
-from holdfast.worker.declared.states import Kind, State, Ttl, add
+from holdfast.worker.declarations.processor import Keyed
+from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl, add
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 SEEN = {"seen": TEXT}
@@ -393,7 +393,7 @@ def test_a_timer_without_a_handler_is_refused() -> None:
 
 
 def test_timers_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.running.rows.MOST_FIRINGS", 50)
+    monkeypatch.setattr("holdfast.worker.runtime.row_runner.MOST_FIRINGS", 50)
     with pytest.raises(Failed, match="fire without end"):
         fire(Program(lambda ctx: ctx.timer(5), lambda timer, ctx: ctx.timer(timer.at)))
 

@@ -12,10 +12,19 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.declaration import check_state, check_ttl, states_of
-from holdfast.worker.declared.states import Aggregate, Kind, State, Ttl, add, greatest, least, ufunc_of
-from holdfast.worker.declared.types import parse_type
-from holdfast.worker.declared.values import check_value
+from holdfast.worker.declarations.declaration import check_state, check_ttl, states_of
+from holdfast.worker.declarations.state_descriptors import (
+    Aggregate,
+    Kind,
+    State,
+    Ttl,
+    add,
+    greatest,
+    least,
+    ufunc_of,
+)
+from holdfast.worker.declarations.types import parse_type
+from holdfast.worker.declarations.value_checks import check_value
 
 NAN = math.nan
 

@@ -9,9 +9,16 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.worker.declared.states import Kind, State, Ttl
-from holdfast.worker.kept.form import Form, decode, encode, fingerprint_of, form_from_json, form_of
-from holdfast.worker.kept.store import NEVER, MemoryStore, Meta, Stored, Write
+from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
+from holdfast.worker.state.blob_schema import (
+    BlobSchema,
+    decode,
+    encode,
+    fingerprint_of,
+    form_from_json,
+    form_of,
+)
+from holdfast.worker.state.store import NEVER, MemoryStore, Meta, Stored, Write
 
 STATES = (
     State(Kind.VALUE, pa.int64(), "total", ttl=Ttl(10, on_disable="drop_expired")),
@@ -82,7 +89,7 @@ PRICES = State(Kind.MAP, pa.float32(), "prices", key_type=pa.string())
     ],
     ids=["no timers", "a state less", "another type", "another choice", "another kind", "another key"],
 )
-def test_whatever_differs_has_another_fingerprint(other: Form) -> None:
+def test_whatever_differs_has_another_fingerprint(other: BlobSchema) -> None:
     assert other != FORM
     assert other.fingerprint != FORM.fingerprint
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.worker.interface import Moment
-from holdfast.worker.running.timers import (
+from holdfast.worker.runtime.timers import (
     Timer,
     TimerCells,
     decode,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declared.types import (
+from holdfast.worker.declarations.types import (
     name_text,
     parse_schema,
     parse_type,

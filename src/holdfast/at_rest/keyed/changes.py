@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoints.key_groups import KeyGroup
-from holdfast.checkpoints.key_rows import KeyTimer
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.checkpoints.keyed.key_rows import KeyTimer
 
 
 @dataclass(frozen=True, slots=True)

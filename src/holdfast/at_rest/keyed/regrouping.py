@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from holdfast.at_rest.keyed.blobs import Token, alive, filled, fresh_token, joined, within, written
-from holdfast.at_rest.keyed.groups import owners_of
-from holdfast.at_rest.keyed.operators import KeyedOperator
-from holdfast.at_rest.keyed.reading import KeyedState
-from holdfast.checkpoints.key_groups import KeyGroup, Part, parts_of
-from holdfast.checkpoints.key_rows import SHARED
+from holdfast.at_rest.keyed.group_blobs import Token, alive, filled, fresh_token, joined, within, written
+from holdfast.at_rest.keyed.group_tables import owners_of
+from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
+from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
+from holdfast.checkpoints.keyed.key_rows import SHARED
 from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
-from holdfast.worker.kept.form import ROWS, Form
-from holdfast.worker.kept.groups import range_of
-from holdfast.worker.kept.runs import Run, sorted_run
-from holdfast.worker.kept.spread import MOST_GROUPS
+from holdfast.worker.state.blob_schema import ROWS, BlobSchema
+from holdfast.worker.state.group_numbers import MOST_GROUPS
+from holdfast.worker.state.key_group import range_of
+from holdfast.worker.state.tables.runs import Run, sorted_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
     _check(state, key_groups)
     every: list[Part] = []
     shared: list[Part] = []
-    forms: dict[bytes, Form] = {}
+    forms: dict[bytes, BlobSchema] = {}
     for group in state.source.groups():
         parts = _parts(group, state.where)
         mark = group.record(state.where).form

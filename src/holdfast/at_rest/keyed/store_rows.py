@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from holdfast.checkpoints.key_groups import KEY_GROUP, KeyGroup, group_key, group_row
-from holdfast.formats.spark_types import Atom, Struct
-from holdfast.formats.unsafe_row import RowCodec
-from holdfast.worker.kept.spread import Numbering
-from holdfast.worker.kept.store import BASE, FORMS, LOG, META, NEVER, Meta
+from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row
+from holdfast.formats.rows.spark_types import Atom, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.worker.state.group_numbers import Numbering
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 
 COUNTER: Final = "$rowCounter_"
 TIMES_BY_KEY: Final = "$eventTimers_keyToTimestamp"

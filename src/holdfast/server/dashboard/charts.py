@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.server.dashboard import units
+from holdfast.server.dashboard import number_format
 
 # More points than this are folded: a person cannot tell them apart on half a screen.
 MOST_POINTS: Final = 90
@@ -122,7 +122,7 @@ def drawing(shown: Chart) -> Drawing | None:
     """How a chart is drawn; None where there is nothing to draw."""
     if not shown.points:
         return None
-    tell = units.BY_UNIT[shown.unit]
+    tell = number_format.BY_UNIT[shown.unit]
     top = _edge(shown.highest * _HEADROOM, shown.unit)
     values = [each.value for each in shown.points]
     spots = _spots(values, top, WIDTH, HEIGHT)

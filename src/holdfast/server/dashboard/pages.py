@@ -16,15 +16,15 @@ from starlette.routing import BaseRoute, Route
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.server.answers import JSON_SUFFIX, Json, as_error, wants_page
-from holdfast.server.dashboard import asking
-from holdfast.server.dashboard.alerts import alerts_view
-from holdfast.server.dashboard.checkpoints import checkpoints_view
-from holdfast.server.dashboard.jobs import job_view, jobs_view
-from holdfast.server.dashboard.operations import operation_view
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard import forms
+from holdfast.server.dashboard.alerts_page import alerts_view
+from holdfast.server.dashboard.checkpoints_page import checkpoints_view
+from holdfast.server.dashboard.jobs_page import job_view, jobs_view
+from holdfast.server.dashboard.operations_page import operation_view
 from holdfast.server.dashboard.rendering import assets, assets_digest, render
-from holdfast.server.dashboard.savepoints import savepoints_view
-from holdfast.server.dashboard.states import Asked, state_view
-from holdfast.server.plane import Plane
+from holdfast.server.dashboard.savepoints_page import savepoints_view
+from holdfast.server.dashboard.states_page import Asked, state_view
 
 # Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
 POLICY: Final = (
@@ -33,10 +33,10 @@ POLICY: Final = (
 )
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
-Look = Callable[[Plane, Request], Any]
+Look = Callable[[ControlPlane, Request], Any]
 
 
-def routes(plane: Plane) -> list[BaseRoute]:
+def routes(plane: ControlPlane) -> list[BaseRoute]:
     """Every page, the files that they load, and what their buttons ask for."""
     looks: dict[str, tuple[str, Look]] = {
         "/": ("jobs.html", lambda plane, _: jobs_view(plane)),
@@ -67,7 +67,7 @@ def routes(plane: Plane) -> list[BaseRoute]:
     return found
 
 
-def _page(plane: Plane, template: str, look: Look) -> Callable[[Request], Any]:
+def _page(plane: ControlPlane, template: str, look: Look) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
             view = await run_in_threadpool(look, plane, request)
@@ -78,7 +78,7 @@ def _page(plane: Plane, template: str, look: Look) -> Callable[[Request], Any]:
     return answer
 
 
-def _shown(plane: Plane, request: Request, template: str, view: Any) -> Response:
+def _shown(plane: ControlPlane, request: Request, template: str, view: Any) -> Response:
     values = asdict(view)
     if not wants_page(request.url.path, request.headers):
         return _with_policy(Json(values))
@@ -92,14 +92,14 @@ def _shown(plane: Plane, request: Request, template: str, view: Any) -> Response
     return _with_policy(Response(body, media_type="text/html", headers=headers))
 
 
-def _problem(plane: Plane, request: Request, error: HoldfastError) -> Response:
+def _problem(plane: ControlPlane, request: Request, error: HoldfastError) -> Response:
     if not wants_page(request.url.path, request.headers):
         return _with_policy(Json(error.as_dict(), error.http_status))
     body = render("error.html", error=error, **_frame(plane, request))
     return _with_policy(Response(body, error.http_status, media_type="text/html"))
 
 
-def _frame(plane: Plane, request: Request) -> dict[str, Any]:
+def _frame(plane: ControlPlane, request: Request) -> dict[str, Any]:
     """What every page shows around its view."""
     path = request.url.path
     query = f"?{request.url.query}" if request.url.query else ""
@@ -126,7 +126,7 @@ async def _asset(request: Request) -> Response:
     return Response(asset.body, media_type=asset.media_type, headers={"cache-control": _IMMUTABLE})
 
 
-def _login(plane: Plane) -> Callable[[Request], Any]:
+def _login(plane: ControlPlane) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         if plane.settings.token is None:
             return RedirectResponse("/", 303)
@@ -145,12 +145,12 @@ def _login(plane: Plane) -> Callable[[Request], Any]:
     return answer
 
 
-def _ask(plane: Plane) -> Callable[[Request], Any]:
+def _ask(plane: ControlPlane) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            fields = await asking.form(request)
+            fields = await forms.form(request)
             job = _job(request)
-            following = await run_in_threadpool(asking.ask, plane, job, fields)
+            following = await run_in_threadpool(forms.ask, plane, job, fields)
         except Exception as error:
             return _problem(plane, request, as_error(error))
         return RedirectResponse(following, 303)
@@ -170,15 +170,15 @@ def _query(request: Request) -> str | None:
     return request.query_params.get("query") or None
 
 
-def _one_job(plane: Plane, request: Request) -> Any:
+def _one_job(plane: ControlPlane, request: Request) -> Any:
     return job_view(plane, _job(request), _query(request))
 
 
-def _checkpoints(plane: Plane, request: Request) -> Any:
+def _checkpoints(plane: ControlPlane, request: Request) -> Any:
     return checkpoints_view(plane, _job(request), _query(request))
 
 
-def _state(plane: Plane, request: Request) -> Any:
+def _state(plane: ControlPlane, request: Request) -> Any:
     given = request.query_params
     offset = given.get("offset", "0")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
@@ -193,6 +193,6 @@ def _state(plane: Plane, request: Request) -> Any:
     return state_view(plane, _job(request), asked)
 
 
-def _nowhere(plane: Plane, request: Request) -> Any:
+def _nowhere(plane: ControlPlane, request: Request) -> Any:
     del plane
     raise NotFound("there is no such page", where=request.url.path, hint="all jobs are at /")

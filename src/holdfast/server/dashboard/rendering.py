@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.server.dashboard import charts, units
-from holdfast.server.dashboard.checkpoints import shown_offset
-from holdfast.server.dashboard.operations import short_address
+from holdfast.server.dashboard import charts, number_format
+from holdfast.server.dashboard.checkpoints_page import shown_offset
+from holdfast.server.dashboard.operations_page import short_address
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -64,14 +64,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        size=units.size,
-        count=units.count,
-        exact=units.exact,
-        rate=units.rate,
-        duration=units.duration,
-        share=units.share,
-        clock=units.clock,
-        instant=units.instant,
+        size=number_format.size,
+        count=number_format.count,
+        exact=number_format.exact,
+        rate=number_format.rate,
+        duration=number_format.duration,
+        share=number_format.share,
+        clock=number_format.clock,
+        instant=number_format.instant,
         segment=segment,
         plain=plain_text,
         offset=shown_offset,
@@ -115,9 +115,12 @@ def query_text(**values: Any) -> str:
 def ago(at_ms: int | None, now_ms: int) -> Markup:
     """A time as it is told: how long ago, with the instant behind it; scripts keep it true."""
     if at_ms is None:
-        return Markup(units.NOTHING)  # noqa: S704 - our own
+        return Markup(number_format.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
-        units.machine_time(at_ms), units.instant(at_ms), at_ms, units.ago(at_ms, now_ms)
+        number_format.machine_time(at_ms),
+        number_format.instant(at_ms),
+        at_ms,
+        number_format.ago(at_ms, now_ms),
     )
 
 
@@ -139,4 +142,4 @@ def plain_text(value: Any) -> str:
 
 def tell_unit(value: float | None, unit: str) -> str:
     """A number in the unit of a chart."""
-    return units.NOTHING if value is None else units.BY_UNIT[unit](value)
+    return number_format.NOTHING if value is None else number_format.BY_UNIT[unit](value)

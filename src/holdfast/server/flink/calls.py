@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.jobs.control import JobDetails
+from holdfast.jobs.registry.client import JobDetails
 from holdfast.server.answers import Json, flink_problem
-from holdfast.server.plane import Plane
+from holdfast.server.control_plane import ControlPlane
 
 ID: Final = re.compile(r"[0-9a-f]{32}")
 _REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
@@ -43,7 +43,7 @@ class Call:
         body: The JSON object that was sent; empty where none was. Unknown fields are left alone.
     """
 
-    plane: Plane
+    plane: ControlPlane
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Mapping[str, Any]
@@ -133,7 +133,7 @@ class Resource:
     handler: Handler
     what: str = "EmptyRequestBody"
 
-    def routes(self, plane: Plane) -> list[Route]:
+    def routes(self, plane: ControlPlane) -> list[Route]:
         """It as routes, bare and below `/v1`."""
 
         async def answer(request: Request) -> Response:

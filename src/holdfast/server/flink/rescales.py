@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.jobs.operations import Operation, OperationState
-from holdfast.jobs.rescale_spec import moves_of
-from holdfast.jobs.rescaled import VERB
+from holdfast.jobs.operations.rescale_spec import moves_of
+from holdfast.jobs.operations.rescaler import VERB
+from holdfast.jobs.registry.operation_log import Operation, OperationState
 from holdfast.server.flink.calls import Call, Refused, Resource, unfit
 from holdfast.server.flink.stats import stats
 from holdfast.server.flink.vertices import MAX_PARALLELISM, Vertex, vertices

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from holdfast.server.flink import checkpoints, cluster, jobs, metrics, operations, rescales
-from holdfast.server.plane import Plane
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.flink import (
+    checkpoint_resources,
+    cluster,
+    job_resources,
+    metric_resources,
+    operation_resources,
+    rescales,
+)
 
 
-def routes(plane: Plane) -> list[Route]:
+def routes(plane: ControlPlane) -> list[Route]:
     """Every resource, bare and below `/v1`; what is named in full before what a parameter would match too."""
     found = [
         *cluster.RESOURCES,
-        *metrics.RESOURCES,
-        *checkpoints.RESOURCES,
-        *operations.RESOURCES,
+        *metric_resources.RESOURCES,
+        *checkpoint_resources.RESOURCES,
+        *operation_resources.RESOURCES,
         *rescales.RESOURCES,
-        *jobs.RESOURCES,
+        *job_resources.RESOURCES,
     ]
     found.sort(key=lambda each: [(part.startswith("{"), part) for part in each.path.split("/")])
     return [route for each in found for route in each.routes(plane)]

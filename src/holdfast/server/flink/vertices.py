@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.jobs.control import JobDetails
+from holdfast.jobs.registry.client import JobDetails
 from holdfast.model import BatchProgress, JobState, QueryStarted
 
 # As many key groups as Flink can have; Spark itself knows no bound.

@@ -1,0 +1,185 @@
+"""State made of tables, one for each state, in a checkpoint whose operators have none yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.state_catalog import named_operators, pick
+from holdfast.at_rest.read.tables import PARTITION, column_names, schema_of
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.states import StateCodec
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.storage.port import Storage, full
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.at_rest.keyed.store_rows import StoreRow
+
+TIMERS: Final = "timers"
+# What holds rows of one key that have to agree with others, or times that only the query knows.
+_WHOLE: Final = (StateForm.VALUE, StateForm.SESSIONS)
+
+
+def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path, clock: Clock) -> None:
+    """Give states the rows of tables, in batches of their own.
+
+    Cost: about 20 microseconds a row of Spark's operators, and one of Holdfast's keyed state; everything is
+    held in memory.
+
+    Args:
+        checkpoint: The checkpoint; no query may use it, and its operators are empty. It is changed.
+        tables: For each state, by `STATE` or `OPERATOR.STATE` as `holdfast state list` has them, the columns
+            that `hf.state(…).scan` gives.
+        folder: A directory to work in that is not there yet.
+        clock: The time in epoch milliseconds.
+
+    Raises:
+        NotFound: There is no such state; the message lists those that there are.
+        Invalid: A table has other columns or types, or a key twice.
+        Unsupported: The state cannot be made so.
+    """
+    folder.mkdir()
+    # A table is for one state, never for all that a keyed operator has of a key.
+    operators = [
+        replace(each, states=tuple(state for state in each.states if state.form is not StateForm.KEYED))
+        for each in named_operators(checkpoint)
+    ]
+    own: dict[int, dict[str, pa.Table]] = {}
+    rows: dict[int, dict[int, list[StoreRow]]] = {}
+    for name, table in tables.items():
+        operator, state = pick(operators, name)
+        if state.own is not None:
+            own.setdefault(operator.operator_id, {})[state.name] = table
+            continue
+        found = rows.setdefault(operator.operator_id, {})
+        codec = _writable(operator, state)
+        for row in _rows(checkpoint, operator, state, codec, fitted(state, table)):
+            found.setdefault(row.partition, []).append(row)
+    if own:
+        _put_keyed(checkpoint, operators, own, folder / "keyed", clock)
+    if rows:
+        from holdfast.at_rest.keyed.group_writer import write_rows  # noqa: PLC0415 - loads Arrow
+
+        write_rows(checkpoint, rows, folder / "rows", clock)
+
+
+def fitted(state: NamedState, table: pa.Table) -> pa.Table:
+    """A table in the columns and types of a state.
+
+    Raises:
+        Invalid: A column is missing, there is one too many, or a value does not fit its type.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only who makes state loads it
+
+    schema = schema_of(state)
+    schema = schema.remove(schema.get_field_index(PARTITION))
+    # What Spark keeps in a column that holds nothing is not asked for.
+    wanted = [each for each in schema if not pa.types.is_null(each.type)]
+    has, expected = set(table.column_names), {each.name for each in wanted}
+    if has != expected:
+        raise Invalid(
+            "the table does not have the columns of its state",
+            where=f"state {state.full_name}",
+            found=", ".join(table.column_names),
+            expected=", ".join(f"{each.name} {each.type}" for each in wanted),
+            hint="`holdfast state list` shows the columns of each state",
+        )
+    try:
+        return table.select([each.name for each in wanted]).cast(pa.schema(wanted))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Invalid(
+            "a value does not fit the type of its column",
+            where=f"state {state.full_name}",
+            found=str(error).splitlines()[0],
+            expected=", ".join(f"{each.name} {each.type}" for each in wanted),
+        ) from error
+
+
+def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
+    """What writes the rows of a state of Spark's, if they are all that Spark keeps of it."""
+    codec = state.codec
+    if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
+        raise Unsupported(
+            "this state cannot be made of a table: Spark keeps more beside it than its rows say",
+            where=f"state {state.full_name}",
+            found=f"{operator.kind}, {state.form.value}{', with a time to live' if state.ttl else ''}",
+            expected="an aggregate, a deduplication, sessions, or a value of transformWithState",
+            hint="give the query a history, which it reads itself",
+        )
+    return codec
+
+
+def _rows(
+    checkpoint: Storage, operator: NamedOperator, state: NamedState, codec: StateCodec, table: pa.Table
+) -> Iterator[StoreRow]:
+    from holdfast.at_rest.keyed.store_rows import StoreRow  # noqa: PLC0415 - loads Arrow
+
+    names = column_names(state)
+    keys, values = codec.key_type, codec.value_type
+    fields = len(keys.names)
+    key_codec, value_codec = RowCodec(keys), RowCodec(values)
+    key_rows, value_rows = [], []
+    for row in table.to_pylist():
+        told = [row.get(name) for name in names]
+        key_rows.append(key_codec.encode(dict(zip(keys.names, told[:fields], strict=True))))
+        value_rows.append(
+            value_codec.encode(
+                dict(zip(values.names, told[fields : fields + len(values.names)], strict=True))
+            )
+        )
+    _check_once(state, table, key_rows)
+    found = next(each for each in read(checkpoint).operators if each.operator_id == operator.operator_id)
+    place = Placement(checkpoint, found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
+    hashes = place.hashes([codec.stored_key(each) for each in key_rows])
+    for key, value, number in zip(key_rows, value_rows, hashes, strict=True):
+        yield StoreRow(number % found.partitions, codec.name.family, key, (value,))
+
+
+def _check_once(state: NamedState, table: pa.Table, keys: Sequence[bytes]) -> None:
+    if len(set(keys)) == len(keys):
+        return
+    again, _ = Counter(keys).most_common(1)[0]
+    row = table.slice(keys.index(again), 1).to_pylist()[0]
+    raise Invalid(
+        "a key is there twice",
+        where=f"state {state.full_name}",
+        found=", ".join(f"{name}={row.get(name)!r}" for name in state.key.names),
+        hint="group the table by its key columns",
+    )
+
+
+def _put_keyed(
+    checkpoint: Storage,
+    operators: Sequence[NamedOperator],
+    tables: Mapping[int, Mapping[str, pa.Table]],
+    folder: Path,
+    clock: Clock,
+) -> None:
+    from holdfast.at_rest.keyed.group_builder import made  # noqa: PLC0415 - loads Arrow
+    from holdfast.at_rest.keyed.group_writer import replacing, write_groups  # noqa: PLC0415 - as above
+
+    changes = {}
+    for operator in operators:
+        given = dict(tables.get(operator.operator_id, {}))
+        if not given:
+            continue
+        own: Any = operator.states[0].own
+        if own.operator.placed:
+            raise Unsupported(
+                "a function of the program's places the keys, and only that knows their groups",
+                where=f"operator {operator.name}",
+                hint="give the query a history, which it reads itself",
+            )
+        timers = given.pop(TIMERS, None)
+        groups = made(own.operator, given, timers).groups
+        changes[operator.operator_id] = replacing(own.source.groups(), groups)
+    write_groups(checkpoint, changes, folder, clock)

@@ -1,0 +1,98 @@
+"""What a manifest says of a change by hand: who, when, why, what, and how many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from holdfast.at_rest.edit.row_changes import Tally
+
+EDIT: Final = "edit"
+UNDO: Final = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """The rows of one family in one store, before and after, and the hash of those that are the same.
+
+    Attributes:
+        store: The store's folder.
+        family: The column family.
+        rows_before: Its rows before.
+        rows_after: Its rows after.
+        same: How many are byte for byte what they were.
+        digest: Their content hash, which is of no order.
+    """
+
+    store: str
+    family: str
+    rows_before: int
+    rows_after: int
+    same: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One change.
+
+    Attributes:
+        kind: `edit`, or `undo` which takes an edit back.
+        of: The savepoint that it was made of.
+        who: Who did it.
+        when_ms: When, in epoch milliseconds.
+        why: What for.
+        state: The state; None for an undo.
+        statement: What was done.
+        rows_before: The state's rows before.
+        rows_after: And after.
+        changed: Rows with another value.
+        deleted: Rows that went.
+        inserted: Rows that came.
+        back_to: Of an undo, the savepoint whose state it has.
+    """
+
+    kind: str
+    of: str
+    who: str
+    when_ms: int
+    why: str | None
+    state: str | None
+    statement: str
+    rows_before: int | None = None
+    rows_after: int | None = None
+    changed: int | None = None
+    deleted: int | None = None
+    inserted: int | None = None
+    back_to: str | None = None
+
+    @classmethod
+    def of_edit(
+        cls, of: str, state: str, statement: str, who: str, why: str | None, when_ms: int, tally: Tally
+    ) -> Audit:
+        """That of an edit."""
+        return cls(
+            EDIT,
+            of,
+            who,
+            when_ms,
+            why,
+            state,
+            statement,
+            tally.rows,
+            tally.rows_after,
+            tally.changed,
+            tally.deleted,
+            tally.inserted,
+        )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Audit:
+        """From a manifest; fields that a newer Holdfast has added are left out."""
+        known: dict[str, Any] = {each.name: given.get(each.name) for each in fields(cls)}
+        return cls(**known)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)

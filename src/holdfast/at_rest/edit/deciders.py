@@ -1,0 +1,176 @@
+"""What becomes of rows: by SQL, by a function on the whole table, or by a key that is to be forgotten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.at_rest.edit.editable_state import Columns, EditableState
+from holdfast.at_rest.edit.rows_view import RowsView, Values
+from holdfast.at_rest.edit.sql_edits import ROW, Selection, fits, rows_table
+from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# From a table of a state's rows to one of what they are to be.
+Change = Callable[["pa.Table"], "pa.Table"]
+
+
+class NoChange:
+    """Leaves every row as it is: for edits that only insert."""
+
+    columns: Sequence[Column] = ()
+
+    def decide(self, *_: Any) -> Iterable[tuple[int, None]]:
+        """See `Decider`."""
+        return ()
+
+
+class BySql:
+    """Sets columns of the rows that a condition picks, or deletes them."""
+
+    def __init__(self, selection: Selection, *, delete: bool) -> None:
+        self._selection = selection
+        self._delete = delete
+        self.columns: Sequence[Column] = selection.columns
+
+    def decide(
+        self,
+        partition: int,  # noqa: ARG002 - one condition for all
+        first: int,  # noqa: ARG002 - likewise
+        rows: RowsView,
+    ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
+        """See `Decider`."""
+        found = self._selection.run(rows)
+        return [(place, None) for place, _ in found] if self._delete else found
+
+
+class ByTable:
+    """What a function on the whole table has made of it.
+
+    Rows belong together by their key, and by their place where several have one key. A row that is not in the
+    new table is deleted; a row without a place, or with a key that was not there, is new.
+
+    Args:
+        state: The state.
+        rows: All its rows, in the order of partitions, each with its partition.
+        change: The function.
+
+    Raises:
+        Invalid: What it returns is no table of the state's columns.
+    """
+
+    def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: Change) -> None:
+        self._state = state
+        self.columns: Sequence[Column] = [each for each in state.columns if each.side not in (KEY, PLACE)]
+        types = {each.name: arrow_type(each.type, state.label) for each in state.columns}
+        table = rows_table(state, [row for _, row in rows], types).drop_columns([ROW])
+        made = self._fitted(change(table), types)
+        before = table.to_pylist()
+        self.inserts: list[Values] = []
+        self._decided: dict[tuple[int, int], tuple[Any, ...] | None] = {}
+        after = self._by_identity(made.to_pylist())
+        seen: dict[int, int] = {}
+        for (partition, row), shown in zip(rows, before, strict=True):
+            at = seen.get(partition, 0)
+            seen[partition] = at + 1
+            new = after.pop(self._identity(shown), None)
+            if new is None:
+                self._decided[partition, at] = None
+            elif any(not _same(new[each.name], shown[each.name]) for each in self.columns):
+                self._decided[partition, at] = tuple(
+                    row[each.name] if _same(new[each.name], shown[each.name]) else new[each.name]
+                    for each in self.columns
+                )
+        for left in after.values():
+            self._insert(left)
+
+    def decide(
+        self, partition: int, first: int, rows: RowsView
+    ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
+        """See `Decider`."""
+        for place in range(len(rows)):
+            found = (partition, first + place)
+            if found in self._decided:
+                yield place, self._decided[found]
+
+    def _by_identity(self, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            if any(row[each.name] is None for each in self._state.columns if each.side == PLACE):
+                self._insert(row)
+                continue
+            if found.setdefault(self._identity(row), row) is not row:
+                raise Invalid(
+                    "the table has a key twice",
+                    where=self._state.label,
+                    found=self._identity(row)[:200],
+                    expected="each key once",
+                )
+        return found
+
+    def _identity(self, row: Mapping[str, Any]) -> str:
+        return repr([row[each.name] for each in self._state.columns if each.side in (KEY, PLACE)])
+
+    def _insert(self, row: Mapping[str, Any]) -> None:
+        checked(self._state, row)
+        self.inserts.append(row)
+
+    def _fitted(self, made: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
+
+        if not isinstance(made, pa.Table):
+            raise Invalid(
+                "the function has not returned a table", found=type(made).__name__, expected="pyarrow.Table"
+            )
+        missing = [name for name in types if name not in made.column_names]
+        more = [name for name in made.column_names if name not in types]
+        if missing or more:
+            raise self._breaks(", ".join(missing or more), "is missing" if missing else "is not of the state")
+        columns = []
+        for column in self._state.columns:
+            given = made.column(column.name)
+            try:
+                if not fits(given.type, types[column.name]):
+                    raise pa.ArrowInvalid(str(given.type))
+                columns.append(given.cast(types[column.name], safe=True))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise self._breaks(
+                    column.name, str(error).splitlines()[0], type_words(column.type)
+                ) from error
+            if columns[-1].null_count and not column.nullable and column.side != PLACE:
+                raise self._breaks(column.name, "null", "never null")
+        return pa.table(columns, names=list(types))
+
+    def _breaks(self, column: str, found: str, expected: str | None = None) -> Invalid:
+        return Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{self._state.label}, column {column}",
+            found=found,
+            expected=expected or ", ".join(each.name for each in self._state.columns),
+        )
+
+
+def checked(state: Columns, row: Mapping[str, Any]) -> None:
+    """Refuse a new row that leaves out what may not be null.
+
+    Raises:
+        Invalid: It does.
+    """
+    for column in state.columns:
+        if column.side != PLACE and not column.nullable and row.get(column.name) is None:
+            raise Invalid(
+                "the edit breaks the schema of the state",
+                where=f"{state.label}, column {column.name}",
+                found="null in a new row",
+                expected=f"{type_words(column.type)}, never null",
+            )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)

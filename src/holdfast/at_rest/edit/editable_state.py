@@ -1,0 +1,194 @@
+"""The states of a checkpoint as they can be edited: what people name, and what Spark keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from holdfast.at_rest.edit.state_columns import KEY, PLACE, VALUE, Column, columns_of
+from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.tables import EXPIRES
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.errors import Corrupt, Invalid, Unsupported
+from holdfast.formats.rows.spark_types import Atom, Struct, parse_struct
+
+JOIN: Final = "symmetricHashJoin"
+_COUNTS, _INDEXED = "-keyToNumValues", "-keyWithIndexToValue"
+_BY_TIME, _TIMES = "-keyWithTsToValues", "-tsWithKey"
+_FORWARD, _BACK = "_keyToTimestamp", "_timestampToKey"
+# What Spark keeps beside a state of transformWithState, by what it is for.
+_BESIDE: Final = {"rows": "rowCounter", "count": "count", "least": "min", "expiry": "ttl"}
+EXPIRY: Final = "ttlExpirationMs"
+INDEX: Final = "index"
+
+
+class Kind(str, Enum):
+    """How the rows that people see are kept."""
+
+    SINGLE = "single"
+    LIST = "list"
+    TIMER = "timer"
+    JOIN = "join"
+    JOIN_BY_TIME = "join by time"
+
+    @property
+    def several(self) -> bool:
+        """Whether a key has several rows, each with a place."""
+        return self in (Kind.LIST, Kind.JOIN, Kind.JOIN_BY_TIME)
+
+
+class Columns:
+    """What has columns under names; `label` and `columns` say which."""
+
+    __slots__ = ()
+    label: str
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column:
+        """A column by its name, in whatever case.
+
+        Raises:
+            Invalid: There is none.
+        """
+        exact = [each for each in self.columns if each.name == name]
+        found = exact or [each for each in self.columns if each.name.lower() == name.lower()]
+        if len(found) == 1:
+            return found[0]
+        raise Invalid(
+            "there is no such column in the state",
+            where=self.label,
+            found=name,
+            expected=", ".join(each.name for each in self.columns),
+        )
+
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the stored key."""
+        return tuple(each for each in self.columns if each.side == KEY)
+
+    def repeated(self) -> dict[str, Column]:
+        """Columns of the value that only repeat one of the key, by the names of both."""
+        keys = {each.path[-1]: each for each in self.key_columns()}
+        return {
+            each.name: keys[each.path[-1]]
+            for each in self.columns
+            if each.side == VALUE and len(each.path) == 1 and each.path[-1] in keys
+        }
+
+
+@dataclass(frozen=True)
+class EditableState(Columns):
+    """One state of an operator, as people know it.
+
+    Attributes:
+        label: Its name, with the operator's where that has several.
+        operator: The operator.
+        kind: How its rows are kept.
+        main: The family that has its rows.
+        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
+            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
+        key: The columns that a key is asked for by.
+        columns: All its columns.
+    """
+
+    label: str
+    operator: OperatorStates
+    kind: Kind
+    main: StateCodec
+    paired: dict[str, StateCodec]
+    key: Struct
+    columns: tuple[Column, ...]
+
+    @property
+    def families(self) -> tuple[StateCodec, ...]:
+        """Every family that an edit may change."""
+        return (self.main, *self.paired.values())
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Their stores."""
+        return tuple(dict.fromkeys(each.name.store for each in self.families))
+
+
+def editable(operator: NamedOperator, state: NamedState) -> EditableState:
+    """A state as it can be edited.
+
+    Raises:
+        Unsupported: Its rows are of a kind that cannot be changed with certainty.
+        Corrupt: It has no schema.
+    """
+    main = state.codec
+    if main is None:
+        raise Unsupported("key groups are not edited row by row", where=state.full_name)
+    if main.values.avro:
+        raise Unsupported(
+            "state that is encoded as Avro cannot be edited",
+            where=main.where,
+            found="spark.sql.streaming.stateStore.encodingFormat=avro",
+            expected="unsaferow",
+        )
+    codecs = {each.name.label: each for each in operator.files.known()}
+    kind, paired = _kept(main, codecs, state)
+    for codec in (main, *paired.values()):
+        if codec.schema is None:
+            raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
+    return EditableState(
+        state.full_name, operator.files, kind, main, paired, state.key, _columns(main, kind, ttl=state.ttl)
+    )
+
+
+def _kept(
+    main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
+) -> tuple[Kind, dict[str, StateCodec]]:
+    label = main.name.label
+    if label.endswith(_INDEXED):
+        return Kind.JOIN, {"count": codecs[label.removesuffix(_INDEXED) + _COUNTS]}
+    if label.endswith(_BY_TIME):
+        times = codecs.get(label.removesuffix(_BY_TIME) + _TIMES)
+        return Kind.JOIN_BY_TIME, {} if times is None else {"count": times}
+    if label.endswith(_TIMES):
+        raise Unsupported(
+            "this is an index of a join's rows, which follows them",
+            where=state.full_name,
+            hint=f"edit {label.removesuffix(_TIMES)}{_BY_TIME}",
+        )
+    if state.form is StateForm.TIMERS:
+        return Kind.TIMER, {"reverse": codecs[label.removesuffix(_FORWARD) + _BACK]}
+    paired = {
+        role: codecs[f"${prefix}_{label}"]
+        for role, prefix in _BESIDE.items()
+        if f"${prefix}_{label}" in codecs
+    }
+    return (Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE), paired
+
+
+def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
+    schema = main.schema
+    if schema is None:
+        raise Corrupt("a state has no schema", where=main.where, found=main.name.label)
+    hidden = frozenset({INDEX}) if kind is Kind.JOIN else frozenset()
+    columns = columns_of(
+        parse_struct(schema.key_schema, main.where),
+        schema.key_schema,
+        parse_struct(schema.value_schema, main.where),
+        schema.value_schema,
+        hidden,
+    )
+    if ttl:
+        columns = tuple(
+            Column(EXPIRES, each.side, each.path, each.type, each.nullable)
+            if each.path == (EXPIRY,)
+            else each
+            for each in columns
+        )
+    if kind.several:
+        columns = (*columns, Column(_free(INDEX, columns), PLACE, (), Atom("long"), nullable=False))
+    return columns
+
+
+def _free(name: str, columns: Sequence[Column]) -> str:
+    taken = {each.name.lower() for each in columns}
+    while name in taken:
+        name = f"{name}_"
+    return name

@@ -1,0 +1,356 @@
+"""Edit the state of a savepoint: look at what would change, then make another savepoint that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.at_rest.edit.audit import Audit, StateCount
+from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, checked
+from holdfast.at_rest.edit.editable_state import Columns, EditableState, editable
+from holdfast.at_rest.edit.keyed_edits import KeyedEdit
+from holdfast.at_rest.edit.proving import prove_stores
+from holdfast.at_rest.edit.request import Edit, given_value
+from holdfast.at_rest.edit.row_changes import (
+    Decider,
+    PartitionEdit,
+    RowChange,
+    Sample,
+    Tally,
+    key_row,
+)
+from holdfast.at_rest.edit.rows_view import RowsView, Values
+from holdfast.at_rest.edit.shown import shown
+from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
+from holdfast.at_rest.edit.state_columns import PLACE
+from holdfast.at_rest.edit.store_edits import StoreEdits
+from holdfast.at_rest.read.keys import parse_key
+from holdfast.at_rest.read.state_catalog import named_operators, pick
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import StateCodec, operator_states
+from holdfast.errors import Invalid
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.layout import StoreId
+from holdfast.savepoints.catalog.catalog import savepoint_uri
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.rewrite.derived import derive, require_unchanged
+from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.savepoints.taking.labels import current_label
+from holdfast.savepoints.taking.taking import Chance, Taken
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class EditPlan:
+    """What an edit would do, row by row counted.
+
+    Attributes:
+        savepoint: The savepoint that is edited.
+        catalog: Where the new one goes.
+        batch_id: Its batch, which stays the same.
+        query_id: Its query likewise.
+        state: The state.
+        statement: What is done to it.
+        columns: The columns of the state.
+        tally: How many rows there are, and how many are changed, deleted and inserted.
+        changes: The rows that are written and deleted, by store, those that Spark keeps for itself included.
+    """
+
+    savepoint: str
+    catalog: str
+    batch_id: int
+    query_id: str
+    state: str
+    statement: str
+    columns: tuple[str, ...]
+    tally: Tally
+    manifest: Manifest = field(repr=False)
+    changes: Mapping[StoreId, tuple[RowChange, ...]] = field(repr=False)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are touched."""
+        return tuple(sorted({store.partition for store in self.changes}))
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Some of the rows, before and after."""
+        return tuple(self.tally.samples)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "savepoint": self.savepoint,
+            "catalog": self.catalog,
+            "batch": self.batch_id,
+            "query_id": self.query_id,
+            "state": self.state,
+            "statement": self.statement,
+            "rows_before": self.tally.rows,
+            "rows_after": self.tally.rows_after,
+            "changed": self.tally.changed,
+            "deleted": self.tally.deleted,
+            "inserted": self.tally.inserted,
+            "partitions": list(self.partitions),
+            "samples": [
+                {"before": shown(each.before), "after": shown(each.after)} for each in self.tally.samples
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A savepoint that was made by an edit."""
+
+    plan: EditPlan
+    taken: Taken
+    audit: Audit
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return self.taken.uri
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.plan.as_dict(),
+            "edited": self.plan.savepoint,
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
+
+
+def plan_edit(
+    catalog: Storage, savepoint_id: str, target: Storage, edit: Edit, *, tell: ProgressCallback | None = None
+) -> EditPlan:
+    """Work out what an edit would do; changes nothing.
+
+    Cost: every byte of the savepoint is read once to prove it, and every row of the state is looked at: some
+    five microseconds each. What changes is held in memory.
+
+    Args:
+        catalog: The savepoint's catalog.
+        savepoint_id: The savepoint.
+        target: The catalog that the new savepoint is to be in.
+        edit: What is to be done.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint or state.
+        Corrupt: The savepoint is damaged.
+        Invalid: The edit does not fit the state, or changes nothing.
+        Unsupported: The state is of a kind that cannot be edited.
+    """
+    manifest = prove(catalog, savepoint_id, tell=tell).require()
+    uri = savepoint_uri(catalog, savepoint_id)
+    view = SavepointView(catalog, manifest.files, uri)
+    operator, named = pick(named_operators(view, manifest.batch_id), edit.state)
+    tally = Tally()
+    state: Columns
+    if named.own is not None:
+        keyed = KeyedEdit(operator, named, edit, tally, tell)
+        state, changes = keyed.table, keyed.changes()
+    else:
+        state = one = editable(operator, named)
+        changes = _Planning(view, one, edit, tally, tell).changes()
+    if not tally.touched:
+        raise Invalid(
+            "the edit changes nothing",
+            where=f"{uri}, state {state.label}",
+            found=f"{tally.rows:,} rows, of which it touches none",
+            hint="see the rows with `holdfast state scan`",
+        )
+    return EditPlan(
+        savepoint=uri,
+        catalog=target.uri,
+        batch_id=manifest.batch_id,
+        query_id=manifest.query_id,
+        state=state.label,
+        statement=edit.statement,
+        columns=tuple(each.name for each in state.columns),
+        tally=tally,
+        manifest=manifest,
+        changes=changes,
+    )
+
+
+def edit(
+    catalog: Storage,
+    target: Storage,
+    plan: EditPlan,
+    folder: Path,
+    *,
+    who: str,
+    why: str | None = None,
+    label: str | None = None,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None = None,
+) -> Edited:
+    """Make the savepoint that was planned; the one that it is made of stays as it is.
+
+    The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
+    is read back: those that were to change hold what they should, and of all others number and content hash
+    are what they were. Only then the manifest is written, with which the savepoint comes to be.
+
+    Args:
+        catalog: The catalog of the savepoint that is edited.
+        target: The catalog that the new one goes to.
+        plan: What `plan_edit` gave for these.
+        folder: A local directory to work in, which is the caller's to remove.
+        who: Who does it.
+        why: What for.
+        label: A name for people; the one that the savepoint has, by default.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Conflict: The savepoint has changed since it was planned, or savepoints are being removed.
+        NotFound: It was deleted.
+        Internal: The rows are not what they should be; there is no new savepoint.
+    """
+    manifest = plan.manifest
+    require_unchanged(catalog, manifest)
+    view = SavepointView(catalog, manifest.files, plan.savepoint)
+    operators = {each.operator_id: each for each in operator_states(view, manifest.batch_id)}
+    edits = StoreEdits(view, manifest, folder, clock())
+    for done, (store, changes) in enumerate(plan.changes.items()):
+        if tell is not None:
+            tell(done, len(plan.changes), "writing stores")
+        edits.change(operators[store.operator_id], store, changes)
+    files = edits.finish()
+    counts: list[StateCount] = []
+
+    def look(made: SavepointView) -> None:
+        after = {each.operator_id: each for each in operator_states(made, manifest.batch_id)}
+        counts.extend(prove_stores(view, operators, made, after, plan.changes, tell))
+
+    audit = Audit.of_edit(plan.savepoint, plan.state, plan.statement, who, why, clock(), plan.tally)
+    taken = derive(
+        target,
+        manifest,
+        files,
+        audit.as_dict(),
+        origin=catalog,
+        label=current_label(catalog, manifest) if label is None else label,
+        deep=manifest.has_content,
+        prove=look,
+        clock=clock,
+        chance=chance,
+        tell=tell,
+    )
+    return Edited(plan, taken, audit)
+
+
+class _Planning:
+    """The search for what changes."""
+
+    def __init__(
+        self,
+        view: SavepointView,
+        state: EditableState,
+        edit: Edit,
+        tally: Tally,
+        tell: ProgressCallback | None,
+    ) -> None:
+        self._view = view
+        self._state = state
+        self._edit = edit
+        self._tally = tally
+        self._tell = tell
+
+    def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
+        """What changes, by store."""
+        decider, inserts = self._decider()
+        by_partition = self._placed(inserts)
+        found: dict[StoreId, list[RowChange]] = {}
+        operator = self._state.operator
+        for partition in range(operator.partitions):
+            if self._tell is not None:
+                self._tell(partition, operator.partitions, "looking for rows")
+            one = PartitionEdit(self._state, partition, decider, self._tally)
+            for change in one.run(lambda p=partition: self._rows(p), by_partition.get(partition, ())):  # type: ignore[misc]
+                store = StoreId(operator.operator_id, partition, change.codec.name.store)
+                found.setdefault(store, []).append(change)
+        return {store: tuple(each) for store, each in found.items()}
+
+    def _decider(self) -> tuple[Decider, Sequence[Values]]:
+        edit, state = self._edit, self._state
+        if edit.change is not None:
+            made = ByTable(state, list(self._all()), edit.change)
+            return made, made.inserts
+        if edit.insert:
+            return NoChange(), [self._insert(each) for each in edit.insert]
+        key = None if edit.key is None else parse_key([edit.key], state.key, state.label)
+        selection = Selection(state, edit.where, [parse_assignment(each) for each in edit.set], key)
+        return BySql(selection, delete=edit.delete), ()
+
+    def _all(self) -> Iterator[tuple[int, Values]]:
+        """Every row with its partition; nothing is counted."""
+        collected = Collecting()
+        for partition in range(self._state.operator.partitions):
+            PartitionEdit(self._state, partition, collected, Tally()).run(lambda p=partition: self._rows(p))  # type: ignore[misc]
+        return iter(collected.rows)
+
+    def _insert(self, given: Mapping[str, Any]) -> Values:
+        state = self._state
+        row: dict[str, Any] = {}
+        for name, value in given.items():
+            column = state.column(name)
+            if column.side != PLACE:
+                row[column.name] = given_value(value, column, state.label)
+        for column in state.key_columns():
+            if column.name not in row:
+                raise Invalid(
+                    "a new row needs its whole key",
+                    where=state.label,
+                    found=", ".join(sorted(row)) or "no column",
+                    expected=", ".join(each.name for each in state.key_columns()),
+                )
+        for name, column in state.repeated().items():
+            row.setdefault(name, row[column.name])
+        checked(state, row)
+        return row
+
+    def _placed(self, inserts: Sequence[Values]) -> dict[int, list[Values]]:
+        """New rows by the partition that Spark's hash gives them."""
+        if not inserts:
+            return {}
+        state = self._state
+        operator = next(
+            each for each in read(self._view).operators if each.operator_id == state.operator.operator_id
+        )
+        placement = Placement(self._view, operator, state.main, state.main.where)
+        keys = [state.main.stored_key(key_row(state, each)) for each in inserts]
+        found: dict[int, list[Values]] = {}
+        for row, value in zip(inserts, placement.hashes(keys), strict=True):
+            found.setdefault(value % state.operator.partitions, []).append(row)
+        return found
+
+    def _rows(self, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
+        operator = self._state.operator
+        for name in self._state.stores:
+            yield from store_chunks(self._view, operator, StoreId(operator.operator_id, partition, name))
+
+
+class Collecting:
+    """Takes every row and changes none."""
+
+    columns = ()
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Values]] = []
+
+    def decide(self, partition: int, first: int, rows: RowsView) -> Iterator[tuple[int, None]]:  # noqa: ARG002 - as others
+        """See `Decider`."""
+        self.rows += [(partition, row) for row in rows]
+        return iter(())

@@ -1,0 +1,242 @@
+"""Edits and erasures of Holdfast's own keyed state: by the keys of its users, in the blobs of key groups.
+
+An operator is one table: a row a key, a column for each column of the key and each state. Timers, and the
+states of a key that are not named, stay; a key that is deleted goes with all it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.at_rest.edit.deciders import checked
+from holdfast.at_rest.edit.editable_state import Columns
+from holdfast.at_rest.edit.request import Edit
+from holdfast.at_rest.edit.row_changes import RowChange, Tally
+from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
+from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column, type_words
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.keyed.group_blobs import alive, fresh_token, joined, written
+from holdfast.at_rest.keyed.group_changes import changed
+from holdfast.at_rest.keyed.keyed_operators import LIST, MAP, KeptState
+from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.at_rest.keyed.store_rows import store_rows
+from holdfast.at_rest.read.keys import parse_key
+from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, numbering_of, parts_of
+from holdfast.checkpoints.keyed.key_rows import KeyRow
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.layout import StoreId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CHUNK: Final = 4096
+_BROADCAST: Final = "broadcast"
+
+
+@dataclass(frozen=True)
+class KeyedTable(Columns):
+    """A keyed operator as one table.
+
+    Attributes:
+        label: The operator's name.
+        columns: The key's columns, and one for each state.
+        state: What reads and changes it.
+        only: The one state that it is of; None where it is of all.
+    """
+
+    label: str
+    columns: tuple[Column, ...]
+    state: KeyedState
+    only: str | None = None
+
+    def key(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The key of a row, by column."""
+        return {each.path[0]: row[each.name] for each in self.key_columns()}
+
+
+def keyed_table(named: NamedState) -> KeyedTable:
+    """The table of a keyed operator, or of one of its states."""
+    state: KeyedState = named.own
+    only = None if named.form is StateForm.KEYED else named.name
+    keys = [Column(each.name, KEY, (each.name,), each.type) for each in state.operator.keys]
+    taken = {each.name for each in keys}
+    values = [
+        Column(f"value_{each.name}" if each.name in taken else each.name, VALUE, (each.name,), _type(each))
+        for each in state.operator.states
+        if each.kind != _BROADCAST and only in (None, each.name)
+    ]
+    return KeyedTable(named.full_name, (*keys, *values), state, only)
+
+
+class KeyedEdit:
+    """An edit of a keyed operator.
+
+    Args:
+        operator: The operator.
+        named: It as one state, or one of its states.
+        edit: What is to be done.
+        tally: What is counted.
+        tell: Called with what is done, what there is in all, and what is being done.
+    """
+
+    def __init__(
+        self,
+        operator: NamedOperator,
+        named: NamedState,
+        edit: Edit,
+        tally: Tally,
+        tell: ProgressCallback | None,
+    ) -> None:
+        self.table = keyed_table(named)
+        self._files = operator.files
+        self._edit = edit
+        self._tally = tally
+        self._tell = tell
+
+    def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
+        """What changes, by store.
+
+        Raises:
+            Invalid: The edit does not fit, or inserts a key that is there.
+            Unsupported: It is one that keyed state does not know.
+        """
+        if self._edit.change is not None:
+            raise Unsupported(
+                "a function on a whole table cannot change keyed state",
+                where=self.table.label,
+                hint="set or delete by a condition, or insert",
+            )
+        wanted = list(self._inserts() if self._edit.insert else self._picked())
+        made = changed(self.table.state, wanted)
+        return group_rows(self._files, made.groups)
+
+    def _picked(self) -> Iterator[KeyChange]:
+        key = (
+            None
+            if self._edit.key is None
+            else parse_key([self._edit.key], self._key_type(), self.table.label)
+        )
+        selection = Selection(
+            self.table, self._edit.where, [parse_assignment(each) for each in self._edit.set], key
+        )
+        for rows in self._chunks():
+            for place, new in selection.run(rows):
+                before = rows[place]
+                if self._edit.delete:
+                    self._tally.note(before, None)
+                    yield self._gone(before)
+                    continue
+                values = dict(zip((each.name for each in selection.columns), new, strict=True))
+                after = {**before, **values}
+                if after != before:
+                    self._tally.note(before, after)
+                    states = {column.path[0]: values[column.name] for column in selection.columns}
+                    yield KeyChange(self.table.key(before), states)
+
+    def _inserts(self) -> Iterator[KeyChange]:
+        self._tally.rows = sum(len(each) for each in self._chunks())
+        for given in self._edit.insert:
+            row: dict[str, Any] = {each.name: None for each in self.table.columns}
+            for name, value in given.items():
+                row[self.table.column(name).name] = value
+            checked(self.table, row)
+            key = self.table.key(row)
+            there = self.table.state.get(key)
+            if there is not None and (self.table.only is None or self.table.only in there.values):
+                raise Invalid(
+                    "a row cannot be inserted: its key is there already",
+                    where=self.table.label,
+                    found=str(key)[:200],
+                    hint="change it with --set and --key",
+                )
+            self._tally.note(None, row)
+            named = [each for each in self.table.columns if each.side == VALUE and row[each.name] is not None]
+            yield KeyChange(key, {each.path[0]: row[each.name] for each in named})
+
+    def _chunks(self) -> Iterator[list[dict[str, Any]]]:
+        held: list[dict[str, Any]] = []
+        for row in self.table.state.rows():
+            if self.table.only is not None and self.table.only not in row.values:
+                continue
+            held.append(self._shown(row))
+            if len(held) >= _CHUNK:
+                yield from self._counted(held)
+                held = []
+        yield from self._counted(held)
+
+    def _counted(self, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+        if not self._edit.insert:
+            self._tally.rows += len(rows)
+        if self._tell is not None:
+            self._tell(self._tally.rows, 0, "looking for rows")
+        yield rows
+
+    def _shown(self, row: KeyRow) -> dict[str, Any]:
+        keys = dict(zip((each.name for each in self.table.state.operator.keys), row.key, strict=True))
+        return {
+            each.name: keys[each.path[0]]
+            if each.side == KEY
+            else self._cell(each, row.values.get(each.path[0]))
+            for each in self.table.columns
+        }
+
+    def _cell(self, column: Column, value: Any) -> Any:
+        """A value as Arrow takes it: a map as pairs."""
+        kind = self.table.state.operator.state(column.path[0]).kind
+        return list(value.items()) if kind == MAP and isinstance(value, Mapping) else value
+
+    def _gone(self, row: Mapping[str, Any]) -> KeyChange:
+        key, only = self.table.key(row), self.table.only
+        return KeyChange(key, remove=True) if only is None else KeyChange(key, {only: None})
+
+    def _key_type(self) -> Struct:
+        import json  # noqa: PLC0415 - only a key needs it
+
+        fields = [
+            {"name": each.name, "type": _spark_name(each.type), "nullable": True, "metadata": {}}
+            for each in self.table.key_columns()
+        ]
+        return parse_struct(json.dumps({"type": "struct", "fields": fields}), self.table.label)
+
+
+def group_rows(
+    operator: OperatorStates, groups: Sequence[GroupChange]
+) -> dict[StoreId, tuple[RowChange, ...]]:
+    """The rows of Spark's stores that key groups are made of, as changes of them."""
+    (name,) = operator.store_names
+    found: dict[StoreId, list[RowChange]] = {}
+    numbering = numbering_of(operator)
+    for group in groups:
+        for row in store_rows(operator.partitions, numbering, group.before, group.after):
+            store = StoreId(operator.operator_id, row.partition, name)
+            codec = operator.codec_of(name, row.family)
+            found.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))
+    return {store: tuple(each) for store, each in found.items()}
+
+
+def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
+    """A key group written anew with what counts of it and nothing else."""
+    parts = [alive(each) for each in parts_of(group, state.where, dead=True)]
+    form = parts[0].form if parts else state.operator.form
+    after = written(group.group, state.operator.key_groups, form, joined(parts), fresh_token)
+    return GroupChange(group, after)
+
+
+def _type(state: KeptState) -> pa.DataType:
+    import pyarrow as pa  # noqa: PLC0415 - only keyed state needs it
+
+    if state.kind == LIST:
+        return pa.list_(state.type)
+    return pa.map_(state.key_type, state.type) if state.kind == MAP else state.type
+
+
+def _spark_name(type_: Any) -> str:
+    """A type of Arrow's as Spark's JSON names it."""
+    words = type_words(type_)
+    return {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}.get(words, words)

@@ -1,0 +1,100 @@
+"""Proof that an edit has done what it should and nothing else: every row of the stores that it touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.at_rest.edit.audit import StateCount
+from holdfast.at_rest.edit.row_changes import RowChange
+from holdfast.checkpoints.state.contents import ContentSum, bare_rows
+from holdfast.checkpoints.state.rows import store_chunks
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.errors import Internal
+from holdfast.layout import StoreId
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.storage.port import Storage
+
+Operators = Mapping[int, OperatorStates]
+_Family = tuple[str, bytes]
+
+
+def prove_stores(
+    before: Storage,
+    operators: Operators,
+    after: Storage,
+    operators_after: Operators,
+    changes: Mapping[StoreId, Sequence[RowChange]],
+    tell: ProgressCallback | None = None,
+) -> Iterator[StateCount]:
+    """Compare the stores that were touched, row by row.
+
+    Raises:
+        Internal: A row that was to stay is another, or one that was to change is not what it should be.
+    """
+    for done, (store, wanted) in enumerate(changes.items()):
+        if tell is not None:
+            tell(done, len(changes), "reading back")
+        expected = {(each.codec.name.family, each.key): each for each in wanted}
+        had = _Content(before, operators[store.operator_id], store, expected)
+        has = _Content(after, operators_after[store.operator_id], store, expected)
+        there = {place: each.rows for place, each in expected.items() if each.rows is not None}
+        if has.chosen != there:
+            raise _differs(
+                store, f"{len(has.chosen)} rows that changed", f"{len(there)} with their new values"
+            )
+        for family in sorted(had.sums.keys() | has.sums.keys()):
+            one, other = had.sum(family), has.sum(family)
+            if (one.rows, one.digest()) != (other.rows, other.digest()):
+                raise _differs(
+                    store,
+                    f"{other.rows:,} rows of {family} with hash {other.digest()[:12]}…",
+                    f"{one.rows:,} with {one.digest()[:12]}…, as before",
+                )
+            yield StateCount(
+                store.folder,
+                family,
+                one.rows + had.count(family),
+                other.rows + has.count(family),
+                one.rows,
+                one.digest(),
+            )
+
+
+class _Content:
+    """A store's rows: those of some keys, and the sum of all others."""
+
+    def __init__(
+        self, storage: Storage, operator: OperatorStates, store: StoreId, keys: Mapping[_Family, object]
+    ) -> None:
+        self.sums: dict[str, ContentSum] = {}
+        self.chosen: dict[_Family, tuple[bytes, ...]] = {}
+        for codec, pairs in store_chunks(storage, operator, store):
+            family = codec.name.family
+            total = self.sum(family)
+            rows, values = bare_rows(codec, pairs)
+            chosen = [at for at, row in enumerate(rows) if (family, row) in keys]
+            for at in chosen:
+                self.chosen[family, rows[at]] = codec.values.rows(pairs[at][1], codec.where)[0]
+            if chosen:
+                out = frozenset(chosen)
+                rows = [each for at, each in enumerate(rows) if at not in out]
+                values = [each for at, each in enumerate(values) if at not in out]
+            total.add(rows, values)
+
+    def sum(self, family: str) -> ContentSum:
+        """What the other rows of a family add up to."""
+        return self.sums.setdefault(family, ContentSum())
+
+    def count(self, family: str) -> int:
+        """How many of the chosen keys are in a family."""
+        return sum(each[0] == family for each in self.chosen)
+
+
+def _differs(store: StoreId, found: str, expected: str) -> Internal:
+    return Internal(
+        "the rows of a store are not what the edit should have left, and no savepoint was made",
+        where=store.folder,
+        found=found,
+        expected=expected,
+        hint="the savepoint that was edited is as it was; please report this",
+    )

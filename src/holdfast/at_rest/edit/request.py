@@ -1,0 +1,82 @@
+"""An edit as it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.at_rest.edit.deciders import Change
+from holdfast.at_rest.edit.state_columns import Column, type_words
+from holdfast.at_rest.read.keys import typed
+from holdfast.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is to be done to a state: rows set, deleted or inserted, or a function that does it.
+
+    Attributes:
+        state: The state's name.
+        where: Which rows, in SQL.
+        key: Only the rows of this key: JSON, `field=value`, or a bare word.
+        set: `column = expression` each.
+        delete: Whether the rows go.
+        insert: Rows that come, by column.
+        change: From a table of all rows to one of what they are to be.
+    """
+
+    state: str
+    where: str | None = None
+    key: str | None = None
+    set: tuple[str, ...] = ()
+    delete: bool = False
+    insert: tuple[Mapping[str, Any], ...] = ()
+    change: Change | None = None
+
+    def __post_init__(self) -> None:
+        asked = [bool(self.set), self.delete, bool(self.insert), self.change is not None]
+        if sum(asked) != 1:
+            raise Invalid(
+                "an edit does one of four things",
+                found=f"{sum(asked)} of them",
+                expected="rows are set, deleted or inserted, or a function changes the table",
+            )
+        if (self.where or self.key) and not (self.set or self.delete):
+            raise Invalid("only rows that are set or deleted are picked by a condition or a key")
+        if self.delete and not (self.where or self.key):
+            raise Invalid(
+                "this would delete every row of the state",
+                where=self.state,
+                hint="if that is meant, say so with the condition `true`",
+            )
+
+    @property
+    def statement(self) -> str:
+        """It in words, for the audit record."""
+        picked = [f"where {self.where}"] if self.where else []
+        picked += [f"with key {self.key}"] if self.key else []
+        if self.change is not None:
+            done = f"change by {getattr(self.change, '__qualname__', repr(self.change))}"
+        elif self.insert:
+            done = f"insert {len(self.insert)} rows"
+        else:
+            done = "delete" if self.delete else f"set {', '.join(self.set)}"
+        return " ".join([done, *picked])
+
+
+def given_value(value: Any, column: Column, where: str) -> Any:
+    """A value that a person has given, in its column's type.
+
+    Raises:
+        Invalid: It is not of it.
+    """
+    try:
+        return typed(value, column.type)
+    except ValueError as error:
+        raise Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{where}, column {column.name}",
+            found=str(getattr(error, "found", error)),
+            expected=type_words(column.type),
+        ) from error

@@ -1,0 +1,304 @@
+"""Which rows an edit is about and what becomes of them, in SQL, worked out by DuckDB over Arrow's tables.
+
+The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. Nothing on the
+disk or the network can be reached from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.at_rest.edit.editable_state import Columns
+from holdfast.at_rest.edit.rows_view import RowsView, StoredRows
+from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
+from holdfast.errors import Invalid, Unsupported
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+ROW: Final = "__row"
+_TABLE: Final = "__rows"
+_REFUSED: Final = {"SUBQUERY": "a subquery", "WINDOW": "a window function", "PARAMETER": "a parameter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column and the expression of its new value."""
+
+    column: str
+    expression: str
+
+
+def parse_assignment(text: str) -> Assignment:
+    """`column = expression`.
+
+    Raises:
+        Invalid: There is no equals sign, or nothing on one side of it.
+    """
+    column, equals, expression = text.partition("=")
+    column = column.strip().strip('"')
+    if not equals or not column or not expression.strip():
+        raise Invalid("this sets nothing", found=text, expected="column = expression")
+    return Assignment(column, expression.strip())
+
+
+class Selection:
+    """The condition and the assignments of an edit, made ready for one state.
+
+    Args:
+        state: The state.
+        where: The condition; without it every row.
+        assignments: What is set.
+        key: Only the rows whose key columns have these values.
+
+    Raises:
+        Invalid: A column is not there or may not be set, or an expression cannot be read, or is not of its
+            column's type.
+        Unsupported: A column has a type that cannot be looked at.
+    """
+
+    def __init__(
+        self,
+        state: Columns,
+        where: str | None,
+        assignments: Sequence[Assignment],
+        key: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._state = state
+        self._key = dict(key or {})
+        self._connection = _connection()
+        self._types = {each.name: arrow_type(each.type, state.label) for each in state.columns}
+        self.columns = [self._settable(each.column) for each in assignments]
+        for text in (*(each.expression for each in assignments), *((where,) if where else ())):
+            self._check(text)
+        wanted = ", ".join([f'"{ROW}"', *(f"(\n{each.expression}\n)" for each in assignments)])
+        condition = f"(\n{where}\n)" if where else "true"
+        keys = "".join(f" and {_quoted(name)} is not distinct from ?" for name in self._key)
+        self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
+        self._assignments = tuple(assignments)
+        self._check_types(self.run_table([]), where)
+
+    def run(self, rows: RowsView) -> list[tuple[int, tuple[Any, ...]]]:
+        """The rows that are meant, by their place among those given, each with its new values in order."""
+        found = self.run_table(rows)
+        places = found.column(0).to_pylist()
+        new = [
+            self._cast(found.column(index + 1), column).to_pylist()
+            for index, column in enumerate(self.columns)
+        ]
+        return [(place, tuple(each[at] for each in new)) for at, place in enumerate(places)]
+
+    def run_table(self, rows: RowsView) -> pa.Table:
+        """The same as a table, before anything is made to fit."""
+        import duckdb  # noqa: PLC0415 - a library that other verbs need not load
+
+        table = rows_table(self._state, rows, self._types)
+        self._connection.register(_TABLE, table)
+        try:
+            found = self._connection.sql(self._query, params=list(self._key.values())).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._refused(str(error)) from error
+        finally:
+            self._connection.unregister(_TABLE)
+        return found
+
+    def _settable(self, name: str) -> Column:
+        column = self._state.column(name)
+        if column.side in (KEY, PLACE):
+            raise Invalid(
+                "a key cannot be set",
+                where=self._state.label,
+                found=column.name,
+                expected=", ".join(each.name for each in self._state.columns if each.side not in (KEY, PLACE))
+                or "a state with values",
+                hint="delete the row, and insert one with the other key",
+            )
+        if column.name in self._state.repeated():
+            raise Invalid(
+                "this column only repeats one of the key",
+                where=self._state.label,
+                found=column.name,
+                hint="delete the row, and insert one with the other key",
+            )
+        return column
+
+    def _check(self, text: str) -> None:
+        """Refuse what looks at more than its row: the state is worked through a part at a time."""
+        statement = f"select (\n{text}\n)"
+        found = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
+        parsed: dict[str, Any] = json.loads(found[0][0]) if found else {"error": True}
+        if parsed.get("error"):
+            raise self._refused(str(parsed.get("error_message", "no expression")), text)
+        statements = parsed["statements"]
+        nodes = [each["node"] for each in statements]
+        if len(nodes) != 1 or len(nodes[0].get("select_list", ())) != 1:
+            raise self._refused("more than one expression", text)
+        refused = _seen(nodes[0])
+        if refused is not None:
+            raise Invalid(
+                "an expression may only look at its own row",
+                where=self._state.label,
+                found=f"{refused} in {text}",
+                hint="for more than that give `hf.edit` a function on a table",
+            )
+
+    def _check_types(self, found: pa.Table, where: str | None) -> None:
+        pairs = zip(self.columns, self._assignments, strict=True)
+        for index, (column, assignment) in enumerate(pairs):
+            given = found.schema.field(index + 1).type
+            if assignment.expression.lower() == "null":
+                if not column.nullable:
+                    raise self._unfit(column, "null", "never null")
+            elif not fits(given, self._types[column.name]):
+                raise self._unfit(column, f"{assignment.expression} of type {given}", type_words(column.type))
+        if where is not None:
+            described = f"describe select (\n{where}\n) from (select {self._typed_nulls()})"  # noqa: S608 - as above
+            kind = self._connection.execute(described).fetchall()
+            if kind[0][1] not in ("BOOLEAN", '"NULL"'):
+                raise self._refused(f"a condition of type {kind[0][1]}", where)
+
+    def _typed_nulls(self) -> str:
+        """A row without values, of the columns' types as DuckDB names them."""
+        empty = rows_table(self._state, [], self._types)
+        self._connection.register(_TABLE, empty)
+        try:
+            described = self._connection.execute(f"describe select * from {_TABLE}").fetchall()  # noqa: S608 - as above
+        finally:
+            self._connection.unregister(_TABLE)
+        return ", ".join(f"null::{kind} as {_quoted(name)}" for name, kind, *_ in described)
+
+    def _cast(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        try:
+            made = values.cast(self._types[column.name], safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if values.null_count == len(values):
+                made = pa.chunked_array([pa.nulls(len(values), self._types[column.name])])
+            else:
+                raise self._unfit(column, str(error).splitlines()[0], type_words(column.type)) from error
+        if made.null_count and not column.nullable:
+            raise self._unfit(column, "null", "never null")
+        return made
+
+    def _unfit(self, column: Column, found: str, expected: str) -> Invalid:
+        return Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{self._state.label}, column {column.name}",
+            found=found,
+            expected=expected,
+        )
+
+    def _refused(self, message: str, text: str | None = None) -> Invalid:
+        return Invalid(
+            "the expression cannot be worked out",
+            where=self._state.label,
+            found=" ".join(message.split())[:300] + (f", in {text}" if text else ""),
+            expected="SQL over " + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
+        )
+
+
+def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Rows as a table of Arrow's, numbered in its first column.
+
+    Raises:
+        Unsupported: A value is not one that Arrow can hold.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    names = [ROW, *(each.name for each in state.columns)]
+    arrays = [pa.array(range(len(rows)), pa.int64())]
+    packed = rows.arrays(types) if isinstance(rows, StoredRows) else None
+    if packed is not None:
+        return pa.Table.from_arrays([*arrays, *packed], names=names)
+    for column in state.columns:
+        values = [row[column.name] for row in rows]
+        try:
+            arrays.append(pa.array(values, types[column.name]))
+        except UnicodeEncodeError:
+            arrays.append(pa.array([_readable(each) for each in values], types[column.name]))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise Unsupported(
+                "a value of the state cannot be looked at",
+                where=f"{state.label}, column {column.name}",
+                found=str(error).splitlines()[0],
+                expected=type_words(column.type),
+            ) from error
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def fits(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether values of a type can be such of another without a change of their meaning."""
+    import pyarrow.types as t  # noqa: PLC0415 - as above
+
+    if found == expected or t.is_null(found):
+        return True
+    number = t.is_integer(found) or t.is_decimal(found)
+    rules: list[tuple[bool, Callable[[], bool]]] = [
+        (t.is_integer(expected), lambda: t.is_integer(found) or (t.is_decimal(found) and found.scale == 0)),
+        (t.is_floating(expected), lambda: number or t.is_floating(found)),
+        (t.is_decimal(expected), lambda: number),
+        (t.is_timestamp(expected), lambda: t.is_timestamp(found)),
+        (t.is_string(expected), lambda: t.is_large_string(found) or t.is_string_view(found)),
+        (t.is_binary(expected), lambda: t.is_large_binary(found)),
+        (t.is_struct(expected), lambda: t.is_struct(found) and _same_fields(found, expected)),
+        (t.is_map(expected), lambda: t.is_map(found) and _same_entries(found, expected)),
+        (t.is_list(expected), lambda: t.is_list(found) and fits(found.value_type, expected.value_type)),
+    ]
+    return any(wanted and bool(rule()) for wanted, rule in rules)
+
+
+def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
+    if [each.name for each in found] != [each.name for each in expected]:
+        return False
+    return all(fits(one.type, other.type) for one, other in zip(found, expected, strict=True))
+
+
+def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
+    return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
+
+
+def _readable(value: Any) -> Any:
+    """Text that is no UTF-8, with marks where it is not."""
+    return (
+        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if isinstance(value, str)
+        else value
+    )
+
+
+def _seen(node: Any) -> str | None:
+    """What an expression may not have, if it has it."""
+    if isinstance(node, dict):
+        words = _REFUSED.get(str(node.get("class")))
+        if words is not None:
+            return words
+        return next((found for each in node.values() if (found := _seen(each)) is not None), None)
+    if isinstance(node, list):
+        return next((found for each in node if (found := _seen(each)) is not None), None)
+    return None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    import duckdb  # noqa: PLC0415 - as above
+
+    connection = duckdb.connect(
+        config={
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "threads": "2",
+        }
+    )
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute("set lock_configuration = true")
+    return connection

@@ -1,0 +1,180 @@
+"""The columns by which people see a state: the fields of its key and value, each under its own name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import Unsupported
+from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY: Final = "key"
+VALUE: Final = "value"
+# Where in the list, or which row of its join key: a column of its own.
+PLACE: Final = "place"
+# Structs that Spark puts around what users have named.
+_WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
+_WORDS: Final = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "months": "interval year to month",
+    "micros": "interval day to second",
+    "calendar": "interval",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a state.
+
+    Attributes:
+        name: Its name.
+        side: Whether it is of the key, of the value, or a row's place among others of its key.
+        path: The names of the fields that lead to it.
+        type: Its type: Spark's, or of keyed state Arrow's.
+        nullable: Whether it may be null.
+    """
+
+    name: str
+    side: str
+    path: tuple[str, ...]
+    type: Any
+    nullable: bool = True
+
+    def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
+        """Its value in a row."""
+        found: Any = key if self.side == KEY else value
+        for name in self.path:
+            if found is None:
+                return None
+            found = found[name]
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"name": self.name, "of": self.side, "type": type_words(self.type), "nullable": self.nullable}
+
+
+def columns_of(
+    key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()
+) -> tuple[Column, ...]:
+    """The columns of a state, the key's first.
+
+    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that
+    has the name of one of the key gets `value_` before it.
+
+    Args:
+        key: The key's type.
+        key_json: The same as Spark's JSON, which also says what may be null.
+        value: The value's type.
+        value_json: Likewise.
+        hidden: Fields of the key that nobody sees.
+    """
+    found: list[Column] = []
+    for side, type_, text in ((KEY, key, key_json), (VALUE, value, value_json)):
+        fields = json.loads(text)["fields"]
+        for column in _flat(side, (), type_, fields):
+            if side == KEY and column.path[0] in hidden:
+                continue
+            if column.type == Atom("void"):
+                continue  # it stands for no value at all
+            found.append(column)
+    taken: set[str] = set()
+    named = []
+    for column in found:
+        name = column.name
+        while name.lower() in taken:
+            name = f"{column.side}_{name}"
+        taken.add(name.lower())
+        named.append(Column(name, column.side, column.path, column.type, column.nullable))
+    return tuple(named)
+
+
+def _flat(
+    side: str, path: tuple[str, ...], type_: Struct, fields: Sequence[Mapping[str, Any]]
+) -> list[Column]:
+    found: list[Column] = []
+    for name, kind, field in zip(type_.names, type_.types, fields, strict=True):
+        place = (*path, name)
+        nullable = bool(field.get("nullable", True))
+        if isinstance(kind, Struct) and name in _WRAPPERS and kind.names:
+            found += _flat(side, place, kind, field["type"]["fields"])
+        else:
+            found.append(Column(name, side, place, kind, nullable))
+    return found
+
+
+def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
+    """The same values with another one at a path."""
+    name, *rest = path
+    changed = dict(values)
+    changed[name] = put_into(values[name] or {}, rest, new) if rest else new
+    return changed
+
+
+def type_words(type_: Any) -> str:
+    """A type as Spark's SQL writes it."""
+    if isinstance(type_, Decimal):
+        return f"decimal({type_.precision},{type_.scale})"
+    if isinstance(type_, Array):
+        return f"array<{type_words(type_.element)}>"
+    if isinstance(type_, Map):
+        return f"map<{type_words(type_.key)},{type_words(type_.value)}>"
+    if isinstance(type_, Struct):
+        inner = ",".join(f"{n}:{type_words(t)}" for n, t in zip(type_.names, type_.types, strict=True))
+        return f"struct<{inner}>"
+    if not isinstance(type_, Atom):
+        from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - a type of Arrow's: keyed state
+
+        return type_text(type_)
+    return _WORDS.get(type_.name, type_.name)
+
+
+def arrow_type(type_: Any, where: str) -> pa.DataType:
+    """The same type of Arrow's; that of keyed state is one already.
+
+    Raises:
+        Unsupported: Arrow has none.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
+
+    if isinstance(type_, pa.DataType):
+        return type_
+
+    if isinstance(type_, Decimal):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, Array):
+        return pa.list_(arrow_type(type_.element, where))
+    if isinstance(type_, Map):
+        return pa.map_(arrow_type(type_.key, where), arrow_type(type_.value, where))
+    if isinstance(type_, Struct):
+        fields = [(n, arrow_type(t, where)) for n, t in zip(type_.names, type_.types, strict=True)]
+        return pa.struct(fields)
+    atoms = {
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+        "micros": pa.duration("us"),
+        "months": pa.int32(),
+        "time": pa.int64(),
+        "void": pa.null(),
+    }
+    if type_.name not in atoms:
+        raise Unsupported("a column of this type cannot be edited", where=where, found=type_words(type_))
+    return atoms[type_.name]

@@ -1,0 +1,155 @@
+"""Changed rows brought into the files of a savepoint's stores: what is not touched keeps its files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast import layout
+from holdfast.at_rest.edit.row_changes import RowChange
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.errors import Corrupt
+from holdfast.formats.files.checksums import hadoop_checksum, spark_checksum
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.logs.commit_log import CommitLog, parse_commit
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.layout import Kind, Log, LogFile, StoreFile, StoreId
+from holdfast.savepoints.rewrite.derived import FileChanges
+from holdfast.savepoints.rewrite.open_store import OpenStore
+from holdfast.savepoints.rewrite.store_files import StoreForm
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+_IDS = "stateUniqueIds"
+Changes = Mapping[StoreId, Sequence[RowChange]]
+
+
+@dataclass(slots=True)
+class StoreEdits:
+    """The files of stores that are written anew for one savepoint.
+
+    Attributes:
+        view: The savepoint as a checkpoint.
+        manifest: It.
+        folder: A directory to work in, on the catalog's disk if that is local.
+        now_ms: The time.
+    """
+
+    view: Storage
+    manifest: Manifest
+    folder: Path
+    now_ms: int
+    _ids: dict[StoreId, tuple[int, str]] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
+    _removed: set[str] = field(default_factory=set)
+
+    @property
+    def made(self) -> Storage:
+        """Where the new files are."""
+        return LocalStorage(self.folder / "made")
+
+    def change(self, operator: OperatorStates, store: StoreId, changes: Iterable[RowChange]) -> None:
+        """Write a store with some of its rows changed.
+
+        Args:
+            operator: Its operator.
+            store: The store.
+            changes: What changes.
+        """
+        place = self.folder / "stores" / uuid.uuid4().hex
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with OpenStore(self.view, operator, store, place) as opened:
+            for change in changes:
+                family = change.codec.name.family
+                key = change.codec.stored_key(change.key)
+                if change.rows is None:
+                    opened.delete([key], family)
+                elif change.is_list:
+                    opened.put_lists([key], [change.rows], family)
+                else:
+                    opened.put([key], change.rows, family)
+            file = self._new_file(operator, store)
+            opened.write(self.made, file, self.now_ms)
+        self.replaced(store, file)
+
+    def _new_file(self, operator: OperatorStates, store: StoreId) -> StoreFile:
+        """The file of the whole store at the savepoint's batch; where files have ids, under a new one."""
+        version = self.manifest.batch_id + 1
+        files = (layout.parse(file.path) for file in self.manifest.files)
+        newest = [
+            each
+            for each in files
+            if isinstance(each, StoreFile) and each.store == store and each.version == version
+        ]
+        form = StoreForm(operator.values, operator.codec, any(each.unique_id for each in newest))
+        file = form.file(store, version)
+        if file.unique_id is not None:
+            self._ids[store] = (operator.store_names.index(store.name), file.unique_id)
+        return file
+
+    def replaced(self, store: StoreId, file: StoreFile) -> None:
+        """Take note that a store is now in a file that was made, and no longer in those that it had."""
+        path = file.render()
+        kept = {path}
+        if file.kind is Kind.ZIP:
+            shared = parse_snapshot(self.made.read(path), path).shared
+            kept |= {layout.SharedFile(store, each.folder, each.name).render() for each in shared}
+        for saved in self.manifest.files:
+            owner = _store_of(saved.path)
+            if owner is not None and owner[0] == store and owner[1] not in kept:
+                self._removed.add(saved.path)
+        had = {saved.path for saved in self.manifest.files}
+        sums = layout.SparkChecksum(path).render()
+        for each in (*kept, sums):
+            if (each not in had or each in (path, sums)) and self.made.size(each) is not None:
+                self._written.add(each)
+        # The checksums beside the old file are not those of the new one.
+        for stale in (sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()):
+            if stale in had and stale not in self._written:
+                self._removed.add(stale)
+
+    def finish(self) -> FileChanges:
+        """Write what names the new files, and say what has changed."""
+        if self._ids:
+            self._commit()
+        return FileChanges(self.made, frozenset(self._written), frozenset(self._removed - self._written))
+
+    def _commit(self) -> None:
+        """Have the commit log name the new files by their ids."""
+        path = LogFile(Log.COMMITS, self.manifest.batch_id).render()
+        commit = parse_commit(self.view.read(path), path)
+        given = commit.state_ids
+        if given is None:
+            raise Corrupt("the commit log does not name the files of state", where=path)
+        ids = {number: [list(stores) for stores in partitions] for number, partitions in given.items()}
+        for store, (index, unique) in self._ids.items():
+            ids[store.operator_id][store.partition][index] = unique
+        fields = {**commit.fields, _IDS: {str(number): each for number, each in ids.items()}}
+        self._rewrite(path, CommitLog(commit.version, fields, None).render())
+
+    def _rewrite(self, path: str, data: bytes) -> None:
+        """Other bytes for a small file, with the checksums beside it that it has had."""
+        had = {saved.path for saved in self.manifest.files}
+        sums = layout.SparkChecksum(path).render()
+        new = {path: data}
+        if sums in had:
+            new[sums] = spark_checksum(data, self.now_ms).render()
+        for of, content in list(new.items()):
+            beside = layout.HadoopChecksum(of).render()
+            if beside in had:
+                new[beside] = hadoop_checksum(content).render()
+        for each, content in new.items():
+            self.made.write(each, content)
+            self._written.add(each)
+
+
+def _store_of(path: str) -> tuple[StoreId, str] | None:
+    """The store that a file belongs to, and the file that it stands for or beside."""
+    place = layout.parse(path)
+    of = path
+    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
+        of = place.of
+        place = layout.parse(of)
+    return (place.store, of) if isinstance(place, (layout.StoreFile, layout.SharedFile)) else None

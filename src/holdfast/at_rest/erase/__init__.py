@@ -1,0 +1,1 @@
+"""Erase a key from savepoints and checkpoints, and certify what was searched."""

@@ -1,0 +1,117 @@
+"""What an erasure would do, and which place it can be of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast import layout
+from holdfast.at_rest.erase.certificate import PlaceReport, Searched, outcome_of
+from holdfast.config.locations import local_path
+from holdfast.errors import Invalid, NotFound
+from holdfast.savepoints.catalog.catalog import OBJECTS, SAVEPOINTS, is_savepoint
+from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePlan:
+    """What an erasure would do.
+
+    Attributes:
+        catalog: Where.
+        key_sha256: The hash of the key.
+        searched: What was found in the checkpoint, if one was named, and in each savepoint.
+        elsewhere: Other places where the key may be: those that were searched as text, and the others.
+    """
+
+    catalog: str
+    key_sha256: str
+    searched: tuple[Searched, ...]
+    elsewhere: tuple[PlaceReport, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The rows that hold the key; one that several places have counts in each."""
+        return sum(each.rows for each in self.searched)
+
+    @property
+    def touched(self) -> int:
+        """How many of the places that were searched would be written anew."""
+        return sum(each.holds for each in self.searched)
+
+    @property
+    def outcome(self) -> str:
+        """`erased`, `erased before`, or `not found`."""
+        return outcome_of(self.searched)
+
+    def lines(self) -> list[str]:
+        """It for people."""
+        return [
+            *(each.words(planned=True) for each in self.searched),
+            *(line for each in self.elsewhere for line in each.words()),
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "catalog": self.catalog,
+            "key_sha256": self.key_sha256,
+            "rows": self.rows,
+            "savepoints": sum(each.before is not None for each in self.searched),
+            "touched": self.touched,
+            "outcome": self.outcome,
+            "searched": [
+                {
+                    "place": each.place,
+                    "files": each.files,
+                    "rows": each.rows,
+                    "traces": each.traces,
+                    "found": [{"state": one.state, "rows": one.rows} for one in each.found],
+                    "named": each.named,
+                    "unsearched": list(each.unsearched),
+                    "erased_before_ms": each.erased_before_ms,
+                    "given_up": each.given_up,
+                    "strays": each.strays,
+                }
+                for each in self.searched
+            ],
+            "elsewhere": [asdict(each) for each in self.elsewhere],
+        }
+
+
+def require_catalog(catalog: Storage) -> None:
+    """Refuse a place that is no catalog of savepoints; nothing is made there.
+
+    Raises:
+        NotFound: Nothing is there.
+        Invalid: Something else is there.
+    """
+    names = set(catalog.list("").names)
+    if SAVEPOINTS in names or OBJECTS in names:
+        return
+    root = local_path(catalog.uri)
+    if not names and (root is None or not root.exists()):
+        raise NotFound(
+            "there is no directory of savepoints",
+            where=catalog.uri,
+            found="nothing",
+            hint="name the directory that `holdfast savepoint take` was given",
+        )
+    address = catalog.uri.rstrip("/")
+    if is_savepoint(address):
+        found, hint = "one savepoint", f"name its directory: {address.rsplit('/', 2)[0]}"
+    elif any(is_savepoint(f"{address}/{name}") for name in names):
+        found, hint = "a part of one", f"name the directory above it: {address.rpartition('/')[0]}"
+    elif {layout.OFFSETS, layout.COMMITS} & names:
+        found = "a checkpoint"
+        hint = "name a directory of savepoints, and the checkpoint with --checkpoint"
+    else:
+        found = "an empty directory" if not names else f"{len(names)} others, such as {min(names)}"
+        hint = "see what a directory of savepoints has with `holdfast savepoint list DIR`"
+    raise Invalid(
+        "this is no directory of savepoints",
+        where=catalog.uri,
+        found=found,
+        expected=f"a directory with {SAVEPOINTS}/ and {OBJECTS}/",
+        hint=hint,
+    )

@@ -1,0 +1,211 @@
+"""Erase a key from a stopped query's checkpoint: from its newest batch, by giving up every older one.
+
+A checkpoint keeps older batches and files that nothing refers to any more, in which the key is too. So a new
+checkpoint is made of the newest batch without the key, beside the old one, and the two change places in one
+step. Before it the old one is there, whole, after it the new one. The old one is removed once it is certain
+that no query has used it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast import layout
+from holdfast.at_rest.checkpoint_swap import replace_checkpoint
+from holdfast.at_rest.erase.certificate import Searched, merged
+from holdfast.at_rest.erase.erasing import erase, plan_erase
+from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.stray_files import StrayFiles
+from holdfast.at_rest.read.state_catalog import named_operators
+from holdfast.checkpoints.copy.file_set import CutFile, How
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.locations import local_path
+from holdfast.errors import Internal, NotFound, Unsupported
+from holdfast.formats.savepoint.manifest import SCHEMA_PATHS
+from holdfast.savepoints.catalog.catalog import load
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.restoring import Operation, hadoop_address, plan_restore, restore
+from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import Chance, take
+from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+
+def erase_checkpoint(
+    checkpoint: Storage,
+    subject: Subject,
+    folder: Path,
+    *,
+    guard: CheckpointGuard,
+    who: str,
+    why: str | None,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None = None,
+) -> Searched:
+    """Erase a key from a checkpoint that no query uses.
+
+    Where the key is in any batch that is kept, or may be in a file that belongs to none, only the newest
+    batch is left afterwards; the query goes on after it as it would have. Else the checkpoint stays as it is.
+
+    Args:
+        checkpoint: The checkpoint, on a local disk.
+        subject: Who is meant.
+        folder: A directory to work in beside the checkpoint, which is the caller's to remove.
+        guard: The guard of the checkpoint.
+        who: Who does it.
+        why: What for.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Conflict: A query uses the checkpoint after all; it is as it was.
+        Unsupported: It is not on a local disk, or two directories cannot change places there.
+        Corrupt: It is damaged.
+    """
+    place = _place(checkpoint)
+    require_exchange(folder)
+    catalog = LocalStorage(folder / "catalog")
+    newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
+    needed = {file.path for batch in batches for file in load(catalog, batch).files}
+    certificate = erase(
+        catalog, subject, folder / "work", who=who, why=why, clock=clock, token=chance(8).hex(), tell=tell
+    )
+    found = _summary(checkpoint, subject, certificate.searched, newest, needed)
+    if not found.holds:
+        guard.require_unmoved()
+        return found
+    made = folder / "checkpoint"
+    plan = plan_restore(
+        catalog,
+        newest,
+        LocalStorage(made),
+        Operation.RESTORE,
+        chance=chance,
+        named=(checkpoint.uri, checkpoint.uri),
+        tell=tell,
+    )
+    restore(catalog, LocalStorage(made), plan, clock=clock, tell=tell)
+    _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
+    if not verify(LocalStorage(made)).ok:
+        raise Internal("the new checkpoint does not verify; the old stays", where=checkpoint.uri)
+    replace_checkpoint(place, made, guard)
+    return found
+
+
+def plan_erase_checkpoint(
+    checkpoint: Storage,
+    subject: Subject,
+    folder: Path,
+    *,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None = None,
+) -> Searched:
+    """What `erase_checkpoint` would find and give up; the checkpoint is not touched.
+
+    Every batch is searched in savepoints that lead a short life in the directory to work in.
+
+    Raises:
+        As `erase_checkpoint`.
+    """
+    _place(checkpoint)
+    require_exchange(folder)
+    catalog = LocalStorage(folder / "catalog")
+    newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
+    needed = {file.path for each in batches for file in load(catalog, each).files}
+    plan = plan_erase(catalog, subject, clock=clock, tell=tell)
+    return _summary(checkpoint, subject, plan.searched, newest, needed)
+
+
+def require_exchange(folder: Path) -> None:
+    """Make sure that two directories can change places on this disk.
+
+    Raises:
+        Unsupported: They cannot.
+    """
+    one, other = folder / "exchange-1", folder / "exchange-2"
+    one.mkdir()
+    other.mkdir()
+    exchange(one, other)
+
+
+def _place(checkpoint: Storage) -> Path:
+    place = local_path(checkpoint.uri)
+    if place is None:
+        raise Unsupported(
+            "a checkpoint is erased from on a local disk only",
+            where=checkpoint.uri,
+            hint="take a savepoint of it, erase there, restore that elsewhere, and delete this one",
+        )
+    return place
+
+
+def _taken(
+    checkpoint: Storage, catalog: Storage, clock: Clock, chance: Chance, tell: ProgressCallback | None
+) -> tuple[str, list[str]]:
+    """A savepoint of every batch that can still be restored; the newest one's id, and all."""
+    found: list[str] = []
+    logs = Logs(checkpoint)
+    for number, batch_id in enumerate(reversed(logs.committed)):
+        if tell is not None:
+            tell(number, len(logs.committed), "reading batches")
+        try:
+            plan = plan_take(checkpoint, catalog, batch_id)
+        except NotFound:
+            if not found:
+                raise
+            continue  # its files are gone in part; the others belong to no batch
+        taken = take(checkpoint, catalog, plan, clock=clock, chance=chance)
+        found.append(taken.manifest.savepoint_id)
+    if not found:
+        raise NotFound("there is no committed batch", where=checkpoint.uri)
+    return found[0], found
+
+
+def _state_files(place: Path) -> list[str]:
+    return [
+        str(file.relative_to(place))
+        for file in (place / layout.STATE).rglob("*")
+        if file.is_file() and not file.name.endswith(layout.CRC)
+    ]
+
+
+def _summary(
+    checkpoint: Storage, subject: Subject, searched: Sequence[Searched], newest: str, needed: Collection[str]
+) -> Searched:
+    """What was found, over all batches: a row that several have counts as the batch with most has it."""
+    paths = _state_files(_place(checkpoint))
+    strays = [path for path in paths if path not in needed]
+    most = max(searched, key=lambda each: each.rows)
+    found = Searched(
+        place=checkpoint.uri,
+        files=len(paths),
+        found=merged(most.found),
+        traces=max(each.traces for each in searched)
+        + StrayFiles(checkpoint, named_operators(checkpoint), subject).holding(strays),
+        rewritten=next(each.rewritten for each in searched if each.place.endswith(newest)),
+        before=None,
+        after=None,
+        unsearched=tuple(dict.fromkeys(name for each in searched for name in each.unsearched)),
+    )
+    if not found.holds:
+        return found
+    return replace(found, given_up=len(searched) - 1, strays=len(strays))
+
+
+def _lead(made: Storage, catalog: Storage, savepoint_id: str, uri: str) -> None:
+    """Have paths to schemas lead to where the checkpoint will be, and not to where it is made."""
+    for file in load(catalog, savepoint_id).files:
+        if file.how == SCHEMA_PATHS:
+            led = CutFile(file.path, How.SCHEMA_PATHS, file.path)
+            data = led.content(made.read(file.path), hadoop_address(uri))
+            made.delete(layout.HadoopChecksum(file.path).render())
+            made.write(file.path, data, replace=True)

@@ -1,0 +1,258 @@
+"""A key out of Holdfast's own keyed state: out of keys, out of the entries of maps, out of broadcast rows.
+
+The rows of a key group are in blobs, in which what was deleted stays until the group is written anew; and
+older blobs stay in RocksDB's files. So a group that may hold the key is written anew even where no row of it
+counts any more, and the stores that hold such groups with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from holdfast.at_rest.edit.keyed_edits import group_rows, refolded
+from holdfast.at_rest.edit.row_changes import RowChange
+from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.searching import FileHits, StoreHits, entries
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.keyed.group_changes import changed, without_shared
+from holdfast.at_rest.keyed.group_tables import GroupsInMemory
+from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP
+from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.at_rest.read.model import NamedOperator
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.layout import StoreId
+from holdfast.storage.port import Storage
+
+_NUMBERS: Final = (("<b", 8), ("<h", 16), ("<i", 32), ("<q", 64))
+_TEXTS: Final = ("string", "large_string")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedHits:
+    """What was found of a subject in a keyed operator.
+
+    Attributes:
+        operator: The operator.
+        state: What reads it.
+        changes: What becomes of keys that count: they go, or entries of their maps do.
+        shared: Keys of broadcast rows that go, by stream.
+        groups: The key groups that may hold it, in rows that count or not.
+        stores: The stores in whose files it may be.
+    """
+
+    operator: NamedOperator
+    state: KeyedState
+    changes: tuple[KeyChange, ...]
+    shared: Mapping[str, tuple[Any, ...]]
+    groups: frozenset[int]
+    stores: tuple[StoreHits, ...] = field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        """The keys and broadcast rows of it that count."""
+        return len(self.changes) + sum(map(len, self.shared.values()))
+
+    def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
+        """What has to change in Spark's stores so that nothing of it is left in any group."""
+        before = {each.group: each for each in self.state.source.groups()}
+        now = dict(before)
+
+        def state() -> KeyedState:
+            return replace(self.state, source=GroupsInMemory(now.values()))
+
+        def take(groups: Sequence[GroupChange]) -> None:
+            now.update({each.after.group: each.after for each in groups if each.after is not None})
+
+        if self.changes:
+            take(changed(state(), self.changes).groups)
+        for stream, keys in self.shared.items():
+            take(without_shared(state(), stream, keys).groups)
+        for number in self.groups:
+            if number in now and now[number] is before.get(number):
+                take([refolded(self.state, now[number])])
+        made = [
+            GroupChange(before.get(number), group)
+            for number, group in now.items()
+            if group is not before.get(number)
+        ]
+        return group_rows(self.operator.files, made)
+
+
+class KeyedSearch:
+    """Looks for a subject in keyed operators; what was found in a file is remembered by its hash.
+
+    Args:
+        subject: Who is meant.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._known: dict[str, bool] = {}
+        self.columns: set[str] = set()
+
+    def operator(
+        self, view: Storage, manifest: Manifest, operator: NamedOperator, state: KeyedState
+    ) -> KeyedHits | None:
+        """What is in an operator; None where nothing of it can be there."""
+        names = [each.name for each in state.operator.keys]
+        self.columns |= {column for column in self._subject.columns if column in names}
+        if any(column not in names for column in self._subject.columns):
+            return None
+        needles = self.needles(state)
+        stores = [each for each in self._stores(view, manifest, operator, needles) if each.any]
+        if not stores:
+            return None
+        changes: list[KeyChange] = []
+        groups = set()
+        shared: dict[str, list[Any]] = {}
+        for number, group in enumerate(state.source.groups()):
+            if number == 0 and self._subject.any_column:
+                shared = self._shared(group, state)
+            if _may_hold(group, needles):
+                groups.add(group.group)
+                for row in key_rows(group, state.where):
+                    changes += self._of(row, state)
+        return KeyedHits(
+            operator,
+            state,
+            tuple(changes),
+            {stream: tuple(keys) for stream, keys in shared.items()},
+            frozenset(groups),
+            tuple(stores),
+        )
+
+    def _stores(
+        self,
+        view: Storage,
+        manifest: Manifest,
+        operator: NamedOperator,
+        needles: Sequence[Sequence[bytes]] | None,
+    ) -> Iterator[StoreHits]:
+        files = operator.files
+        hashes = {file.path: file.sha256 for file in manifest.files}
+        for partition in range(operator.partitions):
+            for name in files.store_names:
+                store = StoreId(operator.operator_id, partition, name)
+                chain = files.chain(view, store)
+                found = {}
+                for file in chain:
+                    sha256 = hashes[file.render()]
+                    if sha256 not in self._known:
+                        self._known[sha256] = any(
+                            has(value or b"", needles) for _, value in entries(view, hashes, files, file)
+                        )
+                    found[file] = FileHits(bare=self._known[sha256])
+                yield StoreHits(store, chain, found)
+
+    def needles(self, state: KeyedState) -> list[list[bytes]] | None:
+        """The bytes of which a blob with a row of it has one of each; None where they are not known."""
+        found = []
+        for given in self._subject.values.values():
+            made = [str(given).encode()]
+            with_text = isinstance(given, str)
+            number = _number(given)
+            for form, bits in _NUMBERS if number is not None else ():
+                if number is not None and -(1 << bits - 1) <= number < 1 << bits - 1:
+                    made.append(struct.pack(form, number))
+            found.append(made)
+            if (
+                with_text
+                and number is None
+                and not all(str(each.type) in _TEXTS for each in state.operator.keys)
+            ):
+                return None  # a date, a decimal: how it is put into bytes is not worked out here
+        return found
+
+    def _of(self, row: KeyRow, state: KeyedState) -> Iterator[KeyChange]:
+        """What becomes of a key: it goes, or entries of its maps do."""
+        names = [each.name for each in state.operator.keys]
+        key = dict(zip(names, row.key, strict=True))
+        values = self._subject.values
+        if self._subject.any_column:
+            goes = any(_same(each, values[None]) for each in row.key)
+        else:
+            goes = all(_same(key[column], value) for column, value in values.items() if column is not None)
+        if goes:
+            yield KeyChange(key, remove=True)
+            return
+        if not self._subject.any_column:
+            return
+        states: dict[str, Any] = {}
+        for kept in state.operator.states:
+            held = row.values.get(kept.name)
+            if kept.kind == MAP and held:
+                pairs = list(held.items()) if isinstance(held, Mapping) else list(held)
+                left = [pair for pair in pairs if not _same(pair[0], values[None])]
+                if len(left) < len(pairs):
+                    states[kept.name] = left or None
+        if states:
+            yield KeyChange(key, states)
+
+    def _shared(self, group: KeyGroup, state: KeyedState) -> dict[str, list[Any]]:
+        """The broadcast rows that one of whose keys is it."""
+        found: dict[str, list[Any]] = {}
+        for row in shared_rows(group, state.where):
+            parts = row.key.values() if isinstance(row.key, Mapping) else [row.key]
+            if any(_same(each, self._subject.values[None]) for each in parts):
+                found.setdefault(row.state, []).append(row.key)
+        return found
+
+
+def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
+    """What of a keyed operator nobody looks into: values by name, and keys that hold several values.
+
+    A bare value is looked for in keys, keys of maps and keys of broadcast rows; a named column in the columns
+    of the key alone.
+    """
+    found = []
+    keys = [(each.name, each.type) for each in state.operator.keys]
+    if subject.any_column:
+        keys += [(kept.name, kept.key_type) for kept in state.operator.states if kept.key_type is not None]
+        return [name for name, type_ in keys if _is_nested(type_) and not _is_broadcast(state, name)]
+    wanted = {column.lower() for column in subject.columns}
+    for kept in state.operator.states:
+        inner = _names_in(kept.type) | (set() if kept.key_type is None else _names_in(kept.key_type))
+        if wanted & {kept.name.lower(), *inner}:
+            found.append(kept.name)
+    return found
+
+
+def _is_broadcast(state: KeyedState, name: str) -> bool:
+    """Whether the keys of a state are those of broadcast rows, which are taken apart."""
+    return any(kept.name == name and kept.kind == BROADCAST for kept in state.operator.states)
+
+
+def _is_nested(type_: Any) -> bool:
+    return bool(type_.num_fields)
+
+
+def _names_in(type_: Any) -> set[str]:
+    """The names of fields in an Arrow type, at any depth."""
+    fields = [type_.field(at) for at in range(type_.num_fields)]
+    return {field.name.lower() for field in fields}.union(*(_names_in(field.type) for field in fields))
+
+
+def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> bool:
+    return any(has(blob, needles) for blob in (*group.base, *group.log))
+
+
+def has(blob: bytes, needles: Sequence[Sequence[bytes]] | None) -> bool:
+    """Whether bytes have one needle of each; quick, and wrong at times, but never about those that do."""
+    return needles is None or all(any(each in blob for each in one) for one in needles)
+
+
+def _number(given: Any) -> int | None:
+    try:
+        return int(given)
+    except (TypeError, ValueError):
+        return None
+
+
+def _same(found: Any, given: Any) -> bool:
+    """Whether a value is what was written: itself, or its text."""
+    return found is not None and (found == given or str(found) == str(given))

@@ -1,0 +1,363 @@
+"""Stores of a savepoint written anew without a key: nothing of it is left in any of their bytes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast import layout
+from holdfast.at_rest.edit.editable_state import EditableState
+from holdfast.at_rest.edit.row_changes import PartitionEdit, RowChange, Tally
+from holdfast.at_rest.edit.rows_view import RowsView, Values
+from holdfast.at_rest.edit.state_columns import KEY, Column
+from holdfast.at_rest.erase.matching import Matcher
+from holdfast.at_rest.erase.searching import StoreHits
+from holdfast.checkpoints.state.families import Families, Pairs
+from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.errors import Internal
+from holdfast.formats.files.checksums import spark_checksum
+from holdfast.formats.files.compression import compressed, decompressed
+from holdfast.formats.files.records import parse_head, records_of, without_keys
+from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.savepoint.manifest import SavedFile
+from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
+from holdfast.savepoints.rewrite.derived import store_object
+from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.storage.hashing import hash_file
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+Matchers = Mapping[tuple[str, str], Matcher]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Files of a savepoint that are others now.
+
+    Attributes:
+        removed: Paths that go.
+        written: The files that come; their bytes are in the catalog already.
+    """
+
+    removed: frozenset[str]
+    written: tuple[SavedFile, ...]
+
+
+@dataclass(slots=True)
+class Cleansing:
+    """Writes stores without a key into a catalog, file by file; the same file only once.
+
+    Attributes:
+        catalog: Where the bytes go.
+        folder: A directory to work in.
+        now_ms: The time.
+    """
+
+    catalog: Storage
+    folder: Path
+    now_ms: int
+    _done: dict[tuple[str, ...], Replaced] = field(default_factory=dict)
+
+    def by_key(
+        self,
+        view: Storage,
+        hashes: Mapping[str, str],
+        operator: OperatorStates,
+        hits: StoreHits,
+    ) -> list[Replaced]:
+        """Write the files of a store anew in which it was found, each without the entries of it.
+
+        Args:
+            view: The savepoint as a checkpoint.
+            hashes: The hash of each of its files.
+            operator: The store's operator.
+            hits: What was found.
+        """
+        found = []
+        for file, each in hits.files.items():
+            if not each.any:
+                continue
+            known = (hashes[file.render()], file.render())
+            if known not in self._done:
+                self._done[known] = self._file(view, operator, file, each.keys)
+            found.append(self._done[known])
+        return found
+
+    def flat(
+        self,
+        view: Storage,
+        hashes: Mapping[str, str],
+        operator: OperatorStates,
+        hits: StoreHits,
+        changes: Sequence[RowChange],
+    ) -> Replaced:
+        """Write a store as a whole, with some rows changed, in place of its base and what came after.
+
+        Args:
+            view: The savepoint as a checkpoint.
+            hashes: The hash of each of its files.
+            operator: The store's operator.
+            hits: Its files.
+            changes: What changes.
+        """
+        known = ("flat", *(hashes[file.render()] for file in hits.chain), hits.store.folder)
+        if known not in self._done:
+            last = hits.chain[-1]
+            kind = Kind.ZIP if operator.values.rocksdb else Kind.SNAPSHOT
+            file = StoreFile(hits.store, last.version, kind, last.unique_id)
+            rows = _changed(view, operator, hits.store, changes)
+            families = base_families(view, operator, hits.store)
+            made = self._written(operator, file, rows, families, changes)
+            removed = frozenset().union(*(_paths(view, each) for each in hits.chain))
+            self._done[known] = self._kept(made, removed, file)
+        return self._done[known]
+
+    def _file(
+        self, view: Storage, operator: OperatorStates, file: StoreFile, keys: Collection[tuple[str, bytes]]
+    ) -> Replaced:
+        removed = _paths(view, file)
+        if file.kind is Kind.ZIP:
+            families = base_families(view, operator, file.store)
+            rows = _without(_base(view, operator, file, families), keys)
+            made = self._written(operator, file, rows, families, ())
+            return self._kept(made, removed, file)
+        made = self._place()
+        path = file.render()
+        stream = decompressed(view.read(path), operator.codec, path)
+        data = compressed(_kept_records(view, operator, file, stream, keys), operator.codec)
+        if layout.SparkChecksum(path).render() in removed:
+            made.write(layout.SparkChecksum(path).render(), spark_checksum(data, self.now_ms).render())
+        made.write(path, data)
+        return self._kept(made, removed, file)
+
+    def _written(
+        self,
+        operator: OperatorStates,
+        file: StoreFile,
+        rows: Iterable[tuple[str, Pairs]],
+        families: Families,
+        changes: Sequence[RowChange],
+    ) -> Storage:
+        """A whole store in a directory of its own; it is read back, and has to be what was written."""
+        made = self._place()
+        form = StoreForm(operator.values, operator.codec, file.unique_id is not None)
+        work = self.folder / uuid.uuid4().hex
+        total = _Sum()
+        with StoreWriter(made, file, form, work, families=families, now_ms=self.now_ms) as writer:
+            for family, pairs in rows:
+                writer.add_stored(pairs, family)
+                total.add(family, pairs)
+            for change in changes:
+                if change.rows is None:
+                    continue
+                family = change.codec.name.family
+                key = change.codec.stored_key(change.key)
+                stored = families.prefixes[family]
+                if change.is_list:
+                    writer.add_lists([key], [change.rows], family)
+                    value = operator.values.stored_list(stored + key, change.rows)
+                else:
+                    writer.add([key], change.rows, family)
+                    value = operator.values.stored([stored + key], change.rows)[0]
+                total.add(family, [(key, value)])
+            writer.finish()
+        back = _Sum()
+        for family, pairs in _base(made, operator, file, families):
+            back.add(family, pairs)
+        if back != total:
+            raise Internal(
+                "a store does not read as it was written, and nothing was changed",
+                where=file.render(),
+                found=f"{back.rows:,} rows",
+                expected=f"{total.rows:,} rows, the same as those that were to stay",
+            )
+        return made
+
+    def _kept(self, made: Storage, removed: frozenset[str], file: StoreFile) -> Replaced:
+        """Bring what was made into the catalog."""
+        written = []
+        for path in _made(made, file.store):
+            sha256, size = hash_file(made, path, made.size(path) or 0)
+            saved = SavedFile(path, size, sha256)
+            store_object(self.catalog, saved, made, path)
+            written.append(saved)
+        return Replaced(removed, tuple(written))
+
+    def _place(self) -> Storage:
+        return LocalStorage(self.folder / uuid.uuid4().hex)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What rows add up to, in whatever order: good within one process, and much quicker than a hash."""
+
+    rows: int = 0
+    total: int = 0
+
+    def add(self, family: str, pairs: Pairs) -> None:
+        """Take in rows of a family."""
+        self.rows += len(pairs)
+        self.total = (self.total + sum(hash((family, pair)) for pair in pairs)) % (1 << 128)
+
+
+class BySubject:
+    """Deletes the rows that are of a subject by any of their columns."""
+
+    columns: Sequence[Column] = ()
+
+    def __init__(self, state: EditableState, matcher: Matcher) -> None:
+        self._state = state
+        self._matcher = matcher
+
+    def decide(
+        self,
+        partition: int,  # noqa: ARG002 - the same in each
+        first: int,  # noqa: ARG002 - likewise
+        rows: RowsView,
+    ) -> Iterator[tuple[int, None]]:
+        """See `Decider`."""
+        for place, row in enumerate(rows):
+            keys, values = self._apart(row)
+            if self._matcher.values_of(keys, values):
+                yield place, None
+
+    def _apart(self, row: Values) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of key and value, nested as they are stored."""
+        keys: dict[str, Any] = {}
+        values: dict[str, Any] = {}
+        for column in self._state.columns:
+            if column.path:
+                into = keys if column.side == KEY else values
+                for name in column.path[:-1]:
+                    into = into.setdefault(name, {})
+                into[column.path[-1]] = row[column.name]
+        return keys, values
+
+
+def partition_changes(
+    view: Storage,
+    operator: OperatorStates,
+    partition: int,
+    states: Sequence[EditableState],
+    matchers: Matchers,
+) -> tuple[dict[StoreId, list[RowChange]], dict[str, int]]:
+    """What has to change in a partition so that no row of a subject is left, and how many rows go by state.
+
+    What Spark keeps beside the rows is changed with them, and every entry of any family goes whose key is of
+    the subject.
+    """
+    changes: dict[tuple[StoreId, str, bytes], RowChange] = {}
+    counts: dict[str, int] = {}
+    for state in states:
+        one = matchers.get((state.main.name.store, state.main.name.family))
+        if one is None:
+            continue
+        tally = Tally()
+
+        def rows(state: EditableState = state) -> Iterator[tuple[StateCodec, Pairs]]:
+            for name in state.stores:
+                yield from store_chunks(view, operator, StoreId(operator.operator_id, partition, name))
+
+        for change in PartitionEdit(state, partition, BySubject(state, one), tally).run(rows):
+            store = StoreId(operator.operator_id, partition, change.codec.name.store)
+            changes[store, change.codec.name.family, change.key] = change
+        if tally.deleted:
+            counts[state.main.name.label] = tally.deleted
+    for name in operator.store_names:
+        store = StoreId(operator.operator_id, partition, name)
+        for change in _by_key(view, operator, store, matchers):
+            changes[store, change.codec.name.family, change.key] = change
+    found: dict[StoreId, list[RowChange]] = {}
+    for (store, _, _), change in changes.items():
+        found.setdefault(store, []).append(change)
+    return found, counts
+
+
+def _by_key(
+    view: Storage, operator: OperatorStates, store: StoreId, matchers: Matchers
+) -> Iterator[RowChange]:
+    for codec, pairs in store_chunks(view, operator, store):
+        one = matchers.get((store.name, codec.name.family))
+        if one is None or not one.by_key:
+            continue
+        for key, _ in pairs:
+            if one.may_have(key, b"") and one.key_of(key):
+                yield RowChange(codec, codec.key_row(key), None)
+
+
+def _changed(
+    view: Storage, operator: OperatorStates, store: StoreId, changes: Sequence[RowChange]
+) -> Iterator[tuple[str, Pairs]]:
+    """The rows of a store that no change is about."""
+    gone = {(each.codec.name.family, each.codec.stored_key(each.key)) for each in changes}
+    for codec, pairs in store_chunks(view, operator, store):
+        family = codec.name.family
+        yield family, [pair for pair in pairs if (family, pair[0]) not in gone]
+
+
+def _without(
+    rows: Iterable[tuple[str, Pairs]], keys: Collection[tuple[str, bytes]]
+) -> Iterator[tuple[str, Pairs]]:
+    for family, pairs in rows:
+        yield family, [pair for pair in pairs if (family, pair[0]) not in keys]
+
+
+def _base(
+    view: Storage, operator: OperatorStates, file: StoreFile, families: Families
+) -> Iterator[tuple[str, Pairs]]:
+    """The rows of a base by family, some thousand at a time."""
+    if file.kind is Kind.SNAPSHOT:
+        yield DEFAULT_STORE, list(base_rows(view, operator, file))
+        return
+    with opened(view, file, operator.values.delimiter) as snapshot:
+        for chunk in snapshot.chunks(CHUNK):
+            for prefix, pairs in families.sorted_out(chunk):
+                yield families.names[prefix], pairs
+
+
+def _kept_records(
+    view: Storage,
+    operator: OperatorStates,
+    file: StoreFile,
+    stream: bytes,
+    keys: Collection[tuple[str, bytes]],
+) -> bytes:
+    """The records of changes, or of a snapshot in memory, but for those of some keys."""
+    path = file.render()
+    records = records_of(file.kind, stream, path)
+    head = parse_head(stream, path) if file.kind is Kind.CHANGELOG else None
+    prefixes = base_families(view, operator, file.store).prefixes
+    gone = {prefixes[family] + key for family, key in keys}
+    return without_keys(stream, records, gone, operator.values.deleted, head)
+
+
+def _metadata(view: Storage, file: StoreFile) -> SnapshotMetadata | None:
+    if file.kind is not Kind.ZIP:
+        return None
+    return parse_snapshot(view.read(file.render()), file.render(), whole=False)
+
+
+def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
+    """A file with the checksums beside it and the data files that it shares, as far as they are there."""
+    path = file.render()
+    sums = layout.SparkChecksum(path).render()
+    found = [path, sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()]
+    metadata = _metadata(view, file)
+    for shared in () if metadata is None else metadata.shared:
+        of = layout.SharedFile(file.store, shared.folder, shared.name).render()
+        found += [of, layout.HadoopChecksum(of).render(), layout.SparkChecksum(of).render()]
+    return frozenset(each for each in found if view.size(each) is not None)
+
+
+def _made(made: Storage, store: StoreId) -> list[str]:
+    """The files that were made of a store."""
+    found = []
+    for folder in (store.folder, f"{store.folder}/{layout.SSTS}"):
+        listing = made.list(folder)
+        found += [f"{folder}/{name}" for name in listing.names if listing.size(name) is not None]
+    return found

@@ -1,0 +1,96 @@
+"""Files of state that belong to no batch which can be restored: whether a key may be in them.
+
+Killed tasks and Spark's clean-up leave them. Nothing says which of their rows count, so their bytes are
+looked at: a file that may hold the key counts as one that does, and so does one that cannot be unpacked.
+An empty file, as a killed task leaves it, holds nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+
+from holdfast import layout
+from holdfast.at_rest.erase.keyed_erasing import KeyedSearch, has
+from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.searching import NOTES, Search
+from holdfast.at_rest.read.model import NamedOperator
+from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.sst import sst_entries
+from holdfast.layout import Kind, SharedFile, StoreFile
+from holdfast.storage.port import Storage
+
+# Whether the bytes of a row, or of many, may be of the subject.
+_MayBe = Callable[[bytes], bool]
+
+
+class StrayFiles:
+    """Looks at files of no batch.
+
+    Args:
+        checkpoint: The checkpoint.
+        operators: Its operators at the newest batch.
+        subject: Who is meant.
+    """
+
+    def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:
+        self._checkpoint = checkpoint
+        self._operators = {each.operator_id: (each.files, _may_be(each, subject)) for each in operators}
+
+    def holding(self, paths: Sequence[str]) -> int:
+        """How many of these files may hold the subject."""
+        return sum(self._may_hold(path) for path in paths)
+
+    def _may_hold(self, path: str) -> bool:
+        if _is_schema(path):
+            return False
+        try:
+            data = self._checkpoint.read(path)
+        except NotFound:
+            return False  # Spark's clean-up was quicker
+        return bool(data) and self._may_be_in(path, data)
+
+    def _may_be_in(self, path: str, data: bytes) -> bool:
+        place = layout.parse(path)
+        if not isinstance(place, (StoreFile, SharedFile)):
+            return True
+        known = self._operators.get(place.store.operator_id)
+        if known is None:
+            return True  # its operator is gone, and with it what its rows look like
+        try:
+            return _in_rows(path, data, place, *known)
+        except (Corrupt, Unsupported, zipfile.BadZipFile):
+            return True
+
+
+def _in_rows(
+    path: str, data: bytes, place: StoreFile | SharedFile, operator: OperatorStates, may_be: _MayBe
+) -> bool:
+    """Whether a file of a store, of these bytes, may hold the subject."""
+    if isinstance(place, SharedFile):
+        if place.folder != layout.SSTS:
+            return may_be(data)
+        return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
+    if place.kind is Kind.ZIP:
+        # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
+        return any(may_be(note) for note in notes)
+    return may_be(decompressed(data, operator.codec, path))
+
+
+def _may_be(operator: NamedOperator, subject: Subject) -> _MayBe:
+    own = next((each.own for each in operator.states if each.own is not None), None)
+    if own is not None:
+        needles = KeyedSearch(subject).needles(own)
+        return lambda data: has(data, needles)
+    matchers = list(Search(subject).matchers(operator.files).values())
+    return lambda data: any(one.may_have(data, b"") for one in matchers)
+
+
+def _is_schema(path: str) -> bool:
+    """Whether a file says what rows look like, and has none."""
+    return isinstance(layout.parse(path), (layout.OperatorMetadataFile, layout.SchemaFile))

@@ -1,0 +1,1 @@
+"""Savepoints without the values that have expired."""

@@ -1,0 +1,1 @@
+"""What state says of itself: its past, its largest keys, its age."""

@@ -1,0 +1,202 @@
+"""Why a state holds what it holds for a key: which batch wrote it, from which input, what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.at_rest.insight.history import key_history
+from holdfast.at_rest.insight.largest_keys import sizes
+from holdfast.at_rest.read import keyed_source
+from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.values import ProgressCallback
+
+_MICROS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """What a batch has read from a source: from behind one offset to the other."""
+
+    source: str
+    after: Any
+    upto: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"source": self.source, "after": self.after, "upto": self.upto}
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a key stands among all of its state, by bytes.
+
+    Attributes:
+        rank: 1 for the largest.
+        keys: How many keys there are.
+        share: Its part of all bytes.
+    """
+
+    rank: int
+    keys: int
+    share: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"rank": self.rank, "keys": self.keys, "share": self.share}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known of a key.
+
+    Attributes:
+        found: What the state holds.
+        written_batch: The newest batch that has written it; None where that was before what is kept.
+        exact: Whether the files tell of each write, and not only of other values.
+        first_kept: The oldest batch that is kept.
+        written_ms: When that batch was planned.
+        inputs: What the batch had read.
+        watermark_ms: The watermark that the batch ran under.
+        watermark_now_ms: The watermark that the newest batch has left.
+        expires_ms: When the first and the last of its rows expire.
+        clock: Which clock that goes by: `processing` or `event`.
+        left_ms: How long until the first expires; negative where it has.
+        partition: The partition that it is in.
+        partitions: How many there are.
+        key_group: The key group, of Holdfast's keyed operators.
+        rank: Where it stands among the largest; None where nobody asked.
+    """
+
+    found: KeyState
+    written_batch: int | None
+    exact: bool
+    first_kept: int | None
+    written_ms: int | None
+    inputs: tuple[InputRange, ...]
+    watermark_ms: int | None
+    watermark_now_ms: int | None
+    expires_ms: tuple[int, int] | None
+    clock: str | None
+    left_ms: int | None
+    partition: int | None
+    partitions: int
+    key_group: int | None
+    rank: Rank | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.found.as_dict(),
+            "written_batch": self.written_batch,
+            "exact": self.exact,
+            "first_kept": self.first_kept,
+            "written_ms": self.written_ms,
+            "inputs": [each.as_dict() for each in self.inputs],
+            "watermark_ms": self.watermark_ms,
+            "watermark_now_ms": self.watermark_now_ms,
+            "expires_ms": None if self.expires_ms is None else list(self.expires_ms),
+            "clock": self.clock,
+            "left_ms": self.left_ms,
+            "partition": self.partition,
+            "partitions": self.partitions,
+            "key_group": self.key_group,
+            "rank": None if self.rank is None else self.rank.as_dict(),
+        }
+
+
+def explain(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    key: Mapping[str, Any],
+    now_ms: int,
+    *,
+    rank: bool = True,
+    tell: ProgressCallback | None = None,
+) -> Explanation:
+    """Say of a key what its files and the logs tell.
+
+    Cost: that of `key_history`; with `rank` every row of the state is read too, about a microsecond each.
+
+    Args:
+        reader: The checkpoint or savepoint at its batch.
+        operator: The operator.
+        state: One of its states.
+        key: The key, its values of the types of the columns.
+        now_ms: The wall clock, by which time to live in processing time goes.
+        rank: Whether to say where it stands among the largest.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    found = reader.found(operator, state, key)
+    history = key_history(reader, operator, state, key)
+    logs = operator.files.logs
+    batch_id = history.last_written
+    offsets = None if batch_id is None else logs.offsets(batch_id)
+    commit = logs.commit(reader.batch_id)
+    watermark_now = None if commit is None else commit.next_watermark_ms or None
+    clock, times = _expiry(state, found)
+    left = None
+    if times is not None:
+        now = now_ms if clock == keyed_source.PROCESSING else watermark_now
+        left = None if now is None else times[0] - now
+    return Explanation(
+        found=found,
+        written_batch=batch_id,
+        exact=history.exact,
+        first_kept=history.batches[0] if history.batches else None,
+        written_ms=None if offsets is None else offsets.timestamp_ms,
+        inputs=() if batch_id is None else _inputs(operator, batch_id),
+        watermark_ms=None if offsets is None else offsets.watermark_ms or None,
+        watermark_now_ms=watermark_now,
+        expires_ms=times,
+        clock=clock,
+        left_ms=left,
+        partition=found.partition,
+        partitions=operator.partitions,
+        key_group=keyed_source.group_of(state, key) if state.own is not None else None,
+        rank=_ranked(reader, operator, state, found, tell) if rank and found.exists else None,
+    )
+
+
+def _inputs(operator: NamedOperator, batch_id: int) -> tuple[InputRange, ...]:
+    logs = operator.files.logs
+    offsets = logs.offsets(batch_id)
+    before = logs.offsets(batch_id - 1) if batch_id else None
+    if offsets is None:
+        return ()
+    earlier = {} if before is None else before.offsets
+    return tuple(InputRange(name, earlier.get(name), upto) for name, upto in offsets.offsets.items())
+
+
+def _expiry(state: NamedState, found: KeyState) -> tuple[str | None, tuple[int, int] | None]:
+    """By which clock the rows of a key expire, and when the first and the last of them do."""
+    if state.ttl:
+        clock = keyed_source.clock_of(state) if state.own is not None else keyed_source.PROCESSING
+        times = [each.expires_ms for each in found.entries if each.expires_ms is not None]
+    else:
+        clock, name = keyed_source.EVENT, "expiresAtMicros"
+        times = [each.value[name] // _MICROS for each in found.entries if name in each.value]
+    return (clock, (min(times), max(times))) if times else (None, None)
+
+
+def _ranked(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    found: KeyState,
+    tell: ProgressCallback | None,
+) -> Rank:
+    keys = total = larger = 0
+    for size in sizes(reader, operator, state, tell):
+        keys += 1
+        total += size
+        larger += size > found.size_bytes
+    return Rank(larger + 1, keys, found.size_bytes / max(total, 1))

@@ -1,0 +1,301 @@
+"""What a state has held for a key, over the batches that are kept and the savepoints that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.at_rest.read import keyed_source
+from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.state_reader import StateReader, entries_of, in_order
+from holdfast.checkpoints.state.key_history import KeptRows, kept_rows
+from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
+from holdfast.checkpoints.state.lookup import Sought, sought
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.formats.rows.plain import plain
+from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+FIRST: Final = "first"
+SET, CHANGED, REMOVED = "set", "changed", "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """A batch after which the state held another value for the key than before.
+
+    Attributes:
+        batch_id: The batch.
+        planned_ms: When it was planned, in epoch milliseconds.
+        change: `set`, `changed` or `removed`; `first` for what the key had when what is kept begins.
+        savepoint: The savepoint's address, where only that still has the batch.
+        found: What the state held.
+    """
+
+    batch_id: int
+    planned_ms: int | None
+    change: str
+    savepoint: str | None
+    found: KeyState
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "batch": self.batch_id,
+            "planned_ms": self.planned_ms,
+            "change": self.change,
+            "savepoint": self.savepoint,
+            "exists": self.found.exists,
+            "value": plain(self.found.value),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHistory:
+    """The values of a key.
+
+    Attributes:
+        state: The state.
+        key: The key.
+        versions: Each value that it has had, oldest first.
+        batches: The batches that were looked at, ascending.
+        last_written: The newest batch that has written the key, be it with the value that it had; None where
+            that was before what is kept, or where the files tell only of other values and there was none.
+        exact: Whether the files tell of each write, and not only of other values.
+    """
+
+    state: NamedState
+    key: Mapping[str, Any]
+    versions: tuple[KeyVersion, ...]
+    batches: tuple[int, ...]
+    last_written: int | None
+    exact: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.state.operator_id,
+            "operator": self.state.operator,
+            "state": self.state.name,
+            "key": plain(self.key),
+            "first_batch": self.batches[0] if self.batches else None,
+            "last_batch": self.batches[-1] if self.batches else None,
+            "batches": len(self.batches),
+            "last_written": self.last_written,
+            "exact": self.exact,
+            "versions": [each.as_dict() for each in self.versions],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was found at one batch."""
+
+    batch_id: int
+    planned_ms: int | None
+    savepoint: str | None
+    found: KeyState
+    written: bool | None
+
+
+def key_history(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    key: Mapping[str, Any],
+    *,
+    catalog: Storage | None = None,
+) -> KeyHistory:
+    """What a state has held for a key, batch by batch.
+
+    Cost: each file of the key's partition is read once, for this key alone. Of a savepoint that has a batch
+    which the checkpoint no longer has, the files that can hold the key.
+
+    Args:
+        reader: The checkpoint, at its newest batch or at the last one to look at.
+        operator: The operator.
+        state: One of its states.
+        key: The key, its values of the types of the columns.
+        catalog: Savepoints of the same query, for batches that the checkpoint does not keep.
+
+    Raises:
+        NotFound: A file has gone while it was about to be read.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    seen = {each.batch_id: each for each in _retained(reader, operator, state, key)}
+    if catalog is not None:
+        for each in _saved(catalog, reader, state, key):
+            seen.setdefault(each.batch_id, each)
+    ordered = [seen[batch_id] for batch_id in sorted(seen)]
+    written = [each.batch_id for each in ordered if each.written]
+    return KeyHistory(
+        state,
+        dict(key),
+        tuple(_versions(ordered)),
+        tuple(each.batch_id for each in ordered),
+        written[-1] if written else None,
+        exact=state.own is None and all(each.written is not None for each in ordered[1:]),
+    )
+
+
+def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
+    before: KeyState | None = None
+    for each in seen:
+        value = _told(each.found)
+        if before is None:
+            if each.found.exists:
+                # A query's first batch has set what is there; else it was there when what is kept begins.
+                change = SET if each.batch_id == 0 else FIRST
+                yield KeyVersion(each.batch_id, each.planned_ms, change, each.savepoint, each.found)
+        elif value != _told(before):
+            change = REMOVED if not each.found.exists else CHANGED if before.exists else SET
+            yield KeyVersion(each.batch_id, each.planned_ms, change, each.savepoint, each.found)
+        before = each.found
+
+
+def _told(found: KeyState) -> list[str]:
+    """What makes two values the same: also those that do not equal themselves, as NaN."""
+    return [repr((each.sub, each.value, each.expires_ms)) for each in found.entries]
+
+
+def _retained(
+    reader: StateReader, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
+) -> Iterator[_Seen]:
+    logs = operator.files.logs
+    batches = [each for each in logs.committed if each <= reader.batch_id]
+    for files, some in _stretches(reader, operator, batches):
+        wanted, partitions = _looked_for(operator, state, key, files)
+        walks = [kept_rows(reader.storage, files, each, wanted, some) for each in partitions]
+        before: KeyState | None = None
+        for kept in _together(walks):
+            found = _found(state, key, wanted, kept)
+            offsets = logs.offsets(kept[0].batch_id)
+            written = _written(kept, before, found, state)
+            planned = None if offsets is None else offsets.timestamp_ms
+            yield _Seen(kept[0].batch_id, planned, None, found, written)
+            before = found
+
+
+def _stretches(
+    reader: StateReader, operator: NamedOperator, batches: Sequence[int]
+) -> Iterator[tuple[Any, list[int]]]:
+    """Batches in a row under which the operator had as many partitions, and what reads its files then."""
+    logs = operator.files.logs
+    newest = logs.offsets(operator.files.batch_id)
+    count = None if newest is None else newest.partitions
+    stretch: list[int] = []
+    last: int | None = None
+    for batch_id in batches:
+        offsets = logs.offsets(batch_id)
+        now = None if offsets is None else offsets.partitions
+        if stretch and now != last:
+            yield _files_at(reader, operator, stretch, last, count), stretch
+            stretch = []
+        stretch, last = [*stretch, batch_id], now
+    if stretch:
+        yield _files_at(reader, operator, stretch, last, count), stretch
+
+
+def _files_at(
+    reader: StateReader,
+    operator: NamedOperator,
+    stretch: Sequence[int],
+    partitions: int | None,
+    newest: int | None,
+) -> Any:
+    if partitions == newest:
+        return operator.files
+    older = StateReader(reader.storage, stretch[-1])
+    return next(each.files for each in older.operators if each.operator_id == operator.operator_id)
+
+
+def _looked_for(
+    operator: NamedOperator, state: NamedState, key: Mapping[str, Any], files: Any
+) -> tuple[list[Sought], Sequence[int]]:
+    """What to look for in the store, and in which partitions."""
+    if state.own is not None:
+        codecs, values = keyed_source.stored_key(state, files, key)
+        wanted = [sought(codec, values) for codec in codecs]
+        partition = partition_of_key(files, codecs[0], values)
+    else:
+        codec = files.codec_of(*state.stored)
+        values = (
+            {codec.key_type.names[0]: key} if state.form in (StateForm.MAP, StateForm.TIMERS) else dict(key)
+        )
+        wanted = [sought(codec, values)]
+        partition = partition_of_key(files, codec, dict(list(values.items())[: placing_fields(codec)]))
+    return wanted, range(operator.partitions) if partition is None else (partition,)
+
+
+def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
+    """The same batch of each partition that was looked into, as far as all have it."""
+    found = [{each.batch_id: each for each in walk} for walk in walks]
+    for batch_id in sorted(set.intersection(*map(set, found))):
+        yield [each[batch_id] for each in found]
+
+
+def _found(
+    state: NamedState,
+    key: Mapping[str, Any],
+    wanted: Sequence[Sought],
+    kept: Sequence[KeptRows],
+) -> KeyState:
+    batch_id = kept[0].batch_id
+    if state.own is not None:
+        stored = [
+            (each.codec, pairs) for rows in kept for each, pairs in zip(wanted, rows.pairs, strict=True)
+        ]
+        return KeyState(state, batch_id, dict(key), tuple(keyed_source.found_in(state, key, stored)))
+    entries = [
+        entry
+        for rows in kept
+        for each, pairs in zip(wanted, rows.pairs, strict=True)
+        for entry in entries_of(state, each.codec, rows.partition, pairs)
+    ]
+    return KeyState(state, batch_id, dict(key), tuple(in_order(state, entries)))
+
+
+def _written(
+    kept: Sequence[KeptRows], before: KeyState | None, found: KeyState, state: NamedState
+) -> bool | None:
+    if before is not None and _told(before) != _told(found):
+        return True
+    told = [rows.written for rows in kept]
+    if state.own is not None or None in told:
+        # A key group is written whole, and a base tells nothing of single writes.
+        return None if before is None or state.own is None else False
+    return any(told)
+
+
+def _saved(
+    catalog: Storage, reader: StateReader, state: NamedState, key: Mapping[str, Any]
+) -> Iterator[_Seen]:
+    """The key in each savepoint of the query."""
+    query_id = _query_id(reader)
+    for listed in catalogs.listed(catalog):
+        manifest = listed.manifest
+        if manifest is None or (query_id is not None and manifest.query_id != query_id):
+            continue
+        if manifest.batch_id > reader.batch_id:
+            continue
+        view = SavepointView(catalog, manifest.files, listed.uri)
+        try:
+            saved = StateReader(view, manifest.batch_id)
+            operator, there = saved.pick(state.name, state.operator_id)
+        except NotFound:
+            continue  # the query had no such state then
+        found = saved.found(operator, there, key)
+        yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
+
+
+def _query_id(reader: StateReader) -> str | None:
+    from holdfast.checkpoints.checkpoint import read_query_id  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.logs.logs import Logs  # noqa: PLC0415 - only where savepoints are looked through
+
+    try:
+        return read_query_id(reader.storage, Logs(reader.storage))
+    except HoldfastError:
+        return None

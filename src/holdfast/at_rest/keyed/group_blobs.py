@@ -1,0 +1,166 @@
+"""Key groups written anew: a base of the rows as they are to stand, and a record that nobody has seen yet."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
+from holdfast.errors import Unsupported
+from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
+from holdfast.worker.state.blob_schema import ROWS, BlobSchema, encode
+from holdfast.worker.state.census import Census
+from holdfast.worker.state.key_group import range_of
+from holdfast.worker.state.partition import PAGE_ROWS
+from holdfast.worker.state.store import NEVER, Meta
+from holdfast.worker.state.tables.runs import Run, sorted_run
+
+Token = Callable[[], bytes]
+
+
+def fresh_token() -> bytes:
+    """Eight bytes that were never made before: no worker takes its copy of former rows for these."""
+    return os.urandom(8)
+
+
+def written(
+    number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part], token: Token = fresh_token
+) -> KeyGroup:
+    """A key group of these rows, all of them in its base.
+
+    Args:
+        number: The group.
+        key_groups: How many groups the operator has.
+        form: The form that its record names: that of the last part, where there is one.
+        parts: Its rows, those of earlier forms first.
+        token: Makes the name of this version.
+    """
+    blobs = [blob for part in parts for blob in _pages(part)]
+    forms = {each.fingerprint: each for each in (*(part.form for part in filled(parts)), form)}
+    meta = Meta(
+        key_groups,
+        token(),
+        form.fingerprint,
+        sum(map(len, blobs)),
+        wake_event=_least(parts, DUE_EVENT),
+        wake_processing=_least(parts, DUE_PROCESSING),
+        mixed=len(forms) > 1,
+        counts=_counts(key_groups, form, parts) if len(forms) == 1 else None,
+    )
+    known = json.dumps({mark.hex(): each.as_json() for mark, each in forms.items()})
+    return KeyGroup(number, meta.encode(), known.encode(), tuple(blobs), ())
+
+
+def _counts(key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> tuple[int, ...]:
+    """How much the group holds, all of it in one form."""
+    census = Census(form, key_groups)
+    counts = (census.count({name: run.alive() for name, run in part.tables.items()}) for part in parts)
+    return tuple(sum(counts, census.none()).tolist())
+
+
+def _pages(part: Part) -> Iterator[bytes]:
+    for name in part.form.tables:
+        run = part.tables.get(name)
+        if run is None:
+            continue
+        for start in range(0, len(run), PAGE_ROWS):
+            page = run.slice(start, min(start + PAGE_ROWS, len(run)))
+            # Without a copy, a blob would have the bytes of rows that are cut off at either end.
+            yield encode(part.form, {name: page.batch.take(pa.array(np.arange(len(page))))})
+
+
+def _least(parts: Iterable[Part], column: str) -> int:
+    """The earliest timer of all keys."""
+    found = []
+    for part in parts:
+        run = part.tables.get(ROWS)
+        if run is not None and column in part.form.tables[ROWS].names:
+            found.append(pc.min(run.alive().column(column)).as_py())
+    return min((each for each in found if each is not None), default=NEVER)
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """The same rows with neighbours of one form as one part; no identity may be in two of them."""
+    found: list[Part] = []
+    for part in parts:
+        if found and found[-1].form.fingerprint == part.form.fingerprint:
+            found[-1] = Part(part.form, _together(found[-1], part))
+        else:
+            found.append(part)
+    return found
+
+
+def _together(one: Part, other: Part) -> dict[str, Run]:
+    made = dict(one.tables)
+    for name, run in other.tables.items():
+        both = [made[name].batch, run.batch] if name in made else [run.batch]
+        made[name] = sorted_run(pa.concat_batches(both))
+    return made
+
+
+def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
+    """All rows in one form that has at least what theirs have, in the same types.
+
+    Raises:
+        Unsupported: A state of a former form has another type or time to live, or is not there any more, and
+            what becomes of it only the program knows.
+    """
+    moved = [
+        part if part.form.fingerprint == form.fingerprint else _moved(part, form, where)
+        for part in filled(joined(parts))
+    ]
+    return alive(joined(moved)[0]) if moved else Part(form, {})
+
+
+def alive(part: Part) -> Part:
+    """The same without rows that are marked as gone."""
+    return Part(part.form, {name: run.alive() for name, run in part.tables.items()})
+
+
+def within(part: Part, number: int, key_groups: int) -> Part:
+    """The rows of one group."""
+    low, high = range_of(number, key_groups)
+    return Part(part.form, {name: run.slice(*run.between(low, high)) for name, run in part.tables.items()})
+
+
+def filled(parts: Iterable[Part]) -> list[Part]:
+    """The parts that have rows."""
+    return [part for part in parts if any(len(run) for run in part.tables.values())]
+
+
+def _moved(part: Part, form: BlobSchema, where: str) -> Part:
+    tables: dict[str, Run] = {}
+    for name, run in part.tables.items():
+        old, new = part.form.tables[name], form.tables.get(name)
+        if new is None or any(new.get_field_index(each.name) < 0 for each in old) or _more_times(old, new):
+            raise former(where, name or "the table of keys")
+        columns = []
+        for each in new:
+            at = old.get_field_index(each.name)
+            if at >= 0 and old.field(at).type != each.type:
+                raise former(where, each.name)
+            columns.append(run.column(each.name) if at >= 0 else pa.nulls(len(run), each.type))
+        tables[name] = Run(pa.RecordBatch.from_arrays(columns, schema=new))
+    return Part(form, tables)
+
+
+def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
+    """Whether values that are there have got a time to live since: from when on, only the program knows."""
+    added = set(new.names) - set(old.names)
+    states = (each.removeprefix(STAMP_PREFIX) for each in added if each.startswith(STAMP_PREFIX))
+    return "t" in added or any(f"{VALUE_PREFIX}{each}" in old.names for each in states)
+
+
+def former(where: str, name: str) -> Unsupported:
+    """The error for rows that only the program can bring into today's form."""
+    return Unsupported(
+        "a key group has rows of a former version, which only the program brings into today's",
+        where=where,
+        found=f"{name} is another now",
+        hint="run the query until all of its key groups are written anew: batches that touch them do it",
+    )

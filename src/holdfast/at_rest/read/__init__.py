@@ -1,0 +1,1 @@
+"""Read state from files: by key, row by row, as tables, in SQL."""

@@ -1,0 +1,246 @@
+"""The states of a checkpoint as people name them: operators by their users' names, states by what they hold.
+
+What Spark keeps for itself beside them, such as counters of list elements and indexes of what expires, is no
+state of anybody's. A join's two stores of a side are one state, and so are the two families of timers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.checkpoints.keyed.key_groups import is_keyed
+from holdfast.checkpoints.state.key_partition import placing_fields
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
+from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.formats.rows.spark_types import Struct
+from holdfast.layout import DEFAULT_STORE
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.keyed.keyed_reader import KeyedState
+
+# What people call what Spark's operators do.
+_CALLED: Final = {
+    "stateStoreSave": "aggregate",
+    "dedupe": "dedupe",
+    "dedupeWithinWatermark": "dedupe",
+    "sessionWindowStateStoreSaveExec": "sessions",
+    "symmetricHashJoin": "join",
+    "globalLimit": "limit",
+    "flatMapGroupsWithState": "groups",
+    "mapGroupsWithState": "groups",
+    "applyInPandasWithState": "groups",
+    "transformWithStateExec": "processor",
+    "transformWithStateInPandasExec": "processor",
+    "transformWithStateInPySparkExec": "processor",
+}
+# One of Holdfast's keyed operators whose name nobody has noted.
+KEYED: Final = "keyed"
+# What Spark puts where a value has no columns.
+_FILLING: Final = ("__dummy__", "__empty__")
+_SIDES: Final = ("left", "right")
+_COUNTS: Final = "-keyToNumValues"
+_ROWS: Final = "-keyWithIndexToValue"
+_TIMERS: Final = {"$eventTimers_keyToTimestamp": "event_timers", "$procTimers_keyToTimestamp": "timers"}
+_COUNTED: Final = "$rowCounter_"
+_TTL_VALUE: Final = ("value", "ttlExpirationMs")
+_MAP_KEY: Final = ("key", "userKey")
+
+
+def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
+    """The stateful operators at a committed batch, by number.
+
+    Cost: the newest files of the logs, and a few small ones and listings for each operator.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch that is still kept; the newest by default.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+    """
+    found = operator_states(storage, batch_id)
+    own = _own_states(storage, found)
+    names = _names(found, own)
+    return tuple(
+        NamedOperator(
+            each.operator_id,
+            names[each.operator_id],
+            each.name,
+            each.partitions,
+            tuple(_states(each, names[each.operator_id], own.get(each.operator_id))),
+            each,
+        )
+        for each in found
+    )
+
+
+def pick(
+    operators: Sequence[NamedOperator], name: str, operator: str | int | None = None
+) -> tuple[NamedOperator, NamedState]:
+    """The state that a person means.
+
+    Args:
+        operators: Those of the checkpoint.
+        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is known by its name,
+            its number and Spark's name for it. Nothing means the only state that there
+            is, or all that the only operator, a keyed one, holds.
+        operator: The operator, where the state's name alone would not do.
+
+    Raises:
+        NotFound: There is no such state; the message lists those that there are.
+        Invalid: Several have this name.
+    """
+    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    fits: list[tuple[NamedOperator, NamedState]] = []
+    for each in chosen:
+        for state in each.states:
+            labels = {state.name, *(f"{word}.{state.name}" for word in _words(each))}
+            if len(each.states) == 1 or state.form is StateForm.KEYED:
+                labels |= _words(each)
+            if state.codec is not None:
+                labels.add(state.codec.name.label)
+            if not name or name in labels:
+                fits.append((each, state))
+    listed = ", ".join(dict.fromkeys(state.full_name for each in operators for state in each.states))
+    if not name and len(chosen) == 1 and fits:
+        # A keyed operator's states are parts of what it holds for a key.
+        fits = [each for each in fits if each[1].form is StateForm.KEYED] or fits
+    if not name and len(fits) != 1:
+        raise Invalid(
+            "name the state", found=f"{len(fits)} states", expected=listed or "a query that keeps state"
+        )
+    if not fits:
+        raise NotFound(
+            f"there is no state {name!r}"
+            if operator is None
+            else f"there is no state {name!r} of {operator!r}",
+            expected=listed or "a query that keeps state",
+            hint="see them with `holdfast state list`",
+        )
+    if len(fits) > 1:
+        numbered = ", ".join(f"{each.operator_id}.{state.name}" for each, state in fits)
+        raise Invalid(
+            f"several operators have a state {name!r}",
+            expected=numbered,
+            hint="name the operator too: its number or its name, a dot, and the state",
+        )
+    return fits[0]
+
+
+def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
+    """Whether a state need not be named, and a word is no state's name."""
+    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    try:
+        pick(chosen, "")
+    except Invalid:
+        return False
+    try:
+        pick(chosen, name)
+    except NotFound:
+        return True
+    return False
+
+
+def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:
+    """The states by their names as tables in SQL: `OPERATOR.STATE`, and shorter where that will do."""
+    found: dict[str, tuple[NamedOperator, NamedState]] = {}
+    times = Counter(state.name for each in operators for state in each.states)
+    for operator in operators:
+        for state in operator.states:
+            found[state.full_name] = operator, state
+            if len(operator.states) == 1:
+                found[operator.name] = operator, state
+            if times[state.name] == 1:
+                found.setdefault(state.name, (operator, state))
+    return found
+
+
+def _words(operator: NamedOperator) -> set[str]:
+    return {operator.name, str(operator.operator_id), operator.kind} - {""}
+
+
+def _names(operators: Sequence[OperatorStates], own: Mapping[int, KeyedState]) -> dict[int, str]:
+    """What people call each operator; two that would be called alike have their number behind it."""
+    names = {
+        each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
+        for each in operators
+    }
+    names.update({number: each.operator.name for number, each in own.items()})
+    times = Counter(names.values())
+    return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
+
+
+def _own_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
+    """What reads Holdfast's own keyed operators, by number."""
+    if not any(is_keyed(each) for each in operators):
+        return {}
+    from holdfast.at_rest.keyed.keyed_reader import keyed_states  # noqa: PLC0415 - it loads Arrow
+
+    return {each.operator.operator_id: each for each in keyed_states(storage, operators[0].batch_id)}
+
+
+def _states(operator: OperatorStates, name: str, own: KeyedState | None) -> Iterator[NamedState]:
+    if own is not None:
+        from holdfast.at_rest.read.keyed_source import named  # noqa: PLC0415 - as above
+
+        yield from named(own, name, operator.name)
+    if is_keyed(operator):
+        return  # one that has neither a note nor any state yet keeps nothing that could be named
+    codecs = {codec.name.label: codec for codec in operator.known()}
+    families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
+    lists = {label.removeprefix(_COUNTED) for label in codecs if label.startswith(_COUNTED)}
+    for label, codec in codecs.items():
+        if codec.schema is None:
+            if label == DEFAULT_STORE and families:
+                continue
+            raise Corrupt("a state has no schema", where=codec.where, found=label)
+        if codec.name.store == DEFAULT_STORE == codec.name.family and families:
+            continue  # a store with families has one that nobody uses besides them
+        side = next((each for each in _SIDES if label == f"{each}{_ROWS}"), None)
+        if side is not None:
+            yield _named(operator, name, codec, side, StateForm.ROWS, codecs.get(f"{side}{_COUNTS}"))
+        elif label in _TIMERS:
+            yield _named(operator, name, codec, _TIMERS[label], StateForm.TIMERS)
+        elif not codec.name.internal and not label.endswith(_COUNTS):
+            form = StateForm.LIST if label in lists else StateForm.VALUE
+            yield _named(operator, name, codec, name if label == DEFAULT_STORE else label, form)
+
+
+def _named(
+    operator: OperatorStates,
+    operator_name: str,
+    codec: StateCodec,
+    name: str,
+    form: StateForm,
+    counts: StateCodec | None = None,
+) -> NamedState:
+    key, value = codec.key_type, codec.value_type
+    ttl = (
+        value.names == _TTL_VALUE
+        and isinstance(value.types[0], Struct)
+        and codec.name.family != DEFAULT_STORE
+    )
+    if ttl and isinstance(value.types[0], Struct):
+        value = value.types[0]
+    fields = placing_fields(codec)
+    sub = Struct(key.names[fields:], key.types[fields:])
+    if form is StateForm.VALUE and sub.names:
+        form = StateForm.MAP if key.names == _MAP_KEY else StateForm.SESSIONS
+    first = key.types[0] if key.types else None
+    key = Struct(key.names[:fields], key.types[:fields])
+    if form in (StateForm.MAP, StateForm.TIMERS) and isinstance(first, Struct):
+        # The grouping key is one field of the stored one.
+        key = first
+    if form is StateForm.MAP and isinstance(sub.types[0], Struct):
+        sub = sub.types[0]
+    if form is StateForm.TIMERS or (len(value.names) == 1 and value.names[0] in _FILLING):
+        value = Struct((), ())
+    return NamedState(
+        operator.operator_id, operator_name, operator.name, name, form, key, sub, value, ttl, codec, counts
+    )

@@ -1,0 +1,290 @@
+"""State by address: what `hf.state(…)` offers. From files alone; the query may run or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.at_rest.read.keys import typed_key
+from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.config.checks import whole
+from holdfast.config.units import Duration, parse_duration
+from holdfast.savepoints.places import place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.at_rest.insight.explaining import Explanation
+    from holdfast.at_rest.insight.history import KeyHistory
+    from holdfast.at_rest.insight.largest_keys import HeavyKeys
+    from holdfast.at_rest.insight.ttl_preview import WhatIf
+    from holdfast.at_rest.read.tables import StateTable
+
+Address = str | os.PathLike[str]
+
+
+def state(address: Address, batch: int | None = None) -> StatesAtRest:
+    """The state of a checkpoint or a savepoint at one batch, to be read.
+
+    Nothing is changed, no query is disturbed, and no Spark is started. A query that runs goes on, and deletes
+    in time the files that old batches need; what was opened at one batch stays at it.
+
+    Args:
+        address: A savepoint's address, or a checkpoint's path or URI, with `@BATCH` behind it for another
+            batch than the newest.
+        batch: The batch, where the address does not name it.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+        Invalid: The address cannot be one.
+    """
+    if batch is not None:
+        whole(batch, "batch", least=0)
+    place = place_of(address, batch)
+    return StatesAtRest(StateReader(place.storage, place.batch_id), place.name)
+
+
+class StatesAtRest:
+    """The states of a checkpoint or savepoint at one batch.
+
+    A state is named by its own name, by its operator's if that has one state, or by both with a dot between.
+    An operator has the name that its user gave it (Holdfast's keyed operators), what it does (`aggregate`,
+    `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has
+    the states `left` and `right`.
+
+    Args:
+        reader: What reads it.
+        name: The address, as messages show it.
+    """
+
+    def __init__(self, reader: StateReader, name: str) -> None:
+        self._reader = reader
+        self.name = name
+
+    @property
+    def batch(self) -> int:
+        """The batch whose state it is."""
+        return self._reader.batch_id
+
+    def operators(self) -> tuple[NamedOperator, ...]:
+        """The stateful operators with their states and the columns of these."""
+        return self._reader.operators
+
+    def get(self, state: str, key: Any, *, operator: str | int | None = None) -> KeyState:
+        """What a state holds for one key: `exists`, `value`, `entries`, where it is and how large.
+
+        Straight from the files that can hold it: milliseconds at a million keys.
+
+        Args:
+            state: The state.
+            key: A dictionary by column, a list in the order of the columns, or the value of the only one.
+            operator: The operator, where the state's name alone would not do.
+
+        Raises:
+            NotFound: There is no such state, or a file that the batch needs is gone.
+            Invalid: Several states have this name, or the key does not fit its columns.
+            Corrupt: A file is damaged.
+            Unsupported: The state is of a kind that cannot be read.
+        """
+        return self._reader.get(state, key, operator)
+
+    def scan(
+        self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
+    ) -> Iterator[Entry]:
+        """Every row of a state, one by one, in no order that means anything; `arrow` is many times faster.
+
+        Raises:
+            As `get`.
+        """
+        return self._reader.scan(state, operator, tell=tell)
+
+    def arrow(
+        self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a state as a stream of Arrow; `.read_all()` makes one table of it.
+
+        The columns are those of the key, what tells rows of one key apart (a map's key, a session's start),
+        those of the value, `expires_ms` where values have a time to live, and `partition_id`. A value's
+        column that is called like one of the key has `value_` before its name.
+
+        Raises:
+            As `get`.
+        """
+        return self._table(state, operator, tell).reader()
+
+    def sql(self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None) -> pa.Table:
+        """What a `SELECT` over states says; a state's name is a table's.
+
+        The dialect is DuckDB's. The query can read no file and change nothing. The states that it names are
+        read into memory whole.
+
+        Args:
+            query: Such as `select customer, visits from regulars order by visits desc limit 10`.
+            most_rows: So many rows of the answer at most.
+            timeout_s: So long at most, once the states have been read.
+
+        Raises:
+            NotFound: There is no such state.
+            Invalid: The query is wrong, or several states have the name.
+            Unavailable: It took too long, or too much memory.
+        """
+        return self._reader.ask(query, most_rows=most_rows, timeout_s=timeout_s)
+
+    def frame(
+        self, operator: str, state: str | None = None, *, spark: SparkSession | None = None
+    ) -> DataFrame:
+        """The rows of a state as a DataFrame of Spark, with the columns that `arrow` has.
+
+        Args:
+            operator: The operator, or a state's name.
+            state: Its state, where it has several.
+            spark: The session; the running one, or a new one, by default.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.read.frames import frame  # noqa: PLC0415 - it needs Spark
+
+        name = operator if state is None else state
+        chosen, named = self._reader.pick(name, None if state is None else operator)
+        return frame(self._reader, chosen, named, spark)
+
+    def history(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        savepoints: Address | None = None,
+    ) -> KeyHistory:
+        """Each value that a state has had for a key, over the batches that are kept up to this one.
+
+        The files of the key's partition are read once, for this key alone.
+
+        Args:
+            state: The state.
+            key: As for `get`.
+            operator: The operator, where the state's name alone would not do.
+            savepoints: A directory of savepoints, for batches that the checkpoint no longer keeps.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.insight.history import key_history  # noqa: PLC0415 - only what is asked for
+        from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        catalog = None if savepoints is None else open_storage(savepoints, "catalog")
+        return key_history(self._reader, chosen, named, values, catalog=catalog)
+
+    def explain(
+        self,
+        state: str,
+        key: Any,
+        *,
+        operator: str | int | None = None,
+        rank: bool = True,
+        tell: ProgressCallback | None = None,
+    ) -> Explanation:
+        """Why a state holds what it holds for a key.
+
+        The batch that last wrote it and what that had read, the watermark then, the time it has left, its
+        partition and key group, its bytes, and with `rank` where it stands among the largest keys, for
+        which every row of the state is read.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.insight.explaining import explain  # noqa: PLC0415 - only what is asked for
+        from holdfast.savepoints.access import now_ms  # noqa: PLC0415 - as above
+
+        chosen, named = self._reader.pick(state, operator)
+        values = typed_key(key, named.key, named.full_name)
+        return explain(self._reader, chosen, named, values, now_ms(), rank=rank, tell=tell)
+
+    def heaviest(
+        self,
+        state: str = "",
+        *,
+        operator: str | int | None = None,
+        most: int = 10,
+        tell: ProgressCallback | None = None,
+    ) -> HeavyKeys:
+        """Which keys have the most bytes of a state, and how many rows: in a join, how many wait.
+
+        Every row of the state is read, one or two microseconds each.
+
+        Raises:
+            As `get`.
+        """
+        from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - only what is asked for
+
+        whole(most, "most", least=1)
+        return heaviest(self._reader, *self._reader.pick(state, operator), most=most, tell=tell)
+
+    def what_if(
+        self,
+        *,
+        ttl: Duration | None = None,
+        watermark: Duration | None = None,
+        state: str | None = None,
+        operator: str | int | None = None,
+        by: str | None = None,
+        current_ttl: Duration | None = None,
+        tell: ProgressCallback | None = None,
+    ) -> tuple[WhatIf, ...]:
+        """What a time to live, or another delay of the watermark, would free; nothing is changed.
+
+        By the times that the states carry, as of the batch: a checkpoint does not grow older by lying about.
+
+        Args:
+            ttl: A time to live, such as `"24h"`.
+            watermark: A delay of the watermark.
+            state: Only this state; all by default.
+            operator: The operator, where the state's name alone would not do.
+            by: A column of the state that has the time, where the state carries none of itself.
+            current_ttl: The time to live that a state of Spark's has now, where it cannot be worked out.
+            tell: Called with stores done, stores in all, and what is being done.
+
+        Raises:
+            Invalid: Neither rule or both were given, or there is no such column of times.
+            NotFound: There is no such state, or a file that the batch needs is gone.
+            Corrupt: A file or a row is damaged.
+        """
+        from holdfast.at_rest.insight.ttl_preview import what_if  # noqa: PLC0415 - only what is asked for
+
+        return what_if(
+            self._reader,
+            ttl_ms=_duration(ttl, "ttl"),
+            watermark_ms=_duration(watermark, "watermark"),
+            state=state,
+            operator=operator,
+            by=by,
+            current_ttl_ms=_duration(current_ttl, "current_ttl"),
+            tell=tell,
+        )
+
+    def pick(self, state: str, operator: str | int | None = None) -> NamedState:
+        """The state that a name means, with its columns.
+
+        Raises:
+            NotFound: There is no such state.
+            Invalid: Several have this name.
+        """
+        return self._reader.pick(state, operator)[1]
+
+    def _table(self, state: str, operator: str | int | None, tell: ProgressCallback | None) -> StateTable:
+        from holdfast.at_rest.read.tables import state_table  # noqa: PLC0415 - it needs Arrow
+
+        return state_table(self._reader, *self._reader.pick(state, operator), tell=tell)
+
+
+def _duration(given: Duration | None, name: str) -> int | None:
+    return None if given is None else parse_duration(given, name, allow_zero=True)

@@ -1,0 +1,210 @@
+"""Read a checkpoint: what is in it, at the newest batch that is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast import layout
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.stores import StoreFolder, partitions_of
+from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
+from holdfast.errors import Corrupt, HoldfastError, NotFound
+from holdfast.formats.files.compression import codec_name
+from holdfast.formats.logs.offset_log import CODEC, OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.logs.query import parse_query
+from holdfast.layout import DEFAULT_STORE, Kind, StoreId
+from holdfast.storage.port import Storage, full
+
+DEFAULT_CODEC = "lz4"
+# A fast query may have deleted what its batch needed before it was listed; a newer batch is there then.
+_LOOKS = 3
+
+
+def read(storage: Storage) -> Checkpoint:
+    """Read a checkpoint, of a query that runs or of one that does not.
+
+    Cost: one listing of each store's folder, the newest files of the logs, and the index of each store's
+    newest base. Nothing of the state itself is read, so this is quick for any size of state.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Corrupt: A file that was read is damaged; `verify` finds the others too.
+        Unavailable: The storage does not answer.
+    """
+    try:
+        found = _read(storage, Logs(storage))
+        for _ in range(_LOOKS):
+            if all(store.missing is None for operator in found.operators for store in operator.stores):
+                break
+            again = _read(storage, Logs(storage))
+            if again.batch_id == found.batch_id:
+                break
+            found = again
+        return found
+    except Corrupt as error:
+        raise _with_address(error, storage) from error
+
+
+def state_format(storage: Storage) -> int | None:
+    """The state-checkpoint format of the newest committed batch; None without one, or without state.
+
+    Raises:
+        Corrupt: The commit is damaged.
+        Unavailable: The storage does not answer.
+    """
+    logs = Logs(storage)
+    commit = None if logs.newest is None else logs.commit(logs.newest)
+    if commit is None or not storage.list(layout.STATE).names:
+        return None
+    return 1 if commit.state_ids is None else 2
+
+
+def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
+    """An operator's stores, in the order that the commit log keeps.
+
+    Args:
+        metadata: The operator's metadata, where there is some.
+        found: The names of what is in the folder of its first partition.
+    """
+    if metadata is not None and metadata.stores:
+        return tuple(each.name for each in metadata.stores)
+    known = {layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS}
+    named = sorted(each for each in found if "." not in each and each not in known)
+    return tuple(named) or (DEFAULT_STORE,)
+
+
+def codec_of(offsets: OffsetLog | None) -> str:
+    """The compression of state files that a batch was fixed to."""
+    return codec_name(offsets.confs.get(CODEC, DEFAULT_CODEC)) if offsets is not None else DEFAULT_CODEC
+
+
+def _read(storage: Storage, logs: Logs) -> Checkpoint:
+    query_id = read_query_id(storage, logs)
+    newest = logs.newest
+    offsets = None if newest is None else logs.offsets(newest)
+    commit = None if newest is None else logs.commit(newest)
+    offered = logs.offered[-1] if logs.offered else None
+    planned = logs.offsets(offered) if offered is not None and offered != newest else None
+    shown = offsets or planned
+    folders = [] if newest is None else operator_folders(storage, newest)
+    operators = [_operator(storage, logs, folder, newest or 0, shown) for folder in folders]
+    return Checkpoint(
+        uri=storage.uri,
+        query_id=query_id,
+        offered=logs.offered,
+        committed=logs.committed,
+        batch_id=newest,
+        watermark_ms=(commit.next_watermark_ms or None) if commit is not None else None,
+        planned_ms=None if offsets is None else offsets.timestamp_ms,
+        confs={} if shown is None else dict(shown.confs),
+        sources=_sources(offsets, planned),
+        operators=tuple(operators),
+        log_versions=None if offsets is None or commit is None else (offsets.version, commit.version),
+    )
+
+
+def read_query_id(storage: Storage, logs: Logs) -> str:
+    """The id of the query.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Corrupt: There is one, and its id is lost or damaged.
+    """
+    try:
+        return parse_query(storage.read(layout.METADATA), layout.METADATA).query_id
+    except NotFound as error:
+        if logs.offered or logs.committed:
+            raise Corrupt(
+                "the checkpoint has lost its query id",
+                where=layout.METADATA,
+                found="no such file",
+                expected="the id of its query",
+                hint="see what else is wrong with `holdfast checkpoint verify`",
+            ) from error
+        raise NotFound(
+            "there is no checkpoint",
+            where=storage.uri,
+            hint="name the directory that holds `metadata`, `offsets` and `commits`",
+        ) from error
+
+
+def _sources(offsets: OffsetLog | None, planned: OffsetLog | None) -> tuple[Source, ...]:
+    done = {} if offsets is None else offsets.offsets
+    next_ = {} if planned is None else planned.offsets
+    return tuple(Source(name, done.get(name), next_.get(name)) for name in [*done, *(next_.keys() - done)])
+
+
+def _operator(
+    storage: Storage, logs: Logs, folder: OperatorFolder, newest: int, offsets: OffsetLog | None
+) -> Operator:
+    metadata = read_operator(storage, folder.metadata_path)
+    first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
+    names = store_names(metadata, first)
+    commit = logs.commit(newest)
+    ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(folder.operator_id)
+    partitions = partitions_of(storage, folder, metadata, offsets, newest)
+    codec = codec_of(offsets)
+    stores = [
+        _store(storage, logs, StoreId(folder.operator_id, partition, name), index, newest + 1, codec)
+        for partition in range(partitions.count)
+        for index, name in enumerate(names)
+    ]
+    return Operator(
+        operator_id=folder.operator_id,
+        name="" if metadata is None else metadata.name,
+        partitions=partitions.count,
+        gathered=partitions.gathered,
+        store_names=names,
+        format_version=1 if ids is None else 2,
+        variables=() if metadata is None else _variables(metadata),
+        stores=tuple(stores),
+        oldest=_oldest(storage, StoreId(folder.operator_id, 0, names[0])),
+    )
+
+
+def _store(storage: Storage, logs: Logs, store: StoreId, index: int, version: int, codec: str) -> Store:
+    folder = StoreFolder(storage, store, storage.list(store.folder), codec)
+
+    def unique_id(of: int) -> str | None:
+        return logs.unique_id(store, index, of)
+
+    chain = folder.chain(version, unique_id)
+    size = sum(folder.size(file) for file in chain.files)
+    keys = None
+    if chain.files and chain.files[0].kind is Kind.ZIP:
+        try:
+            base = folder.snapshot(chain.files[0])
+            size += base.size_bytes
+            keys = base.keys if base.keys >= 0 else None
+        except NotFound:
+            pass  # the query has gone on since, and what it no longer needs is deleted
+    return Store(
+        id=store,
+        version=version,
+        files=chain.files,
+        missing=chain.missing,
+        size_bytes=size,
+        new_bytes=folder.new_bytes(version, unique_id)[1],
+        base_keys=keys,
+    )
+
+
+def _oldest(storage: Storage, store: StoreId) -> int | None:
+    return StoreFolder(storage, store, storage.list(store.folder), DEFAULT_CODEC).oldest()
+
+
+def _variables(metadata: OperatorMetadata) -> tuple[str, ...]:
+    listed = metadata.properties.get("stateVariables", [])
+    found = (each.get("stateName") for each in listed if isinstance(each, dict))
+    return tuple(sorted(name for name in found if isinstance(name, str) and not name.startswith("$")))
+
+
+def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
+    return Corrupt(
+        error.fact,
+        where=full(storage.uri, error.where or ""),
+        found=error.found,
+        expected=error.expected,
+        hint=error.hint or f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
+    )

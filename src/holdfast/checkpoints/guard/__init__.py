@@ -1,0 +1,1 @@
+"""Nobody changes a checkpoint that a query may be using."""

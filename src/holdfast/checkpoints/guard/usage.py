@@ -1,0 +1,144 @@
+"""What the files of a checkpoint, and this machine, say of who may be using it.
+
+Nothing in a checkpoint says whether a plain query runs on it. This is the evidence that a person decides by.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median_high
+from typing import Any, Final
+
+from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.config.locations import local_path
+from holdfast.config.units import format_duration
+from holdfast.errors import HoldfastError
+from holdfast.layout import Log, LogFile
+from holdfast.storage.port import Storage
+
+# So many of the newest batches tell what is usual.
+_BATCHES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointUsage:
+    """The evidence of a query that may be using a checkpoint.
+
+    Attributes:
+        uri: The checkpoint.
+        planned: The newest batch that was planned.
+        planned_age_ms: How long ago.
+        committed: The newest batch that was committed.
+        committed_age_ms: How long ago.
+        interval_ms: How far its batches usually are apart; None with fewer than two.
+        scan: The processes of this machine that have to do with it.
+    """
+
+    uri: str
+    planned: int | None
+    planned_age_ms: int | None
+    committed: int | None
+    committed_age_ms: int | None
+    interval_ms: int | None
+    scan: ProcessScan
+
+    @property
+    def silent_ms(self) -> int | None:
+        """How long no batch has been planned or committed."""
+        ages = [age for age in (self.planned_age_ms, self.committed_age_ms) if age is not None]
+        return min(ages, default=None)
+
+    def lines(self) -> list[str]:
+        """The evidence, a line each."""
+        lines = [
+            _line("newest planned batch", self.planned, self.planned_age_ms),
+            _line("newest committed batch", self.committed, self.committed_age_ms),
+        ]
+        if self.planned is not None and self.planned != self.committed:
+            lines.append(f"batch {self.planned} is planned and not committed")
+        if self.interval_ms is not None:
+            lines.append(f"its batches are usually {_rough(self.interval_ms)} apart")
+        return [*lines, *self.scan.lines()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "checkpoint": self.uri,
+            "planned_batch": self.planned,
+            "planned_age_ms": self.planned_age_ms,
+            "committed_batch": self.committed,
+            "committed_age_ms": self.committed_age_ms,
+            "interval_ms": self.interval_ms,
+            "processes": self.scan.as_dict(),
+        }
+
+
+def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
+    """Gather the evidence; changes nothing.
+
+    Cost: two listings, the offsets of some batches, and on Linux a look at each process.
+    """
+    place = local_path(checkpoint.uri)
+    logs = Logs(checkpoint)
+    planned = max(logs.offered, default=None)
+    planned_ms = _planned_times(logs)
+    return CheckpointUsage(
+        uri=checkpoint.uri,
+        planned=planned,
+        planned_age_ms=_age(now_ms, _written_ms(checkpoint, Log.OFFSETS, planned), planned_ms[-1:]),
+        committed=logs.newest,
+        committed_age_ms=_age(now_ms, _written_ms(checkpoint, Log.COMMITS, logs.newest), []),
+        interval_ms=_interval(planned_ms),
+        scan=ProcessScan(possible=False) if place is None else scan_processes(place),
+    )
+
+
+def _planned_times(logs: Logs) -> list[int]:
+    """When the newest batches were planned, as the offset log says; a damaged file says nothing."""
+    times = []
+    for batch_id in logs.offered[-_BATCHES:]:
+        try:
+            offsets = logs.offsets(batch_id)
+        except HoldfastError:
+            continue
+        if offsets is not None and offsets.timestamp_ms > 0:
+            times.append(offsets.timestamp_ms)
+    return times
+
+
+def _interval(times: list[int]) -> int | None:
+    gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
+    return median_high(gaps) if gaps else None
+
+
+def _written_ms(checkpoint: Storage, log: Log, batch_id: int | None) -> int | None:
+    """When a batch's file was written; None where that cannot be told."""
+    place = local_path(checkpoint.uri)
+    if place is None or batch_id is None:
+        return None
+    try:
+        return os.stat(place / LogFile(log, batch_id).render()).st_mtime_ns // 1_000_000  # noqa: PTH116 - as a number
+    except OSError:
+        return None
+
+
+def _age(now_ms: int, written_ms: int | None, noted_ms: list[int]) -> int | None:
+    times = [*noted_ms, *([] if written_ms is None else [written_ms])]
+    return max(0, now_ms - max(times)) if times else None
+
+
+def _line(what: str, batch_id: int | None, age_ms: int | None) -> str:
+    if batch_id is None:
+        return f"{what}: none"
+    return f"{what}: {batch_id}" + ("" if age_ms is None else f", {_rough(age_ms)} ago")
+
+
+def _rough(ms: int) -> str:
+    """A duration without the digits that nobody needs."""
+    for unit_ms in (3_600_000, 60_000, 1000):
+        if ms >= 10 * unit_ms:
+            return format_duration(ms - ms % unit_ms)
+    return f"{ms / 1000:.1f} s"

@@ -1,0 +1,150 @@
+"""The logs and operators of a checkpoint, each file read when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast import layout
+from holdfast.errors import NotFound
+from holdfast.formats.logs.commit_log import CommitLog, parse_commit
+from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
+from holdfast.formats.logs.operator_metadata import OperatorMetadata, parse_operator
+from holdfast.storage.port import Storage
+
+
+class Logs:
+    """The offset log and the commit log, listed once.
+
+    List them before anything of the state: what is said of batches must not be newer than what is said of it.
+    The commit log is listed first: Spark writes a batch's offsets before its commit, so what is committed
+    here has been offered, however fast the query is.
+
+    Args:
+        storage: The checkpoint.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.committed = _batches(storage, layout.COMMITS)
+        self.offered = _batches(storage, layout.OFFSETS)
+        self._known = frozenset(self.committed)
+        self._commits: dict[int, CommitLog | None] = {}
+        self._offsets: dict[int, OffsetLog | None] = {}
+
+    @property
+    def newest(self) -> int | None:
+        """The newest committed batch."""
+        return self.committed[-1] if self.committed else None
+
+    def commit(self, batch_id: int) -> CommitLog | None:
+        """A batch's commit, or None if it is not there.
+
+        Raises:
+            Corrupt: The file is damaged.
+        """
+        if batch_id not in self._commits:
+            path = layout.LogFile(layout.Log.COMMITS, batch_id).render()
+            data = _read(self._storage, path)
+            self._commits[batch_id] = None if data is None else parse_commit(data, path)
+        return self._commits[batch_id]
+
+    def offsets(self, batch_id: int) -> OffsetLog | None:
+        """A batch's offsets, or None if they are not there.
+
+        Raises:
+            Corrupt: The file is damaged.
+        """
+        if batch_id not in self._offsets:
+            path = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
+            data = _read(self._storage, path)
+            self._offsets[batch_id] = None if data is None else parse_offsets(data, path)
+        return self._offsets[batch_id]
+
+    def unique_id(self, store: layout.StoreId, index: int, version: int) -> str | None:
+        """The unique id under which a store's version was committed.
+
+        Args:
+            store: The store.
+            index: Its place among its operator's stores.
+            version: The version.
+
+        Returns:
+            None under state-checkpoint format 1, and where the commit log no longer tells.
+        """
+        commit = self.commit(version - 1) if version - 1 in self._known else None
+        if commit is None or commit.state_ids is None:
+            return None
+        partitions = commit.state_ids.get(store.operator_id, ())
+        stores = partitions[store.partition] if store.partition < len(partitions) else ()
+        return stores[index] if index < len(stores) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFolder:
+    """An operator's folder.
+
+    Attributes:
+        operator_id: Its number.
+        metadata_path: Where its metadata is; None if there is none.
+        partitions: The partitions that have a folder, ascending.
+    """
+
+    operator_id: int
+    metadata_path: str | None
+    partitions: tuple[int, ...]
+
+
+def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolder]:
+    """The operators that have a folder, by number. Three listings each.
+
+    Args:
+        storage: The checkpoint.
+        newest: The newest batch whose metadata counts; that of a batch which is not committed is left out
+            where there is an older one.
+    """
+    folders = []
+    for operator_id in numbers(storage.list(layout.STATE).names):
+        partitions = numbers(storage.list(f"{layout.STATE}/{operator_id}").names)
+        path = _metadata_path(storage, operator_id, newest)
+        folders.append(OperatorFolder(operator_id, path, tuple(partitions)))
+    return folders
+
+
+def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None:
+    """An operator's metadata, or None if there is none.
+
+    Raises:
+        Corrupt: The file is damaged.
+    """
+    data = None if path is None else _read(storage, path)
+    return None if data is None or path is None else parse_operator(data, path)
+
+
+def numbers(names: Iterable[str]) -> list[int]:
+    """The names that are numbers as Spark writes them, ascending."""
+    found = (layout.number(name) for name in names)
+    return sorted(each for each in found if each is not None)
+
+
+def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> str | None:
+    folder = f"{layout.STATE}/{operator_id}/{layout.OPERATOR_METADATA}"
+    names = storage.list(folder).names
+    if layout.METADATA in names:
+        return layout.OperatorMetadataFile(operator_id).render()
+    if "v2" not in names:
+        return None
+    versions = numbers(storage.list(f"{folder}/v2").names)
+    usable = [each for each in versions if newest is None or each <= newest] or versions[:1]
+    return layout.OperatorMetadataFile(operator_id, usable[-1]).render() if usable else None
+
+
+def _batches(storage: Storage, folder: str) -> tuple[int, ...]:
+    return tuple(numbers(storage.list(folder).names))
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except NotFound:
+        return None

@@ -1,0 +1,1 @@
+"""The state of a checkpoint: stores, column families, rows."""

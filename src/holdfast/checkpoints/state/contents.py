@@ -1,0 +1,226 @@
+"""How much state a checkpoint holds, and a hash of it that no copy and no rescale changes."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rows import state_chunks, store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.errors import Corrupt
+from holdfast.layout import DEFAULT_STORE, StoreId
+from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LANES: Final = 16
+_MODULUS: Final = 1 << 512
+
+
+@dataclass(frozen=True, slots=True)
+class StateContent:
+    """What is in one state.
+
+    Attributes:
+        state: The state.
+        rows: Its keys.
+        digest: A hash of all its rows. The order of rows, their partitions, the numbers of column families,
+            checksums and the provider have no part in it: it changes if and only if a key or value does.
+        size_bytes: The bytes of keys and values.
+    """
+
+    state: StateName
+    rows: int
+    digest: str
+    size_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.state.operator_id,
+            "operator": self.state.operator,
+            "store": self.state.store,
+            "family": self.state.family,
+            "state": self.state.label,
+            "internal": self.state.internal,
+            "rows": self.rows,
+            "digest": self.digest,
+            "size_bytes": self.size_bytes,
+        }
+
+
+def contents(
+    storage: Storage, batch_id: int | None = None, *, tell: ProgressCallback | None = None
+) -> tuple[StateContent, ...]:
+    """The exact content of each state at a committed batch, ascending by operator and name.
+
+    States without rows are there too, as far as a schema names them.
+
+    Cost: every row is read and hashed, about 2 microseconds each on one core; no more memory than one
+    partition's changes since its base.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch whose files are kept; the newest by default.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: The batch is not committed, or a file that it needs is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+        Unavailable: The storage does not answer.
+    """
+    sums: dict[StateName, ContentSum] = {}
+    for codec, _, pairs in state_chunks(storage, batch_id, tell=tell):
+        sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
+    return state_contents(operator_states(storage, batch_id), sums)
+
+
+def store_sums(
+    storage: Storage,
+    operator: OperatorStates,
+    store: StoreId,
+    step: Callable[[], None] = lambda: None,
+) -> dict[StateName, ContentSum]:
+    """The rows of one store of one partition, added up for each state that has some.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: Whose store it is.
+        store: The store.
+        step: Called after every few thousand rows.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file or a row is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    sums: dict[StateName, ContentSum] = {}
+    for codec, pairs in store_chunks(storage, operator, store):
+        sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
+        step()
+    return sums
+
+
+def state_contents(
+    operators: Iterable[OperatorStates], sums: Mapping[StateName, ContentSum]
+) -> tuple[StateContent, ...]:
+    """The content of each state, ascending by operator and name; states without rows as schemas name them.
+
+    Args:
+        operators: The operators, whose schemas name states.
+        sums: What was added up of the states that have rows.
+    """
+    sums = {**{codec.name: ContentSum() for each in operators for codec in each.known()}, **sums}
+    named = {(name.operator_id, name.store) for name in sums if name.family != DEFAULT_STORE}
+    return tuple(
+        StateContent(name, found.rows, found.digest(), found.size_bytes)
+        for name, found in sorted(sums.items())
+        # A store with families has one that nobody uses besides them.
+        if found.rows or name.family != DEFAULT_STORE or (name.operator_id, name.store) not in named
+    )
+
+
+def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Keys and values of rows without what is around them, as `ValueForm.bare` puts it.
+
+    Raises:
+        Corrupt: A key or a value is damaged.
+    """
+    values = bare_values(codec, pairs)
+    skip = codec.plain_keys
+    if skip is None:
+        return [codec.key_row(key) for key, _ in pairs], values
+    return [key[skip:] for key, _ in pairs], values
+
+
+def bare_bytes(codec: StateCodec, pairs: Pairs) -> int:
+    """How many bytes the same keys and values have.
+
+    Raises:
+        Corrupt: A key or a value is damaged.
+    """
+    skip = codec.plain_keys
+    values = [value for _, value in pairs]
+    if skip is None or not codec.values.all_single(values):
+        keys, bare = bare_rows(codec, pairs)
+        return sum(map(len, keys)) + sum(map(len, bare))
+    around = skip + (codec.values.before_row or 0)
+    return sum([len(key) for key, _ in pairs]) + sum(map(len, values)) - around * len(pairs)
+
+
+def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
+    """The values alone.
+
+    Raises:
+        Corrupt: A value is damaged.
+    """
+    try:
+        return codec.values.bare_all([value for _, value in pairs])
+    except (struct.error, ValueError, IndexError) as error:
+        raise Corrupt("a row of state is damaged", where=codec.where, found=str(error)) from error
+
+
+class ContentSum:
+    """Adds up the hashes of rows.
+
+    Each row has a hash of 512 bits, of the key with its length and the value; they are added modulo 2 to the
+    512. So the order is of no account, a row that is there twice counts twice, and two contents that differ
+    by chance or by mistake have the same sum with a probability that is nothing.
+    """
+
+    __slots__ = ("_sum", "rows", "size_bytes")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self._sum = 0
+
+    def add(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Take in rows. Cost: about a microsecond each."""
+        import numpy as np  # noqa: PLC0415 - a verb that reads no state does not load it
+
+        digests = row_digests(keys, values)
+        lanes: NDArray[np.uint32] = np.frombuffer(b"".join(digests), dtype="<u4").reshape(-1, _LANES)
+        totals = lanes.sum(axis=0, dtype=np.uint64).tolist()
+        self._sum = (self._sum + sum(total << (32 * lane) for lane, total in enumerate(totals))) % _MODULUS
+        self.rows += len(digests)
+        self.size_bytes += sum(map(len, keys)) + sum(map(len, values))
+
+    @classmethod
+    def restored(cls, rows: int, total: str, size_bytes: int) -> ContentSum:
+        """A sum that was worked out earlier, from its `total`."""
+        content = cls()
+        content.rows, content.size_bytes, content._sum = rows, size_bytes, int(total, 16)
+        return content
+
+    @property
+    def total(self) -> str:
+        """The sum itself, as 128 hexadecimal digits."""
+        return f"{self._sum:0128x}"
+
+    def merge(self, other: ContentSum) -> None:
+        """Take in the rows that another one has taken in."""
+        self.rows += other.rows
+        self.size_bytes += other.size_bytes
+        self._sum = (self._sum + other._sum) % _MODULUS
+
+    def digest(self) -> str:
+        """The hash of what was taken in: 64 hexadecimal digits."""
+        return hashlib.sha256(self._sum.to_bytes(64, "little") + struct.pack("<Q", self.rows)).hexdigest()
+
+
+def row_digests(keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
+    """The hash of each row: 64 bytes."""
+    make: Callable[[bytes], Any] = hashlib.blake2b
+    return [
+        make(len(key).to_bytes(4, "little") + key + value).digest()
+        for key, value in zip(keys, values, strict=True)
+    ]

@@ -1,0 +1,318 @@
+"""Rows of state, read from the files of a checkpoint at a committed batch.
+
+The base of each store is read row by row, and what the batches since have changed is laid over it. Those
+changes are held in memory, and with the memory provider a whole partition is, as Spark does; a base of
+RocksDB's is not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from holdfast.checkpoints.state.families import Families, Pairs
+from holdfast.checkpoints.state.replay import Overlay
+from holdfast.checkpoints.state.rocksdb import opened
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.files.compression import decompressed
+from holdfast.formats.files.records import Change, Record, parse_head, records_of
+from holdfast.formats.files.snapshot import parse_snapshot
+from holdfast.formats.rows.row_forms import ValueForm
+from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.storage.giving_up import go_on
+from holdfast.storage.port import Storage, full
+
+# Rows handed on at a time: enough that what is done for each handing on does not count.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """One key of one state, with its value.
+
+    Attributes:
+        state: Which state it is of.
+        partition: The partition that it is in.
+        key_row: The key as an UnsafeRow; as it is stored where the state is encoded as Avro.
+        value_rows: The value's rows likewise: one, or the elements of a list.
+        is_list: Whether the value is a list.
+    """
+
+    state: StateName
+    partition: int
+    key_row: bytes
+    value_rows: tuple[bytes, ...]
+    is_list: bool
+    _codec: StateCodec = field(repr=False, compare=False)
+
+    @property
+    def key(self) -> Any:
+        """The key's values by name, as `formats.unsafe_row.RowCodec` gives them; bytes of Avro as they are.
+
+        Raises:
+            Corrupt: It is not of its schema.
+            Unsupported: Its schema has a type that is not known here.
+        """
+        return self._codec.key_values(self.key_row)
+
+    @property
+    def value(self) -> Any:
+        """The value likewise, or a list of such.
+
+        Raises:
+            Corrupt: It is not of its schema.
+            Unsupported: Its schema has a type that is not known here.
+        """
+        found = [self._codec.value_values(row) for row in self.value_rows]
+        return found if self.is_list else found[0]
+
+
+def state_rows(
+    storage: Storage,
+    batch_id: int | None = None,
+    *,
+    operator_id: int | None = None,
+    state: str | None = None,
+    tell: ProgressCallback | None = None,
+) -> Iterator[StateRow]:
+    """Every row of state at a committed batch, partition by partition, in no order that means anything.
+
+    A query may run meanwhile; then a file that an older batch needs may go.
+
+    Cost: about 2 microseconds a row, and one more for each field that is looked at; the disk's room of one
+    partition where the checkpoint is not on this machine.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch whose files are kept; the newest by default.
+        operator_id: Only this operator's.
+        state: Only the state of this name: a column family's, or a store's where it has none.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: The batch is not committed, or a file that it needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+        Unavailable: The storage does not answer.
+    """
+    for codec, partition, pairs in state_chunks(storage, batch_id, operator_id=operator_id, tell=tell):
+        if state is not None and codec.name.label != state:
+            continue
+        for key, value in pairs:
+            rows, is_list = codec.values.rows(value, codec.where)
+            yield StateRow(codec.name, partition, codec.key_row(key), rows, is_list, codec)
+
+
+def state_chunks(
+    storage: Storage,
+    batch_id: int | None = None,
+    *,
+    operator_id: int | None = None,
+    tell: ProgressCallback | None = None,
+) -> Iterator[tuple[StateCodec, int, Pairs]]:
+    """The same rows as they are stored, some thousand of one state and partition at a time.
+
+    The keys are without the number of their column family; what is around keys and values is known to the
+    codec. For who works on all rows: a fraction of the cost of `state_rows`.
+
+    Raises:
+        NotFound: The batch is not committed, or a file that it needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+        Unavailable: The storage does not answer.
+    """
+    operators = [
+        each
+        for each in operator_states(storage, batch_id)
+        if operator_id is None or each.operator_id == operator_id
+    ]
+    total = sum(each.partitions * len(each.store_names) for each in operators)
+    done = 0
+    for operator in operators:
+        for partition in range(operator.partitions):
+            for name in operator.store_names:
+                store = StoreId(operator.operator_id, partition, name)
+                if tell is not None:
+                    tell(done, total, "reading state")
+                for codec, pairs in store_chunks(storage, operator, store):
+                    yield codec, partition, pairs
+                done += 1
+    if tell is not None:
+        tell(done, total, "reading state")
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a store's state is made of.
+
+    Attributes:
+        base: The file that holds it whole at an older version, or at this one; None where there is none.
+        changes: What the batches since have done to that; used up by who lays it over the base.
+        marked: Whether a changelog has said that the store has column families.
+    """
+
+    base: StoreFile | None
+    changes: Overlay
+    marked: bool
+
+
+def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers:
+    """Read all changes of a store since its base.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+    """
+    base, changes = _split(operator.chain(storage, store))
+    overlay = Overlay(operator.values)
+    marked = False
+    for file in changes:
+        stream = _stream(storage, operator, file)
+        path = file.render()
+        if file.kind is Kind.CHANGELOG:
+            marked = marked or parse_head(stream, path).version % 2 == 0
+        overlay.add(records_of(file.kind, stream, path))
+    return Layers(base, overlay, marked)
+
+
+def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a base of the memory provider's."""
+    records = records_of(base.kind, _stream(storage, operator, base), base.render())
+    return ((each.key, each.value) for each in records if each.value is not None)
+
+
+def stored_values(
+    storage: Storage, operator: OperatorStates, store: StoreId, keys: Iterable[tuple[str, bytes]]
+) -> dict[tuple[str, bytes], bytes]:
+    """What a store has under some keys, without reading the others of its base.
+
+    Cost: the snapshot is opened and asked, and the changes since are run through for these keys alone; of the
+    memory provider, which has no index, everything is read.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: Whose store it is, as of its batch.
+        store: The store.
+        keys: Column family and key, as `state_chunks` gives them.
+
+    Returns:
+        The values, as they are stored; a key that is not there is left out.
+
+    Raises:
+        NotFound: A file that the batch needs is gone.
+        Corrupt: A file is damaged.
+        Unsupported: The state is of a kind that cannot be read.
+    """
+    chain = operator.chain(storage, store)
+    found: dict[tuple[str, bytes], bytes] = {}
+    try:
+        with ExitStack() as stack:
+            base, changes = _split(chain)
+            if base is None or base.kind is not Kind.ZIP:
+                wanted = set(keys)
+                for codec, pairs in store_chunks(storage, operator, store):
+                    family = codec.name.family
+                    found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
+                return found
+            snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
+            prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
+            names = {prefixes[each] + key: (each, key) for each, key in keys if each in prefixes}
+            overlay = Overlay(operator.values)
+            for file in changes:
+                records = records_of(file.kind, _stream(storage, operator, file), file.render())
+                overlay.add(each for each in records if _key_of(each, operator.values) in names)
+            rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
+            return {names[key]: value for key, value in overlay.over(rows)}
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged(storage, store, str(error)) from error
+
+
+def _key_of(record: Record, values: ValueForm) -> bytes:
+    return values.deleted(record.key) if record.change is Change.DELETE else record.key
+
+
+def store_chunks(
+    storage: Storage, operator: OperatorStates, store: StoreId
+) -> Iterator[tuple[StateCodec, Pairs]]:
+    """The rows of one store as `state_chunks` gives them.
+
+    Raises:
+        NotFound: A file is gone.
+        Corrupt: A file is damaged.
+    """
+    try:
+        with ExitStack() as stack:
+            found = layers(storage, operator, store)
+            snapshot = None
+            chunks: Iterable[Pairs] = ()
+            if found.base is not None and found.base.kind is Kind.ZIP:
+                snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
+                chunks = snapshot.chunks(CHUNK)
+            elif found.base is not None:
+                rows = base_rows(storage, operator, found.base)
+                chunks = iter(lambda: list(islice(rows, CHUNK)), [])
+            named = None if snapshot is None else snapshot.metadata
+            families = Families.of(operator, store.name, named, marked=found.marked)
+            for chunk in _sorted_out(found.changes.over_chunks(chunks, CHUNK), families, operator, store):
+                go_on()
+                yield chunk
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged(storage, store, str(error)) from error
+
+
+def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
+    """The column families of a store, from its base.
+
+    Cost: its base's index is read, and no row.
+    """
+    base, _ = _split(operator.chain(storage, store))
+    metadata = None
+    if base is not None and base.kind is Kind.ZIP:
+        metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
+    return Families.of(operator, store.name, metadata)
+
+
+def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreFile, ...]]:
+    if chain and chain[0].kind.whole:
+        return chain[0], chain[1:]
+    return None, chain
+
+
+def _stream(storage: Storage, operator: OperatorStates, file: StoreFile) -> bytes:
+    path = file.render()
+    return decompressed(storage.read(path), operator.codec, path)
+
+
+def _sorted_out(
+    chunks: Iterable[Pairs],
+    families: Families,
+    operator: OperatorStates,
+    store: StoreId,
+) -> Iterator[tuple[StateCodec, Pairs]]:
+    """Rows by state."""
+    for chunk in chunks:
+        for prefix, pairs in families.sorted_out(chunk):
+            yield operator.codec_of(store.name, _family(families, prefix, store)), pairs
+
+
+def _family(families: Families, prefix: bytes, store: StoreId) -> str:
+    name = families.names.get(prefix)
+    if name is None:
+        # Spark writes a snapshot with the batch that makes a family, so one must be there.
+        raise Unsupported(
+            "a column family has no name, since there is no snapshot that names it",
+            where=store.folder,
+            found=f"family {int.from_bytes(prefix, 'little')}",
+            expected=", ".join(sorted(families.prefixes)) or "a snapshot",
+        )
+    return name
+
+
+def _damaged(storage: Storage, store: StoreId, found: str) -> Corrupt:
+    return Corrupt("a row of state is damaged", where=full(storage.uri, store.folder), found=found)

@@ -1,0 +1,350 @@
+"""Which states a checkpoint holds at a batch, and how their rows are put into bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
+from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
+from holdfast.formats.providers import known_provider
+from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
+from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import DEFAULT_STORE, SchemaFile, StoreFile, StoreId
+from holdfast.storage.port import Storage, full
+
+_AVRO: Final = "avro"
+_PREFIX_COLUMNS: Final = "numColsPrefixKey"
+# Of the merge operator: the first puts a comma between values, the second nothing.
+_DELIMITERS: Final = {"1": b",", "2": b""}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StateName:
+    """One state of an operator.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        store: The store that it is in.
+        family: Its column family there; `default` where the store has only one.
+        operator: Spark's name for what the operator does.
+    """
+
+    operator_id: int
+    store: str
+    family: str
+    operator: str = field(default="", compare=False)
+
+    @property
+    def label(self) -> str:
+        """What people know it by: the column family's name, or the store's where it has no others."""
+        return self.store if self.family == DEFAULT_STORE else self.family
+
+    @property
+    def internal(self) -> bool:
+        """Whether Spark keeps it for itself: counters, timers, indexes of what expires."""
+        return self.family.startswith("$")
+
+
+class StateCodec:
+    """Takes apart the rows of one state.
+
+    Args:
+        name: The state.
+        values: How values are put into bytes.
+        schema: Its schema; None where there is none.
+        key_form: How keys are put into bytes.
+        where: Where it is, for messages.
+    """
+
+    def __init__(
+        self, name: StateName, values: ValueForm, schema: ColumnFamily | None, key_form: KeyForm, where: str
+    ) -> None:
+        self.name = name
+        self.values = values
+        self.where = where
+        self._schema = schema
+        self._key_form = key_form
+        self._key: KeyCodec | None = None
+        self._key_row: RowCodec | None = None
+        self._value_row: RowCodec | None = None
+
+    @property
+    def schema(self) -> ColumnFamily | None:
+        """The schema as Spark wrote it."""
+        return self._schema
+
+    @property
+    def key_type(self) -> Struct:
+        """The fields of a key.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("key")
+
+    @property
+    def value_type(self) -> Struct:
+        """The fields of a value, or of an element of a list.
+
+        Raises:
+            Corrupt: There is no schema.
+            Unsupported: It has a type that is not known here.
+        """
+        return self._type("value")
+
+    def first_fields(self, count: int) -> Struct:
+        """The first fields of a key."""
+        whole = self._type("key")
+        return Struct(whole.names[:count], whole.types[:count])
+
+    @property
+    def key_form(self) -> KeyForm:
+        """How keys are put into bytes."""
+        return self._key_form
+
+    def key_codec(self) -> KeyCodec:
+        """What reads keys as RocksDB's provider stores them, and knows how they begin."""
+        if self._key is None:
+            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
+        return self._key
+
+    @property
+    def plain_keys(self) -> int | None:
+        """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
+        if not self.values.rocksdb or self.values.avro:
+            return 0
+        return 1 if self._key_form.kind is KeyKind.ROW else None
+
+    def key_row(self, key: bytes) -> bytes:
+        """The UnsafeRow of a stored key.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if not self.values.rocksdb or self.values.avro:
+            return key
+        if self._key_form.kind is KeyKind.ROW:
+            return key[1:]
+        return self.key_codec().row(key)
+
+    def stored_key(self, row: bytes) -> bytes:
+        """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if not self.values.rocksdb or self.values.avro:
+            return row
+        if self._key_form.kind is KeyKind.ROW:
+            return b"\0" + row
+        return self.key_codec().stored(row)
+
+    def key_values(self, row: bytes) -> Any:
+        """The values of a key's row; Avro stays bytes."""
+        if self.values.avro:
+            return row
+        if self._key_row is None:
+            self._key_row = RowCodec(self._type("key"))
+        return self._key_row.decode(row, self.where)
+
+    def value_values(self, row: bytes) -> Any:
+        """The values of a value's row; Avro stays bytes."""
+        if self.values.avro:
+            return row
+        if self._value_row is None:
+            self._value_row = RowCodec(self._type("value"))
+        return self._value_row.decode(row, self.where)
+
+    def _type(self, side: str) -> Struct:
+        if self._schema is None:
+            raise Corrupt(
+                "a state has no schema",
+                where=self.where,
+                found=self.name.label,
+                expected=f"it in {layout.STATE_SCHEMA}",
+            )
+        return parse_struct(
+            self._schema.key_schema if side == "key" else self._schema.value_schema, self.where
+        )
+
+
+class OperatorStates:
+    """The states of one operator at one batch."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        batch_id: int,
+        folder: OperatorFolder,
+        metadata: OperatorMetadata | None,
+        schemas: Mapping[str, Mapping[str, ColumnFamily]],
+        names: tuple[str, ...],
+        partitions: int,
+        uri: str,
+    ) -> None:
+        offsets = logs.offsets(batch_id)
+        self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
+        self._logs = logs
+        self.batch_id = batch_id
+        self._metadata = metadata
+        self._schemas = schemas
+        self._codecs: dict[tuple[str, str], StateCodec] = {}
+        self.operator_id = folder.operator_id
+        self.name = "" if metadata is None else metadata.name
+        self.store_names = names
+        self.partitions = partitions
+        self.codec = codec_of(offsets)
+        self.values = _value_form(offsets, self._folder)
+
+    def codec_of(self, store: str, family: str) -> StateCodec:
+        """What takes apart the rows of a state; the same each time."""
+        found = self._codecs.get((store, family))
+        if found is None:
+            name = StateName(self.operator_id, store, family, self.name)
+            schema = self._schemas.get(store, {}).get(family)
+            where = f"{self._folder}, state {name.label}"
+            found = StateCodec(name, self.values, schema, self._key_form(store, schema, where), where)
+            self._codecs[store, family] = found
+        return found
+
+    def has_families(self, store: str) -> bool:
+        """Whether a store's schema knows column families by name."""
+        return any(name != DEFAULT_STORE for name in self._schemas.get(store, {}))
+
+    def known(self) -> Iterator[StateCodec]:
+        """The states that the schemas name, with or without rows."""
+        for store in self.store_names:
+            for family in self._schemas.get(store) or (DEFAULT_STORE,):
+                yield self.codec_of(store, family)
+
+    def times(self) -> tuple[int, int | None]:
+        """When the batch was planned, and its watermark if it has one, in milliseconds."""
+        offsets = self._logs.offsets(self.batch_id)
+        return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
+
+    @property
+    def logs(self) -> Logs:
+        """The checkpoint's logs, as they were when this was read."""
+        return self._logs
+
+    def folder(self, storage: Storage, store: StoreId) -> tuple[StoreFolder, UniqueId]:
+        """A store's folder, listed now, and under which id the commit log has each version."""
+        index = self.store_names.index(store.name)
+        folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
+        return folder, lambda version: self._logs.unique_id(store, index, version)
+
+    def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
+        """The files of a store at the batch.
+
+        Raises:
+            NotFound: One is gone.
+        """
+        folder, unique_id = self.folder(storage, store)
+        chain = folder.chain(self.batch_id + 1, unique_id)
+        if chain.missing is not None:
+            raise NotFound(
+                f"a file that batch {self.batch_id} needs is not there",
+                where=full(storage.uri, chain.missing),
+                hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
+                "see `holdfast checkpoint verify`",
+            )
+        return chain.files
+
+    def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
+        if schema is not None and schema.encoder.strip():
+            return parse_encoder(schema.encoder, where)
+        columns = 0
+        for each in () if self._metadata is None else self._metadata.fields.get("stateStoreInfo", ()):
+            if each.get("storeName") == store:
+                columns = int(each.get(_PREFIX_COLUMNS, 0))
+        return KeyForm(KeyKind.PREFIX, tuple(range(columns))) if columns else KeyForm()
+
+
+def operator_states(storage: Storage, batch_id: int | None = None) -> list[OperatorStates]:
+    """The stateful operators at a committed batch.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: The batch; the newest by default.
+
+    Returns:
+        Nothing where no batch was asked for and none is committed.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: The state is of a provider that is not known here.
+    """
+    logs = Logs(storage)
+    read_query_id(storage, logs)
+    wanted = logs.newest if batch_id is None else batch_id
+    if wanted is None:
+        return []
+    if wanted not in logs.committed:
+        kept = f"batches {logs.committed[0]} to {logs.committed[-1]}" if logs.committed else "none"
+        raise NotFound(
+            "the batch is not committed, or no longer kept",
+            where=storage.uri,
+            found=f"batch {wanted}",
+            expected=kept,
+        )
+    offsets = logs.offsets(wanted)
+    found = []
+    for folder in operator_folders(storage, wanted):
+        metadata = read_operator(storage, folder.metadata_path)
+        root = f"{layout.STATE}/{folder.operator_id}"
+        first = storage.list(f"{root}/0").names if metadata is None else ()
+        names = store_names(metadata, first)
+        schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
+        count = partitions_of(storage, folder, metadata, offsets, wanted).count
+        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri))
+    return found
+
+
+def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
+    confs = {} if offsets is None else offsets.confs
+    provider = known_provider(confs, where)
+    version = confs.get(MERGE_OPERATOR, "1")
+    if version not in _DELIMITERS:
+        raise Unsupported(
+            "this merge operator of RocksDB is not known",
+            where=where,
+            found=f"{MERGE_OPERATOR} = {version}",
+            expected=" or ".join(_DELIMITERS),
+        )
+    rocksdb = provider == ROCKSDB_PROVIDER
+    return ValueForm(
+        rocksdb=rocksdb,
+        checksums=confs.get(ROW_CHECKSUM, "false") == "true",
+        delimiter=_DELIMITERS[version],
+        avro=rocksdb and confs.get(ENCODING, "unsaferow").lower() == _AVRO,
+    )
+
+
+def _schema(storage: Storage, operator_id: int, store: str, batch_id: int) -> dict[str, ColumnFamily]:
+    """The newest schema of a store, by column family."""
+    folder = f"{layout.STATE}/{operator_id}/{layout.STATE_SCHEMA}/{store}"
+    places = [
+        place
+        for name in storage.list(folder).names
+        if isinstance(place := layout.parse(f"{folder}/{name}"), SchemaFile)
+        and (place.batch_id or 0) <= batch_id
+    ]
+    newest = max(places, key=lambda place: place.batch_id or 0, default=SchemaFile(operator_id, store))
+    path = newest.render()
+    try:
+        data = storage.read(path)
+    except NotFound:
+        return {}
+    return {each.name: each for each in parse_schema(data, path).families}

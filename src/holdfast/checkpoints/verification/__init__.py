@@ -1,0 +1,1 @@
+"""Find damage in a checkpoint."""

@@ -1,0 +1,265 @@
+"""Whether the logs of a checkpoint agree with themselves and with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+from holdfast import layout
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.source_folders import read_twice, source_folders
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.verification.file_checks import RESTORE
+from holdfast.checkpoints.verification.findings import Problem, Remark, said
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.logs.commit_log import CommitLog
+from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.source_log import SeenFile, SourceLog, compact_interval, parse_source
+from holdfast.storage.port import Storage
+
+# Of files that are lost in a row, each is named up to so many.
+_MOST_NAMED = 100
+_EDITED = "one of the two was edited or put back from another time; restore both from the same copy"
+
+T = TypeVar("T")
+
+
+def readable(ask: Callable[[], T]) -> T | None:
+    """What a file says, or None where it is damaged: that is a problem of its own and told as such."""
+    try:
+        return ask()
+    except (Corrupt, Unsupported, NotFound):
+        return None
+
+
+def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
+    """Continuity of both logs, and what each batch says of its neighbours."""
+    if not tree.has(layout.METADATA) and (logs.offered or logs.committed):
+        hint = (
+            "put it back from a copy: sinks know the query by this id, and Spark refuses to start without it"
+        )
+        yield Problem(layout.METADATA, "the file with the query's id is not there", hint)
+    stateful = bool(tree.names(layout.STATE))
+    yield from _gaps(layout.Log.OFFSETS, logs.offered, stateful)
+    yield from _gaps(layout.Log.COMMITS, logs.committed, stateful)
+    yield from _ends(logs, stateful)
+    yield from _neighbours(logs)
+
+
+def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[Problem | Remark]:
+    for before, after in pairwise(batches):
+        for batch_id in range(before + 1, after):
+            file = layout.LogFile(log, batch_id).render()
+            what = f"batch {batch_id} is not in the log, though {before} and {after} are"
+            if batch_id - before > _MOST_NAMED:
+                yield Problem(file, f"{what}; nor is any up to {after}", RESTORE)
+                break
+            if stateful:
+                yield Problem(file, what, RESTORE)
+            else:
+                yield Remark(
+                    file, f"{what}; that is so under asynchronous progress tracking, else a file is lost"
+                )
+
+
+def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
+    yield from _never_committed(logs, stateful)
+    if not logs.committed:
+        return
+    newest = logs.committed[-1]
+    offered = logs.offered[-1] if logs.offered else None
+    if offered is None or offered < newest:
+        file = layout.LogFile(layout.Log.OFFSETS, newest).render()
+        what = f"batch {newest} is committed, and the offset log ends " + (
+            "before its first batch" if offered is None else f"at {offered}"
+        )
+        yield Problem(
+            file, what, "put back the file from a copy; Spark takes this for a second query at work"
+        )
+        return
+    if stateful and offered > 0 and offered - 1 not in logs.offered:
+        file = layout.LogFile(layout.Log.OFFSETS, offered - 1).render()
+        yield Problem(
+            file, f"batch {offered} cannot be started without the offsets of the one before it", RESTORE
+        )
+
+
+def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
+    """Batches whose commits are lost: Spark plans one only when the one before it is committed.
+
+    Under asynchronous progress tracking neither log has every batch, but what is in the offset log is
+    committed before the next gets there, since one thread writes both. Continuous processing notes no
+    settings with its offsets, and commits later.
+    """
+    newest = logs.newest
+    pending = [each for each in logs.offered if newest is None or each > newest]
+    first = pending[0] if pending else 0
+    skipped = len(pending) > 1 or (first > 0 and newest is None) or (stateful and first > (newest or 0) + 1)
+    if not pending or not skipped:
+        return
+    planned = readable(partial(logs.offsets, pending[-1]))
+    if planned is not None and planned.fields is None:
+        return
+    lost = first if newest is None or not stateful else newest + 1
+    if newest is None and len(pending) == 1:
+        lost = first - 1
+    end = "is empty" if newest is None else f"ends at {newest}"
+    yield Problem(
+        layout.LogFile(layout.Log.COMMITS, lost).render(),
+        f"batch {pending[-1]} was planned, and the commit log {end}",
+        "put back the lost commits from a copy, or Spark runs committed batches again",
+    )
+
+
+def _neighbours(logs: Logs) -> Iterator[Problem]:
+    before: tuple[int, OffsetLog] | None = None
+    for batch_id in logs.offered:
+        offsets = readable(partial(logs.offsets, batch_id))
+        if offsets is None:
+            before = None
+            continue
+        if before is not None and before[0] == batch_id - 1:
+            yield from _sources_agree(before[1], offsets, batch_id)
+            commit = _commit(logs, batch_id - 1)
+            if commit is not None:
+                yield from _watermarks_agree(before[1], commit, offsets, batch_id)
+        own = _commit(logs, batch_id)
+        if own is not None and own.next_watermark_ms < offsets.watermark_ms:
+            what = (
+                f"its watermark {own.next_watermark_ms} is behind that of its batch, {offsets.watermark_ms}"
+            )
+            yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, _EDITED)
+        before = (batch_id, offsets)
+    yield from _ids_differ(logs)
+
+
+def _commit(logs: Logs, batch_id: int) -> CommitLog | None:
+    return readable(partial(logs.commit, batch_id)) if batch_id in logs.committed else None
+
+
+def _watermarks_agree(
+    before: OffsetLog, commit: CommitLog, offsets: OffsetLog, batch_id: int
+) -> Iterator[Problem]:
+    # A batch that rewrites state offline, as a repartition does, runs under the watermark of the one before.
+    if offsets.watermark_ms in (commit.next_watermark_ms, before.watermark_ms):
+        return
+    file = layout.LogFile(layout.Log.COMMITS, batch_id - 1).render()
+    what = (
+        f"it hands on the watermark {commit.next_watermark_ms}, "
+        f"and batch {batch_id} ran under {offsets.watermark_ms}"
+    )
+    yield Problem(file, what, _EDITED)
+
+
+def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iterator[Problem]:
+    file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
+    if offsets.version == before.version == 1 and len(offsets.offsets) != len(before.offsets):
+        what = f"it has {len(offsets.offsets)} sources, and the batch before it {len(before.offsets)}"
+        yield Problem(file, what, RESTORE)
+        return
+    for name, offset in offsets.offsets.items():
+        old, new = log_offset(before.offsets.get(name)), log_offset(offset)
+        if old is not None and (new is None or new < old):
+            what = f"source {name} goes back from entry {old} to {'none' if new is None else new}"
+            yield Problem(file, what, _EDITED)
+
+
+def _ids_differ(logs: Logs) -> Iterator[Problem]:
+    """Each batch gives its state files new ids, so two commits with one id are two copies of one."""
+    for before, after in pairwise(logs.committed):
+        first, second = _commit(logs, before), _commit(logs, after)
+        if (
+            first is not None
+            and second is not None
+            and first.state_ids
+            and first.state_ids == second.state_ids
+        ):
+            file = layout.LogFile(layout.Log.COMMITS, after).render()
+            yield Problem(file, f"it names the state files of batch {before}", _EDITED)
+
+
+def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
+    """Whether each source that keeps a log has what the offset log says it has taken."""
+    kept = [
+        offsets for each in logs.offered if (offsets := readable(partial(logs.offsets, each))) is not None
+    ]
+    folders = tree.names(layout.SOURCES)
+    needed: dict[str, int] = {}
+    twice = read_twice(folders, kept) if kept else []
+    for offsets in kept[-2:]:
+        try:
+            sources = source_folders(folders, offsets, lambda: kept, storage.uri)
+        except Unsupported as error:
+            yield Remark(layout.SOURCES, said(error, layout.SOURCES))
+            break
+        explained = {*sources.values(), *twice}
+        places = [*sources.items(), *((name, name) for name in offsets.offsets if name not in explained)]
+        for folder, name in places:
+            entry = log_offset(offsets.offsets.get(name))
+            if entry is not None and entry >= 0:
+                needed[folder] = max(needed.get(folder, -1), entry)
+    for name in twice:
+        what = (
+            f"source {name} has no log and always the offset of another: a stream that is read twice, or lost"
+        )
+        yield Remark(f"{layout.SOURCES}/{name}", what)
+    for source, entry in needed.items():
+        yield from _complete(tree, source, entry)
+    for source in sorted(folders):
+        yield from _repeated_alike(storage, tree, source)
+
+
+def _entries(tree: Tree, source: str) -> tuple[set[int], set[int]]:
+    plain: set[int] = set()
+    compact: set[int] = set()
+    for name in tree.names(f"{layout.SOURCES}/{source}"):
+        place = layout.parse(f"{layout.SOURCES}/{source}/{name}")
+        if isinstance(place, layout.SourceLogFile):
+            (compact if place.compact else plain).add(place.entry)
+    return plain, compact
+
+
+def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
+    plain, compact = _entries(tree, source)
+    newest = max([needed, *plain, *compact])
+    start = max(compact, default=0)
+    interval = compact_interval(compact)
+    missing = 0
+    for entry in range(start, newest + 1):
+        if missing == _MOST_NAMED:
+            return
+        if entry not in plain and entry not in compact:
+            place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
+            what = f"entry {entry} of source {source} is not there, and the offset log has {needed}"
+            hint = "put it back from a copy; without it Spark cannot tell which files it has read"
+            missing += 1
+            yield Problem(place.render(), what, hint)
+
+
+def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Problem]:
+    """What a compacted file repeats must be what the entry itself says."""
+    plain, compact = _entries(tree, source)
+    repeated: dict[int, list[SeenFile]] = {}
+    for entry in sorted(compact):
+        place = layout.SourceLogFile(source, entry, True)
+        listed = _seen(storage, place)
+        for seen in listed:
+            repeated.setdefault(seen.entry, []).append(seen)
+        if listed and max(seen.entry for seen in listed) != entry:
+            yield Problem(place.render(), f"it does not reach entry {entry}", RESTORE)
+    for entry in sorted(plain):
+        place = layout.SourceLogFile(source, entry)
+        own = _seen(storage, place)
+        if any(seen.entry != entry for seen in own):
+            yield Problem(place.render(), f"it lists files of other entries than {entry}", RESTORE)
+        elif own and compact and entry < min(compact) and {*own} != {*repeated.get(entry, ())}:
+            file = layout.SourceLogFile(source, min(compact), True).render()
+            yield Problem(place.render(), f"it lists other files than {file} repeats of it", _EDITED)
+
+
+def _seen(storage: Storage, place: layout.SourceLogFile) -> tuple[SeenFile, ...]:
+    path = place.render()
+    log: SourceLog | None = readable(lambda: parse_source(storage.read(path), path))
+    return (readable(lambda: log.seen(path)) or ()) if log is not None else ()

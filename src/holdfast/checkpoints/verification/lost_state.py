@@ -1,0 +1,126 @@
+"""Whether a checkpoint has lost the state of an operator of which no file is left.
+
+A query without state keeps no `state` directory, and neither does one whose state was deleted. Under
+state-checkpoint format 2 the commit log names every file of state. Under format 1 no file of Spark's tells
+the two apart: what tells is a record of good batches, the note of the query's plan, and other operators that
+are still there, since Spark numbers them from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.verification.log_checks import readable
+from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.logs.plan_note import NOTE, Plan, parse_note
+from holdfast.storage.port import Storage, full
+
+NONE_OR_GONE: Final = "it keeps no state, or its state is gone"
+_UNTOLD: Final = (
+    f"{NONE_OR_GONE}: under state-checkpoint format 1 no file tells; "
+    "a record of its good batches, as `holdfast watch` keeps it, would"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvidence:
+    """What is known of a query's stateful operators besides their own files.
+
+    Attributes:
+        stateful: Whether the query keeps state; None where nothing tells.
+        lost: What is wrong, by the folder of an operator of which nothing is there.
+    """
+
+    stateful: bool | None
+    lost: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def untold(self) -> str | None:
+        """The words for what cannot be told; None where it can."""
+        return _UNTOLD if self.stateful is None else None
+
+
+def state_evidence(
+    storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
+) -> StateEvidence:
+    """Look for operators that must have state at a batch and have none.
+
+    Cost: one small file.
+
+    Args:
+        storage: The checkpoint.
+        logs: Its logs.
+        present: The operators that have a folder.
+        batch_id: A committed batch.
+        record: What the files were when their batches were committed.
+    """
+    lost: dict[int, str] = {}
+    commit = readable(lambda: logs.commit(batch_id))
+    named = None if commit is None else commit.state_ids
+    for operator_id in sorted({} if named is None else named):
+        lost[operator_id] = f"batch {batch_id} committed some"
+    if record is not None:
+        for operator_id, files in _recorded(record).items():
+            lost.setdefault(operator_id, f"the record of good batches names {files} files of it")
+    if present:
+        for operator_id in range(min(max(present), len(present))):
+            lost.setdefault(operator_id, f"Spark numbers operators from 0, and {max(present)} is there")
+    elif not lost and _plan_keeps_state(storage, batch_id):
+        lost[0] = f"the plan that is noted in {layout.OWN}/{NOTE} keeps some"
+    missing = tuple(
+        (f"{layout.STATE}/{each}", f"the state of operator {each} is not there, and {why}")
+        for each, why in sorted(lost.items())
+        if each not in present
+    )
+    if present or lost:
+        return StateEvidence(True, missing)
+    recorded = record is not None and record.batch_id is not None
+    certain = named is not None or recorded or _plan_keeps_state(storage, batch_id) is not None
+    return StateEvidence(False if certain else None)
+
+
+def require_state(
+    storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
+) -> StateEvidence:
+    """The same, where state that is lost is an error.
+
+    Raises:
+        Corrupt: An operator has lost its state.
+    """
+    evidence = state_evidence(storage, logs, present, batch_id, record)
+    if evidence.lost:
+        path, what = evidence.lost[0]
+        raise Corrupt(
+            "the checkpoint has lost state",
+            where=full(storage.uri, path),
+            found=what,
+            hint="restore it from a savepoint or another copy; see what else is wrong with "
+            f"`holdfast checkpoint verify {storage.uri}`",
+        )
+    return evidence
+
+
+def _recorded(record: Record) -> dict[int, int]:
+    """How many files of state the record names, by operator."""
+    counts: dict[int, int] = {}
+    for path in record.files:
+        place = layout.parse(path)
+        if isinstance(place, (layout.StoreFile, layout.SharedFile)):
+            counts[place.store.operator_id] = counts.get(place.store.operator_id, 0) + 1
+    return counts
+
+
+def _plan_keeps_state(storage: Storage, batch_id: int) -> bool | None:
+    """Whether the plan of a batch keeps state; None where none was noted."""
+    path = layout.OwnFile(NOTE).render()
+    try:
+        note = parse_note(storage.read(path), path)
+    except (NotFound, Corrupt, Unsupported):
+        return None
+    plan: Plan | None = None if note is None else note.at(batch_id)
+    return None if plan is None else bool(plan.operators) or any(step.stateful for step in plan.steps)

@@ -1,0 +1,292 @@
+"""Whether the state that the newest committed batch left can be read by the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import store_names
+from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.stores import Chain, StoreFolder, partitions_of
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.verification.file_checks import RESTORE, Content, ContentCheck
+from holdfast.checkpoints.verification.findings import Problem, Remark
+from holdfast.checkpoints.verification.log_checks import readable
+from holdfast.checkpoints.verification.lost_state import state_evidence
+from holdfast.config.locations import canonical_uri
+from holdfast.errors import HoldfastError
+from holdfast.formats.files.snapshot import SharedFile
+from holdfast.formats.logs.offset_log import OffsetLog
+from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place, schema_root
+from holdfast.formats.providers import PROVIDERS, provider_class
+from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.storage.port import Storage
+
+_FOREIGN = "it belongs to another partition, store or batch; put back the right file from a copy"
+_NOWHERE = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class StateFound:
+    """What was found of one checkpoint's state.
+
+    Attributes:
+        found: Problems and remarks.
+        restorable: The committed batches that the state allows to go on from.
+        stateful: Whether the query keeps state; None where nothing tells.
+        foreign: The provider, if its files are not known here.
+    """
+
+    found: tuple[Problem | Remark, ...]
+    restorable: frozenset[int]
+    stateful: bool | None = None
+    foreign: str | None = None
+
+
+class StateCheck:
+    """Checks the state of every operator against the logs.
+
+    Args:
+        storage: The checkpoint.
+        tree: What is in it.
+        logs: Its logs.
+        content: What reading the files has brought to light.
+        check: Reads the data files of RocksDB.
+        codec: The compression of state files.
+        record: What the files were when their batches were committed.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        tree: Tree,
+        logs: Logs,
+        content: Content,
+        check: ContentCheck,
+        codec: str,
+        record: Record | None = None,
+    ) -> None:
+        self._storage = storage
+        self._tree = tree
+        self._logs = logs
+        self._content = content
+        self._check = check
+        self._codec = codec
+        self._record = record
+        self._foreign: str | None = None
+        self._bad = {*content.problems}
+        self._found: list[Problem | Remark] = []
+        self._shared: dict[str, str | None] = {}
+        self._restorable = frozenset(logs.committed)
+
+    def run(self) -> StateFound:
+        """Look at every operator."""
+        newest = self._logs.newest
+        folders = operator_folders(self._storage, newest)
+        stateful = None
+        if newest is not None:
+            offsets = readable(partial(self._logs.offsets, newest))
+            for folder in folders:
+                self._operator(folder, newest, offsets)
+            stateful = self._lost_operators({folder.operator_id for folder in folders}, newest)
+        return StateFound(tuple(self._found), self._restorable, stateful, self._foreign)
+
+    def _lost_operators(self, present: set[int], newest: int) -> bool | None:
+        """Operators of which nothing is there; whether the query keeps state at all."""
+        evidence = state_evidence(self._storage, self._logs, present, newest, self._record)
+        for file, what in evidence.lost:
+            self._found.append(Problem(file, what, RESTORE))
+            self._restorable = frozenset()
+        if evidence.untold is not None:
+            self._found.append(Remark(layout.STATE, evidence.untold))
+        return evidence.stateful
+
+    def _operator(self, folder: OperatorFolder, newest: int, offsets: OffsetLog | None) -> None:
+        metadata = readable(partial(read_operator, self._storage, folder.metadata_path))
+        if folder.metadata_path is None:
+            first = (
+                0 if layout.STATE_SCHEMA in self._tree.names(f"{layout.STATE}/{folder.operator_id}") else None
+            )
+            file = layout.OperatorMetadataFile(folder.operator_id, first).render()
+            if first is None and offsets is not None and not offsets.notes_operators:
+                what = (
+                    f"operator {folder.operator_id} has no name: Spark before 4.0 noted none, and this is no "
+                    "damage; it is told by its stores, and what goes by an operator's name does not know it"
+                )
+                self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+            else:
+                what = f"operator {folder.operator_id} has no metadata"
+                self._found.append(Problem(file, what, RESTORE))
+        names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
+        count = partitions_of(self._storage, folder, metadata, offsets, newest).count
+        if metadata is not None:
+            self._schemas(metadata, folder)
+            self._partitions_agree(metadata, folder.metadata_path or "", count, newest)
+        if not self._ids_agree(folder.operator_id, count, len(names), newest):
+            return
+        provider = None if offsets is None else provider_class(offsets.confs)
+        if provider is not None and provider not in PROVIDERS:
+            what = f"the provider {provider} keeps its state in a way that is not known here"
+            self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+            self._foreign = provider
+            return
+        for partition in sorted({*range(count), *folder.partitions}):
+            for index, name in enumerate(names):
+                store = StoreId(folder.operator_id, partition, name)
+                if partition < count:
+                    self._store(store, index, newest)
+                else:
+                    self._beyond(store, newest, count)
+
+    def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
+        # What was planned before may have been for another number, which the batch has changed.
+        for batch_id in (each for each in self._logs.offered if each >= newest):
+            offsets = readable(partial(self._logs.offsets, batch_id))
+            fixed = None if offsets is None else offsets.partitions
+            for store in metadata.stores:
+                # An operator that gathers everything in one place has one partition, whatever is set.
+                if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
+                    file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
+                    what = f"it fixes {fixed} partitions, and {path} says {store.partitions}"
+                    hint = "put back both from the same copy; with the wrong number keys lose their state"
+                    self._found.append(Problem(file, what, hint))
+                    return
+
+    def _ids_agree(self, operator_id: int, partitions: int, stores: int, newest: int) -> bool:
+        """Whether the commit log names as many files as there are stores."""
+        commit = readable(partial(self._logs.commit, newest))
+        if commit is None:
+            return False
+        if commit.state_ids is None or operator_id not in commit.state_ids:
+            return True
+        given = [len(each) for each in commit.state_ids[operator_id]]
+        # The stores of a join that shares one folder are told by the first id alone.
+        if len(given) == partitions and all(each >= stores for each in given):
+            return True
+        file = layout.LogFile(layout.Log.COMMITS, newest).render()
+        what = f"it names {given} files for operator {operator_id}, which has {partitions} x {stores} stores"
+        self._found.append(Problem(file, what, RESTORE))
+        return False
+
+    def _schemas(self, metadata: OperatorMetadata, folder: OperatorFolder) -> None:
+        path = folder.metadata_path or ""
+        for store in metadata.stores:
+            if metadata.version == 1:
+                file = layout.SchemaFile(metadata.operator_id, store.name).render()
+                if folder.partitions and not self._tree.has(file):
+                    self._found.append(Problem(file, "the schema of the store is not there", RESTORE))
+                continue
+            for schema in store.schema_paths:
+                place = schema_place(schema)
+                if place is None or not self._tree.has(place):
+                    what = f"the schema that {path} names is not there"
+                    self._found.append(Problem(place or path, what, RESTORE))
+                elif not self._is_here(schema_root(schema)):
+                    what = f"it names schemas in {schema_root(schema)}: a restart reads and writes them there"
+                    self._found.append(Remark(path, what))
+                    return
+
+    def _is_here(self, root: str | None) -> bool:
+        try:
+            return root is not None and canonical_uri(root, _NOWHERE) == canonical_uri(
+                self._storage.uri, _NOWHERE
+            )
+        except HoldfastError:
+            return False
+
+    def _folder(self, store: StoreId) -> StoreFolder | None:
+        listing = self._tree.listing(store.folder)
+        if listing is None:
+            return None
+        return StoreFolder(self._storage, store, listing, self._codec, self._tree.names(store.folder))
+
+    def _beyond(self, store: StoreId, newest: int, count: int) -> None:
+        folder = self._folder(store)
+        current = [] if folder is None else [file for file in folder.files() if file.version == newest + 1]
+        if current:
+            what = f"batch {newest} wrote it, and operator {store.operator_id} should have {count} partitions"
+            self._found.append(
+                Problem(current[0].render(), what, "the number of partitions was changed by hand")
+            )
+
+    def _store(self, store: StoreId, index: int, newest: int) -> None:
+        folder = self._folder(store)
+        if folder is None:
+            what = f"batch {newest} needs this partition of operator {store.operator_id}, and it is not there"
+            self._found.append(Problem(store.folder, what, RESTORE))
+            self._restorable = frozenset()
+            return
+
+        def unique_id(version: int) -> str | None:
+            return readable(partial(self._logs.unique_id, store, index, version))
+
+        known = {version: unique_id(version) for version in (each + 1 for each in self._logs.committed)}
+        chain = self._chain(folder, newest + 1, known)
+        if chain.missing is not None:
+            what = f"batch {newest} left state that cannot be read without it, and it is not there"
+            self._found.append(Problem(chain.missing, what, RESTORE))
+        self._lineages(folder, known, newest)
+        self._data_files(folder, chain, newest)
+        good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
+        self._restorable = frozenset(each for each in self._restorable if each + 1 in good)
+
+    def _chain(self, folder: StoreFolder, version: int, known: Mapping[int, str | None]) -> Chain:
+        """The files of a version: by the commit log as far as it goes back, by lineage before that."""
+        newest = known.get(version)
+        if newest is None:
+            return folder.chain(version, lambda _: None)
+        path = StoreFile(folder.store, version, Kind.CHANGELOG, newest).render()
+        before = {each.version: each.unique_id for each in self._content.lineages.get(path, ())}
+        return folder.chain(version, lambda each: known.get(each) or before.get(each))
+
+    def _lineages(self, folder: StoreFolder, known: Mapping[int, str | None], newest: int) -> None:
+        """A changelog names the versions before it; the commit log has named them too."""
+        for version in range(newest + 1, 0, -1):
+            unique = known.get(version)
+            if unique is None:
+                return
+            path = StoreFile(folder.store, version, Kind.CHANGELOG, unique).render()
+            lineage = self._content.lineages.get(path)
+            if lineage is None:
+                continue
+            if lineage and lineage[-1].version != version - 1:
+                what = f"its lineage ends at version {lineage[-1].version} and not at {version - 1}"
+                self._problem(path, what)
+                continue
+            for each in lineage:
+                committed = known.get(each.version)
+                if committed is not None and committed != each.unique_id:
+                    what = (
+                        f"it builds on {each.unique_id} as version {each.version}, committed was {committed}"
+                    )
+                    self._problem(path, what)
+                    break
+
+    def _problem(self, path: str, what: str) -> None:
+        self._bad.add(path)
+        self._found.append(Problem(path, what, _FOREIGN))
+
+    def _data_files(self, folder: StoreFolder, chain: Chain, newest: int) -> None:
+        """The data files of each snapshot. An old one that lost some is on its way out, and no damage."""
+        needed = {file.render() for file in chain.files}
+        for file in folder.files():
+            path = file.render()
+            snapshot = self._content.snapshots.get(path)
+            if snapshot is None or file.version > newest + 1:
+                continue
+            for shared in snapshot.shared:
+                place, what = self._shared_file(folder.store, shared)
+                if what is not None:
+                    self._bad.add(path)
+                    if path in needed:
+                        self._found.append(Problem(place, f"{what}; {path} needs it", RESTORE))
+
+    def _shared_file(self, store: StoreId, shared: SharedFile) -> tuple[str, str | None]:
+        path = layout.SharedFile(store, shared.folder, shared.name).render()
+        if path not in self._shared:
+            self._shared[path] = self._check.check_data_file(path, shared.size_bytes)
+        return path, self._shared[path]

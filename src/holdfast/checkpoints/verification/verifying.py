@@ -1,0 +1,182 @@
+"""Find damage in a checkpoint before a restart builds on it."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import codec_of
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.verification.file_checks import Content, ContentCheck
+from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
+from holdfast.checkpoints.verification.log_checks import check_logs, check_sources, readable
+from holdfast.checkpoints.verification.record_checks import check_record
+from holdfast.checkpoints.verification.state_checks import StateCheck
+from holdfast.errors import NotFound
+from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.providers import known_provider
+from holdfast.layout import Kind, Place, StoreFile
+from holdfast.storage.port import Storage
+
+_CHECKED = (
+    layout.QueryMetadata,
+    layout.LogFile,
+    layout.SourceLogFile,
+    layout.OperatorMetadataFile,
+    layout.SchemaFile,
+    layout.StoreFile,
+    layout.OwnFile,
+)
+
+
+def verify(
+    storage: Storage,
+    tell: ProgressCallback | None = None,
+    known: Container[str] = (),
+    *,
+    unpack: bool = True,
+    record: Record | None = None,
+) -> Verification:
+    """Look for damage: in every file that Spark wrote, and in how the files fit together.
+
+    Works while the query runs. Spark deletes what it no longer needs and writes what is not committed yet,
+    so whatever looks wrong is looked at a second time, with everything listed anew: a problem is what both
+    looks have seen. Files of a batch that is not committed do not count; the batch will run again.
+
+    Without a record it cannot see what leaves every file and every checksum whole: under state-checkpoint
+    format 1, two files exchanged with their checksums, or an old file put back over a new one.
+
+    Cost: every file is read once, and changes of state are unpacked.
+
+    Args:
+        storage: The checkpoint.
+        tell: Called with files done, files in all, and a note.
+        known: Files whose bytes are known to be those of an earlier verification. They are read only for what
+            others are compared with.
+        unpack: Whether changes of state are unpacked also where a checksum vouches for the file. A million
+            changes take two seconds.
+        record: What the files were when their batches were committed; read before this is called, so that
+            what it knows has been there.
+
+    Raises:
+        NotFound: There is no checkpoint.
+        Unavailable: The storage does not answer.
+        Unsupported: Nothing is damaged as far as can be told, and the state is of a provider that is not
+            known here.
+    """
+
+    def look(only: frozenset[str] | None, tell: ProgressCallback | None) -> _Look:
+        return _look(storage, only, tell, known, unpack=unpack, record=record)
+
+    first = look(None, tell)
+    if not first.problems:
+        return first.outcome(storage, first.problems)
+    second = look(frozenset(first.problems), None)
+    both = {file: problem for file, problem in second.problems.items() if file in first.problems}
+    return first.outcome(storage, both, second)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    batch_id: int | None
+    problems: dict[str, Problem]
+    remarks: tuple[Remark, ...]
+    restorable: frozenset[int]
+    content: Content
+    recorded_batch: int | None
+    stateful: bool | None
+    foreign: str | None
+
+    def outcome(
+        self, storage: Storage, problems: dict[str, Problem], later: _Look | None = None
+    ) -> Verification:
+        newest = later or self
+        if not problems and newest.foreign is not None:
+            known_provider({PROVIDER: newest.foreign}, storage.uri)
+        return Verification(
+            uri=storage.uri,
+            batch_id=newest.batch_id,
+            problems=tuple(problems[file] for file in sorted(problems)),
+            remarks=self.remarks,
+            restorable=tuple(sorted(newest.restorable)),
+            files=self.content.files,
+            size_bytes=self.content.size_bytes,
+            recorded_batch=self.recorded_batch,
+            compared=self.content.compared,
+            stateful=newest.stateful,
+        )
+
+
+def _look(
+    storage: Storage,
+    only: frozenset[str] | None,
+    tell: ProgressCallback | None,
+    known: Container[str],
+    *,
+    unpack: bool,
+    record: Record | None,
+) -> _Look:
+    logs = Logs(storage)
+    tree = Tree(storage)
+    if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
+        raise NotFound(
+            "there is no checkpoint",
+            where=storage.uri,
+            hint="name the directory that holds `metadata`, `offsets` and `commits`",
+        )
+    newest = logs.newest
+    codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
+    check = ContentCheck(storage, tree, codec, known, unpack=unpack, record=record)
+    files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
+    for done, (path, place) in enumerate(files):
+        if tell is not None:
+            tell(done, len(files), "")
+        check.check(path, place)
+    content = check.found
+    from_record = [] if record is None else list(check_record(record, tree, logs))
+    for finding in from_record:
+        if isinstance(finding, Problem) and finding.file not in content.problems:
+            content.problems[finding.file] = finding
+            content.misleading.add(finding.file)
+    state = StateCheck(storage, tree, logs, content, check, codec, record).run()
+    found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
+    problems = dict(content.problems)
+    for each in found:
+        if isinstance(each, Problem):
+            problems.setdefault(each.file, each)
+    bad_batches = {
+        place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
+    }
+    remarks = (*content.remarks, *(each for each in found if isinstance(each, Remark)))
+    restorable = _startable(state.restorable - bad_batches, logs, problems)
+    recorded = None if record is None else record.batch_id
+    return _Look(newest, problems, remarks, restorable, content, recorded, state.stateful, state.foreign)
+
+
+def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:
+    """Whether a file is to be read: not if it belongs to a batch that is not committed."""
+    if not isinstance(place, _CHECKED):
+        return False
+    if isinstance(place, StoreFile) and (newest is None or place.version > newest + 1):
+        return False
+    sums = (layout.HadoopChecksum(path).render(), layout.SparkChecksum(path).render())
+    spark_sums = layout.HadoopChecksum(sums[1]).render()
+    if only is None or not only.isdisjoint((path, *sums, spark_sums)):
+        return True
+    # A data file is wrong in the eyes of the snapshots that need it, a lineage in those of its neighbours.
+    folder = layout.split(path)[0]
+    return isinstance(place, StoreFile) and (
+        place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(each.startswith(f"{folder}/") for each in only)
+    )
+
+
+def _startable(batches: frozenset[int], logs: Logs, problems: Container[str]) -> frozenset[int]:
+    """Going on behind a batch takes the query's id, the batch's offsets and those of the one before."""
+    if layout.METADATA in problems:
+        return frozenset()
+    offered = set(logs.offered)
+    return frozenset(each for each in batches if each in offered and (each == 0 or each - 1 in offered))

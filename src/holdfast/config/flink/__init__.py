@@ -1,0 +1,1 @@
+"""Flink's settings, read into Holdfast's."""

@@ -1,0 +1,333 @@
+"""Reads Flink's settings into Holdfast's, and reports what became of each."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from holdfast.config.flink.flink_keys import FLINK_FAMILIES, FLINK_KEYS, OWN_PREFIXES, FlinkKey
+from holdfast.config.job.backend import Backend, Memory, RocksDB
+from holdfast.config.job.checkpoint_explain import CheckpointFields
+from holdfast.config.job.high_availability import ZOOKEEPER
+from holdfast.config.job.restart import (
+    RestartStrategy,
+    exponential,
+    failure_rate,
+    fixed_delay,
+    no_restart,
+)
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.spark_defaults import PROVIDER_KEY, ROCKSDB
+from holdfast.config.units import format_duration
+from holdfast.errors import Invalid
+
+T = TypeVar("T")
+C = TypeVar("C", bound=CheckpointFields)
+
+_KNOWN = {name: entry for entry in FLINK_KEYS for name in (entry.name, *entry.aliases)}
+
+_STRATEGIES: dict[str, Callable[..., RestartStrategy]] = {
+    "none": no_restart,
+    "fixed-delay": fixed_delay,
+    "failure-rate": failure_rate,
+    "exponential-delay": exponential,
+}
+
+# Which of Flink's three settings of RocksDB's memory wins where several are given.
+_MEMORY_ORDER = tuple(
+    f"state.backend.rocksdb.memory.{name}" for name in ("fixed-per-slot", "managed", "fixed-per-tm")
+)
+
+_FIELD = re.compile(r"\((\w+)")
+# How alike two names must be for one to be the other misspelt.
+_ALIKE = 0.86
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkSettings(Generic[C]):
+    """What Flink's settings became.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        backend: The state backend.
+        restart: The restart strategy; without one in Flink's settings, Holdfast's own default.
+        savepoints: The directory of savepoints, if one was named, for the commands that take one.
+        report: What became of each key, in the order given.
+        further_conf: Spark settings that no field of the checkpoint or the backend holds.
+        ha: Where supervisors elect their leader, as `--ha` takes it; None if there is to be one alone.
+        lease_ms: How long a silent leader stays leader, if that was named.
+    """
+
+    checkpoint: C
+    backend: Backend
+    restart: RestartStrategy
+    savepoints: str | None
+    report: tuple[SettingReport, ...]
+    further_conf: Mapping[str, str] = field(default_factory=dict)
+    ha: str | None = None
+    lease_ms: int | None = None
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give all Spark settings; those that were named one by one win over a profile."""
+        return {**self.backend.spark_conf(), **self.checkpoint.spark_conf(), **self.further_conf}
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A key as it was written, with its entry in the table and its value, raw and read."""
+
+    written: str
+    raw: object
+    entry: FlinkKey | None = None
+    value: Any = None
+
+    def part(self, section: str) -> str | None:
+        """The field that this goes to, if it goes to that section."""
+        head, dot, name = (self.entry.target if self.entry else "").partition(".")
+        return name if dot and head == section else None
+
+
+def read_flink(
+    keys: Mapping[str, object], build: Callable[..., C], *, storage: str | os.PathLike[str] | None = None
+) -> FlinkSettings[C]:
+    """Read Flink's settings. See `Checkpoint.from_flink`.
+
+    Args:
+        keys: Flink's keys with their values.
+        build: Makes the checkpoint out of its fields.
+        storage: Where the checkpoint lies; wins over Flink's key for it.
+
+    Raises:
+        Invalid: A value that does not fit, a misspelt key, a setting given under two names with
+            different values, or no place for the checkpoint.
+    """
+    given = [_look_up(written, raw) for written, raw in keys.items()]
+    _refuse_contradictions(given)
+    kind = _chosen(given, "backend", "rocksdb")
+    strategy = _chosen(given, "restart", "exponential-delay")
+    checkpoint = _checkpoint(given, build, storage)
+    backend: Backend = Memory() if kind == "memory" else _rocksdb(given)
+    restart = _built(_STRATEGIES[strategy], _fields(given, strategy))
+    reporter = _Reporter(checkpoint, backend, restart, strategy, given, storage_given=storage is not None)
+    savepoints: str | None = _chosen(given, "savepoints", None)
+    return FlinkSettings(
+        checkpoint=checkpoint,
+        backend=backend,
+        restart=restart,
+        savepoints=savepoints,
+        ha=_elections(given),
+        lease_ms=_chosen(given, "ha.lease", None),
+        report=tuple(reporter.knob(each) for each in given),
+        further_conf={
+            each.entry.spark_key: shown(each.value)
+            for each in given
+            if each.entry and each.entry.target == "spark" and reporter.reaches_spark(each.entry)
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reporter:
+    """Says of each key what became of it."""
+
+    checkpoint: CheckpointFields
+    backend: Backend
+    restart: RestartStrategy
+    strategy: str
+    given: list[_Given]
+    storage_given: bool
+
+    def knob(self, each: _Given) -> SettingReport:
+        entry = each.entry
+        if entry is None:
+            return self._unknown(each)
+        section, _, name = entry.target.partition(".")
+        if section == "checkpoint":
+            return self._of_checkpoint(each, name)
+        if section in ("backend", "spark"):
+            return self._of_backend(each, entry, name)
+        if section in _STRATEGIES:
+            return self._of_restart(each, section, name)
+        if section in ("restart", "ha"):
+            return self._of_supervisor(each, entry, name)
+        becomes = "kept as `savepoints`" if section == "savepoints" else ""
+        return SettingReport(each.written, shown(each.raw), entry.outcome, becomes, entry.why)
+
+    def _of_supervisor(self, each: _Given, entry: FlinkKey, name: str) -> SettingReport:
+        if entry.target.startswith("restart"):
+            why = "The supervisor decides by it after each failure of the driver."
+            return SettingReport(
+                each.written, shown(each.raw), SettingOutcome.SUPERVISOR, str(each.value), why
+            )
+        address = _elections(self.given)
+        if address is None:
+            return _no_use(each, "There is one supervisor: high-availability.type does not say zookeeper.")
+        becomes = f"--lease {format_duration(each.value)}" if name == "lease" else f"--ha {address}"
+        return SettingReport(each.written, shown(each.raw), SettingOutcome.SUPERVISOR, becomes, entry.why)
+
+    def reaches_spark(self, entry: FlinkKey) -> bool:
+        """Whether a plain Spark setting has a store to speak to."""
+        return isinstance(self.backend, RocksDB) or not entry.spark_key.startswith(ROCKSDB)
+
+    def _of_checkpoint(self, each: _Given, name: str) -> SettingReport:
+        if name == "storage" and self.storage_given:
+            return _no_use(each, "The storage that was given apart from these settings wins.")
+        knob = _named(self.checkpoint.knobs(), name, each)
+        if name == "storage":
+            why = "Flink makes a directory for each job below it; here it is one job's own. "
+            return replace(knob, why=why + knob.why)
+        if name == "retain" and each.value != _as_number(each.raw):
+            return replace(knob, why="A restart reads the last batch and the one before. " + knob.why)
+        return knob
+
+    def _of_backend(self, each: _Given, entry: FlinkKey, name: str) -> SettingReport:
+        if entry.target == "backend":
+            provider = self.backend.spark_conf()[PROVIDER_KEY]
+            why = "The first start writes it into the checkpoint, and Spark ignores a later change."
+            return SettingReport(
+                each.written, shown(each.raw), SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why
+            )
+        if isinstance(self.backend, Memory) and (name or not self.reaches_spark(entry)):
+            return _no_use(each, "The state backend is on the heap, and this is a setting of RocksDB.")
+        if not name:
+            becomes = f"{entry.spark_key} = {shown(each.value)}"
+            return SettingReport(each.written, shown(each.raw), SettingOutcome.SPARK, becomes, entry.why)
+        winner = _memory(self.given)
+        if name == "memory" and winner is not None and winner is not each:
+            return _no_use(each, f"{winner.written} is given too and wins.")
+        knob = _named(self.backend.knobs(), name, each)
+        if entry.name.endswith("fixed-per-slot"):
+            return replace(knob, why="An executor has one budget for all of its slots. " + knob.why)
+        return knob
+
+    def _of_restart(self, each: _Given, section: str, name: str) -> SettingReport:
+        if section != self.strategy:
+            return _no_use(each, f"The restart strategy is {self.strategy}.")
+        return _named(self.restart.knobs(), name, each)
+
+    @staticmethod
+    def _unknown(each: _Given) -> SettingReport:
+        for prefix, why in FLINK_FAMILIES:
+            if each.written.startswith(prefix):
+                return _no_use(each, why)
+        if each.written.startswith(OWN_PREFIXES):
+            return _no_use(each, "Holdfast knows no such setting of Flink.")
+        return _no_use(each, "This is not a state or checkpoint setting.")
+
+
+def _look_up(written: str, raw: object) -> _Given:
+    entry = _KNOWN.get(written)
+    if entry is not None:
+        return _Given(written, raw, entry, entry.read(raw, written))
+    if written.startswith(OWN_PREFIXES) and not written.startswith(tuple(f for f, _ in FLINK_FAMILIES)):
+        close = difflib.get_close_matches(written, _KNOWN, n=1, cutoff=_ALIKE)
+        if close:
+            raise Invalid(
+                "there is no such setting of Flink",
+                where="Checkpoint.from_flink",
+                found=written,
+                expected=close[0],
+                hint=f"did you mean {close[0]}?",
+            )
+    return _Given(written, raw)
+
+
+def _refuse_contradictions(given: list[_Given]) -> None:
+    seen: dict[str, _Given] = {}
+    for each in given:
+        if each.entry is None:
+            continue
+        first = seen.setdefault(each.entry.name, each)
+        if first.value != each.value:
+            raise Invalid(
+                "one setting of Flink is given under two names, with different values",
+                where="Checkpoint.from_flink",
+                found=f"{first.written} = {first.raw!r} and {each.written} = {each.raw!r}",
+                expected=f"only {each.entry.name}",
+            )
+
+
+def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.PathLike[str] | None) -> C:
+    fields = _fields(given, "checkpoint")
+    if storage is not None:
+        fields["storage"] = _Given("storage", storage, None, storage)
+    if "storage" not in fields:
+        raise Invalid(
+            "there is no place for the checkpoint",
+            where="Checkpoint.from_flink",
+            found="no execution.checkpointing.dir",
+            expected="that key, or from_flink(…, storage=…)",
+        )
+    return _built(build, fields)
+
+
+def _rocksdb(given: list[_Given]) -> RocksDB:
+    fields = _fields(given, "backend")
+    memory = _memory(given)
+    if memory is not None:
+        fields["memory"] = memory
+    return _built(RocksDB, fields)
+
+
+def _memory(given: list[_Given]) -> _Given | None:
+    named = {each.entry.name: each for each in reversed(given) if each.entry is not None}
+    return next((named[name] for name in _MEMORY_ORDER if name in named), None)
+
+
+def _fields(given: list[_Given], section: str) -> dict[str, _Given]:
+    return {name: each for each in given if (name := each.part(section))}
+
+
+def _chosen(given: list[_Given], target: str, default: Any) -> Any:
+    return next((each.value for each in given if each.entry and each.entry.target == target), default)
+
+
+def _elections(given: list[_Given]) -> str | None:
+    """Where the leader is elected, of the keys that Flink divides the address into."""
+    if _chosen(given, "ha.type", "none") != "zookeeper":
+        return None
+    quorum = _chosen(given, "ha.quorum", None)
+    if quorum is None:
+        raise Invalid(
+            "there is no ZooKeeper to elect a leader in",
+            where="high-availability.type",
+            found="zookeeper",
+            expected="high-availability.zookeeper.quorum, such as host:2181",
+        )
+    root = str(_chosen(given, "ha.root", "/flink")).strip("/")
+    return f"{ZOOKEEPER}{quorum}/{root}"
+
+
+def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
+    """Make a value of Holdfast's, with an error that names Flink's key."""
+    try:
+        return make(**{name: each.value for name, each in fields.items()})
+    except Invalid as refused:
+        found = _FIELD.search(refused.where or "")
+        each = fields.get(found[1]) if found else None
+        if each is None:
+            raise
+        raise Invalid(
+            f"cannot use this value for {each.written}",
+            where=each.written,
+            found=repr(each.raw),
+            expected=refused.expected,
+            hint=refused.hint,
+        ) from refused
+
+
+def _named(knobs: tuple[SettingReport, ...], name: str, each: _Given) -> SettingReport:
+    knob = next(knob for knob in knobs if knob.name == name)
+    return replace(knob, name=each.written, value=shown(each.raw))
+
+
+def _no_use(each: _Given, why: str) -> SettingReport:
+    return SettingReport(each.written, shown(each.raw), SettingOutcome.NO_USE, "", why)
+
+
+def _as_number(raw: object) -> int:
+    return int(str(raw).strip())

@@ -1,0 +1,310 @@
+"""Flink's settings of checkpoints, state and restarts: their names, and where each goes here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.config.flink.flink_values import (
+    backend,
+    boolean,
+    decimal,
+    duration,
+    elections,
+    kibibytes,
+    limit,
+    managed,
+    mode,
+    number,
+    positive,
+    profile,
+    retained,
+    retention,
+    share,
+    size,
+    strategy,
+    text,
+)
+from holdfast.config.setting_report import SettingOutcome
+from holdfast.config.spark_defaults import ROCKSDB, SHUFFLE_PARTITIONS_KEY
+
+Reader = Callable[[object, str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkKey:
+    """One of Flink's settings.
+
+    Args:
+        name: Its name in Flink 2.
+        target: Where its value goes: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
+            ("exponential-delay.FIELD"), "spark" for a Spark setting, or a name that the reader knows;
+            empty where it goes nowhere.
+        read: How its value is read.
+        aliases: Its older names.
+        spark_key: The Spark setting that it becomes, with `target` "spark".
+        outcome: What became of it, where it goes nowhere.
+        why: Why, where no field of Holdfast's explains it.
+    """
+
+    name: str
+    target: str = ""
+    read: Reader = lambda value, _key: value
+    aliases: tuple[str, ...] = ()
+    spark_key: str = ""
+    outcome: SettingOutcome = SettingOutcome.NO_USE
+    why: str = ""
+
+
+_CHECKPOINTING = "execution.checkpointing."
+_BACKEND = "state.backend.rocksdb."
+_RESTART = "restart-strategy."
+_ZOOKEEPER = "high-availability.zookeeper."
+_HA = "A part of the address of the elections."
+
+_NO_BARRIERS = "There are no barriers and no records under way between batches, so nothing is unaligned."
+_COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no setting for it."
+_TIMERS = "Timers are part of the state of transformWithState and lie in RocksDB."
+
+FLINK_KEYS: tuple[FlinkKey, ...] = (
+    FlinkKey(f"{_CHECKPOINTING}interval", "checkpoint.interval", duration),
+    FlinkKey(f"{_CHECKPOINTING}min-pause", "checkpoint.min_pause", duration),
+    FlinkKey(f"{_CHECKPOINTING}timeout", "checkpoint.timeout", duration),
+    FlinkKey(f"{_CHECKPOINTING}mode", "checkpoint.mode", mode),
+    FlinkKey(f"{_CHECKPOINTING}max-concurrent-checkpoints", "checkpoint.max_concurrent", number),
+    FlinkKey(f"{_CHECKPOINTING}tolerable-failed-checkpoints", "checkpoint.tolerable_failures", number),
+    FlinkKey(
+        f"{_CHECKPOINTING}unaligned.enabled",
+        "checkpoint.unaligned",
+        boolean,
+        aliases=(f"{_CHECKPOINTING}unaligned",),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}aligned-checkpoint-timeout",
+        "checkpoint.aligned_timeout",
+        duration,
+        aliases=(f"{_CHECKPOINTING}alignment-timeout",),
+    ),
+    FlinkKey(f"{_CHECKPOINTING}externalized-checkpoint-retention", "checkpoint.on_cancel", retention),
+    FlinkKey(
+        f"{_CHECKPOINTING}num-retained",
+        "checkpoint.retain",
+        retained,
+        aliases=("state.checkpoints.num-retained",),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}incremental",
+        "checkpoint.incremental",
+        boolean,
+        aliases=("state.backend.incremental",),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}local-backup.enabled",
+        "checkpoint.local_recovery",
+        boolean,
+        aliases=("state.backend.local-recovery", "execution.state-recovery.from-local"),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}dir",
+        "checkpoint.storage",
+        text,
+        aliases=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}savepoint-dir",
+        "savepoints",
+        text,
+        aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+        why="Holdfast's commands take the directory of savepoints as an argument.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}snapshot-compression",
+        read=boolean,
+        outcome=SettingOutcome.ALWAYS,
+        why="Spark always compresses its state files; the codec is Checkpoint(compression=…).",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}storage",
+        read=text,
+        aliases=("state.checkpoint-storage",),
+        outcome=SettingOutcome.ALWAYS,
+        why="A checkpoint is always files in its storage, never held by the driver.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}checkpoints-after-tasks-finish",
+        read=boolean,
+        aliases=(f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled",),
+        outcome=SettingOutcome.ALWAYS,
+        why="Tasks end with each batch, and the checkpoint covers all of them.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}create-subdir",
+        read=boolean,
+        aliases=("state.checkpoints.create-subdir",),
+        why="A checkpoint keeps the directory it is given: name one for each job.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}interval-during-backlog",
+        why="Every batch ends in a checkpoint, in a backlog too; larger batches make them rarer.",
+    ),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.forced", why=_NO_BARRIERS),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.interruptible-timers.enabled", why=_NO_BARRIERS),
+    FlinkKey(f"{_CHECKPOINTING}unaligned.max-subtasks-per-channel-state-file", why=_NO_BARRIERS),
+    FlinkKey(
+        f"{_CHECKPOINTING}local-backup.dirs",
+        aliases=("taskmanager.state.local.root-dirs",),
+        why="Executors keep state in their scratch directory: RocksDB(local_dir=…).",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}cleaner.parallel-mode",
+        aliases=("state.checkpoint.cleaner.parallel-mode",),
+        why="Spark deletes old files in its own background threads.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}data-inline-threshold",
+        aliases=("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
+        why="State is never written into the metadata of a checkpoint.",
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}write-buffer-size",
+        aliases=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
+        why="The file system's own client buffers what is written.",
+    ),
+    FlinkKey("state.backend.type", "backend", backend, aliases=("state.backend",)),
+    FlinkKey(
+        "state.backend.async", outcome=SettingOutcome.ALWAYS, why="Snapshots are uploaded in the background."
+    ),
+    FlinkKey(f"{_BACKEND}memory.managed", "backend.memory", managed),
+    FlinkKey(f"{_BACKEND}memory.fixed-per-tm", "backend.memory", size),
+    FlinkKey(f"{_BACKEND}memory.fixed-per-slot", "backend.memory", size),
+    FlinkKey(f"{_BACKEND}block.cache-size", "backend.block_cache", size),
+    FlinkKey(f"{_BACKEND}writebuffer.size", "backend.write_buffer", size),
+    FlinkKey(
+        f"{_BACKEND}localdir", "backend.local_dir", text, aliases=("state.backend.rocksdb.checkpointdir",)
+    ),
+    FlinkKey(f"{_BACKEND}predefined-options", "backend.profile", profile),
+    FlinkKey(
+        f"{_BACKEND}block.blocksize",
+        "spark",
+        kibibytes,
+        spark_key=f"{ROCKSDB}.blockSizeKB",
+        why="The data that one read brings in.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}writebuffer.count",
+        "spark",
+        positive,
+        spark_key=f"{ROCKSDB}.maxWriteBufferNumber",
+        why="The write buffers that one store may fill before writes wait.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}files.open",
+        "spark",
+        number,
+        spark_key=f"{ROCKSDB}.maxOpenFiles",
+        why="The files that one store keeps open.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}memory.write-buffer-ratio",
+        "spark",
+        share,
+        spark_key=f"{ROCKSDB}.writeBufferCacheRatio",
+        why="The share of the bounded memory that write buffers may take.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}memory.high-prio-pool-ratio",
+        "spark",
+        share,
+        spark_key=f"{ROCKSDB}.highPriorityPoolRatio",
+        why="The share of the bounded memory that is kept for indexes and filters.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}compression.per.level",
+        why="Spark uses one compression on all levels: RocksDB(compression=…).",
+    ),
+    FlinkKey(
+        f"{_BACKEND}checkpoint.transfer.thread.num",
+        why="Spark uploads with a thread for each task, and in its maintenance threads.",
+    ),
+    FlinkKey(f"{_BACKEND}thread.num", why=_COMPACTION),
+    FlinkKey(f"{_BACKEND}writebuffer.number-to-merge", why=_COMPACTION),
+    FlinkKey(
+        f"{_BACKEND}block.metadata-blocksize",
+        why="Spark does not divide RocksDB's indexes, so there is no such block.",
+    ),
+    FlinkKey(
+        f"{_BACKEND}memory.partitioned-index-filters",
+        why="Spark does not divide RocksDB's indexes.",
+    ),
+    FlinkKey(f"{_BACKEND}write-batch-size", why="Spark writes row by row within a batch."),
+    FlinkKey(
+        f"{_BACKEND}use-bloom-filter", outcome=SettingOutcome.ALWAYS, why="Spark always sets a Bloom filter."
+    ),
+    FlinkKey(f"{_BACKEND}options-factory", why="Spark loads no class to change RocksDB's options."),
+    FlinkKey(f"{_BACKEND}timer-service.factory", why=_TIMERS),
+    FlinkKey(f"{_BACKEND}timer-service.cache-size", why=_TIMERS),
+    FlinkKey("restart-strategy.type", "restart", strategy, aliases=("restart-strategy",)),
+    FlinkKey(f"{_RESTART}fixed-delay.attempts", "fixed-delay.attempts", limit),
+    FlinkKey(f"{_RESTART}fixed-delay.delay", "fixed-delay.delay", duration),
+    FlinkKey(f"{_RESTART}failure-rate.max-failures-per-interval", "failure-rate.failures", number),
+    FlinkKey(f"{_RESTART}failure-rate.failure-rate-interval", "failure-rate.per", duration),
+    FlinkKey(f"{_RESTART}failure-rate.delay", "failure-rate.delay", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.initial-backoff", "exponential-delay.initial", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.max-backoff", "exponential-delay.max", duration),
+    FlinkKey(f"{_RESTART}exponential-delay.backoff-multiplier", "exponential-delay.multiplier", decimal),
+    FlinkKey(f"{_RESTART}exponential-delay.jitter-factor", "exponential-delay.jitter", decimal),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.reset-backoff-threshold", "exponential-delay.reset_after", duration
+    ),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.attempts-before-reset-backoff", "exponential-delay.attempts", limit
+    ),
+    FlinkKey(
+        "high-availability.type",
+        "ha.type",
+        elections,
+        aliases=("high-availability", "high-availability.mode"),
+        why="Start each supervisor with it: `holdfast run --ha …`, or HOLDFAST_HA.",
+    ),
+    FlinkKey(f"{_ZOOKEEPER}quorum", "ha.quorum", text, why=_HA),
+    FlinkKey(f"{_ZOOKEEPER}path.root", "ha.root", text, why=_HA),
+    FlinkKey(
+        f"{_ZOOKEEPER}client.session-timeout",
+        "ha.lease",
+        duration,
+        why="How long a silent leader stays leader: `holdfast run --lease …`, or HOLDFAST_LEASE.",
+    ),
+    FlinkKey(
+        "high-availability.storageDir",
+        why="What a leader needs to know is small, and kept at the place of the elections.",
+    ),
+    FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
+    FlinkKey(
+        "parallelism.default",
+        "spark",
+        positive,
+        spark_key=SHUFFLE_PARTITIONS_KEY,
+        why="Each stateful operator has as many partitions. The first start decides; rescale changes it.",
+    ),
+)
+
+# Whole families that have no counterpart, by the beginning of their names.
+FLINK_FAMILIES: tuple[tuple[str, str], ...] = (
+    (f"{_CHECKPOINTING}file-merging.", "Spark writes one file for each partition and batch."),
+    (f"{_BACKEND}metrics.", "Holdfast shows what Spark reports of RocksDB, without a switch."),
+    (f"{_BACKEND}compaction.", _COMPACTION),
+    (f"{_BACKEND}log.", "Spark sends RocksDB's log to its own."),
+    (f"{_BACKEND}manual-compaction.", _COMPACTION),
+    (f"{_BACKEND}bloom-filter.", "Spark always sets a Bloom filter of its own."),
+    ("state.backend.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
+    ("state.changelog.", "Checkpoint(incremental=…) says whether a batch uploads its changes alone."),
+    ("state.backend.forst.", "State lies in RocksDB on the executors; there is no ForSt here."),
+    ("state.backend.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
+    ("state.latency-track.", "Holdfast shows the latencies that Spark reports, without a switch."),
+    ("high-availability.jobmanager.", "Supervisors do not speak to each other: they meet in the elections."),
+    ("high-availability.kubernetes.", "Leaders are elected in ZooKeeper, or by a lease on a disk or in S3."),
+    ("state.size-track.", "Holdfast shows the sizes that Spark reports, without a switch."),
+)
+
+# Where an unknown name is more likely a slip than a setting of something else.
+OWN_PREFIXES = (_CHECKPOINTING, "state.", "restart-strategy")

@@ -1,0 +1,165 @@
+"""How Flink writes values, read as Holdfast keeps them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.config.checks import refused
+from holdfast.config.units import format_size, parse_flink_duration, parse_size
+
+# Flink's name for no limit, and the number that stands for it.
+_NO_LIMIT = frozenset({"infinite", "2147483647"})
+
+
+def text(value: object, key: str) -> str:
+    """Read a value as text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise refused(key, value, "text")
+    return value.strip()
+
+
+def boolean(value: object, key: str) -> bool:
+    """Read true or false, in any case."""
+    words = {"true": True, "false": False}
+    found = words.get(str(value).strip().lower())
+    if found is None:
+        raise refused(key, value, "true or false")
+    return found
+
+
+def number(value: object, key: str) -> int:
+    """Read a whole number."""
+    if not isinstance(value, bool) and isinstance(value, (int, str)):
+        digits = str(value).strip()
+        if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit() and len(digits) < 19:
+            return int(digits)
+    raise refused(key, value, "a whole number")
+
+
+def limit(value: object, key: str) -> int | None:
+    """Read a whole number, or Flink's word for none."""
+    return None if str(value).strip().lower() in _NO_LIMIT else number(value, key)
+
+
+def decimal(value: object, key: str) -> float:
+    """Read a number with a fraction."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise refused(key, value, "a number")
+
+
+def positive(value: object, key: str) -> int:
+    """Read a whole number of at least one."""
+    found = number(value, key)
+    if found < 1:
+        raise refused(key, value, "a whole number of at least 1")
+    return found
+
+
+def share(value: object, key: str) -> float:
+    """Read a share between none and all."""
+    found = decimal(value, key)
+    if not 0 <= found <= 1:
+        raise refused(key, value, "a number of at least 0 and at most 1")
+    return found
+
+
+def duration(value: object, key: str) -> int:
+    """Read a duration as milliseconds; a bare number is milliseconds, and zero is left to the field."""
+    if isinstance(value, (str, int, float, timedelta)):
+        return parse_flink_duration(value, key, allow_zero=True)
+    raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
+
+
+def size(value: object, key: str) -> int:
+    """Read a size as bytes; a bare number is bytes."""
+    if isinstance(value, str) and not value.strip().isdecimal():
+        return parse_size(value, key)
+    return parse_size(number(value, key), key)
+
+
+def managed(value: object, key: str) -> str | None:
+    """Read whether RocksDB's memory is bounded: None for the profile's own budget."""
+    return None if boolean(value, key) else "unbounded"
+
+
+def mode(value: object, key: str) -> str:
+    """Read a checkpointing mode, as Holdfast writes it."""
+    return _word(value, key, {"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
+
+
+def retention(value: object, key: str) -> str:
+    """Read what cancel does to a checkpoint."""
+    words = {
+        "retain_on_cancellation": "retain",
+        "delete_on_cancellation": "delete",
+        "no_externalized_checkpoints": "delete",
+    }
+    return _word(value, key, words)
+
+
+def profile(value: object, key: str) -> str:
+    """Read a set of RocksDB options that has a name."""
+    words = {
+        "default": "ssd",
+        "flash_ssd_optimized": "ssd",
+        "spinning_disk_optimized": "spinning-disk",
+        "spinning_disk_optimized_high_mem": "spinning-disk",
+    }
+    return _word(value, key, words)
+
+
+def backend(value: object, key: str) -> str:
+    """Read the kind of state backend, by short name or by class."""
+    words = {
+        "hashmap": "memory",
+        "jobmanager": "memory",
+        "filesystem": "memory",
+        "rocksdb": "rocksdb",
+        "forst": "rocksdb",
+    }
+    name = text(value, key)
+    if "." in name:
+        return "rocksdb" if "rocksdb" in name.lower() or "forst" in name.lower() else "memory"
+    return _word(name, key, words)
+
+
+def elections(value: object, key: str) -> str:
+    """Read the kind of high availability."""
+    return _word(value, key, {"none": "none", "zookeeper": "zookeeper"})
+
+
+def strategy(value: object, key: str) -> str:
+    """Read the kind of restart strategy."""
+    words = {
+        **dict.fromkeys(("none", "off", "disable"), "none"),
+        **dict.fromkeys(("fixed-delay", "fixeddelay"), "fixed-delay"),
+        **dict.fromkeys(("failure-rate", "failurerate"), "failure-rate"),
+        **dict.fromkeys(("exponential-delay", "exponentialdelay"), "exponential-delay"),
+    }
+    # YAML reads a bare `off` as false.
+    return "none" if value is False else _word(value, key, words)
+
+
+def retained(value: object, key: str) -> int:
+    """Read how many checkpoints stay; Flink's 1 becomes 2, the least that Spark can restart from."""
+    count = number(value, key)
+    return 2 if count == 1 else count
+
+
+def kibibytes(value: object, key: str) -> int:
+    """Read a size as whole KiB."""
+    found = size(value, key)
+    if found % 1024:
+        raise refused(key, f"{value}, which is {format_size(found)}", "whole KiB")
+    return found // 1024
+
+
+def _word(value: object, key: str, words: dict[str, str]) -> str:
+    found = words.get(str(value).strip().lower())
+    if found is None:
+        raise refused(key, value, "one of " + ", ".join(words))
+    return found

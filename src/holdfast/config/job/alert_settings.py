@@ -1,0 +1,178 @@
+"""When somebody is told that a job needs looking at, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast.config.checks import flag, fraction, whole
+from holdfast.config.secrets import redacted_address
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.units import Duration, Size, format_duration, format_size, parse_duration, parse_size
+from holdfast.errors import Invalid
+
+# Turns a rule off, also from the command line, where there is no None.
+OFF: Final = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """The thresholds of a job's alerts, and whom they are told to.
+
+    Each threshold turns its rule off where it is None or "off". Durations and sizes may be given as text
+    and are kept in milliseconds and bytes. An alert is told once when it begins and once when it is over.
+
+    Args:
+        state_size: How large the state of a query may be, in the store.
+        checkpoint_duration: How long a batch may take to its commit.
+        checkpoint_failures: How many batches may fail within ten minutes.
+        access_latency: How long one get or put of the store may take on average.
+        recovery_time: How long the job may take from a failure to its next commit.
+        full_within: How soon the state may reach `state_size`, if it goes on growing as it does.
+        watermark_stuck: How long the watermark may stand still while rows come in.
+        late_rows: Which part of the rows may be dropped as late.
+        skew: How many times the mean the largest partition may have.
+        savepoint_age: How old the newest savepoint may be, where the job has savepoints taken.
+        drill_time: How long the newest drill may have taken.
+        snapshots_repaired: How many snapshots Spark may repair by itself within ten minutes.
+        format_version: The oldest state-checkpoint format that is good enough.
+        job_failed: Whether it is told that the job has failed for good.
+        webhook: Gets each alert as JSON, by POST; an http or https address, of which people are shown no more
+            than the host.
+        alertmanager: The address of a Prometheus Alertmanager, which gets them by its API, version 2.
+
+    Raises:
+        Invalid: A value that does not fit, with what is allowed.
+    """
+
+    state_size: Size | None = "10 GB"
+    checkpoint_duration: Duration | None = "1m"
+    checkpoint_failures: int | str | None = 0
+    access_latency: Duration | None = "100ms"
+    recovery_time: Duration | None = "5m"
+    full_within: Duration | None = "24h"
+    watermark_stuck: Duration | None = "10m"
+    late_rows: float | str | None = 0.05
+    skew: float | str | None = 4.0
+    savepoint_age: Duration | None = "24h"
+    drill_time: Duration | None = "5m"
+    snapshots_repaired: int | str | None = 0
+    format_version: int | str | None = 2
+    job_failed: bool = True
+    # An address may hold a secret, so it is in no repr.
+    webhook: str | None = field(default=None, repr=False)
+    alertmanager: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in _DURATIONS:
+            self._set(name, parse_duration)
+        self._set("state_size", parse_size)
+        for name in ("checkpoint_failures", "snapshots_repaired"):
+            self._set(name, lambda value, where: whole(_number(value), where, least=0))
+        self._set("format_version", lambda value, where: whole(_number(value), where, least=1, most=2))
+        self._set("late_rows", lambda value, where: fraction(_number(value), where, least=0, most=1))
+        self._set("skew", lambda value, where: fraction(_number(value), where, least=1))
+        flag(self.job_failed, _name("job_failed"))
+        self._set("webhook", _address)
+        # A path is put behind it.
+        self._set("alertmanager", lambda value, where: _address(value, where).rstrip("/"))
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The threshold of each rule that is on, in the unit of its metric."""
+        found = {
+            name: value / 1000
+            for name in _DURATIONS
+            if isinstance(value := getattr(self, name), (int, float))
+        }
+        plain = ("state_size", "checkpoint_failures", "late_rows", "skew", "snapshots_repaired")
+        for name in (*plain, "format_version"):
+            value = getattr(self, name)
+            if isinstance(value, (int, float)):
+                found[name] = float(value)
+        if self.job_failed:
+            found["job_failed"] = 0.0
+        return found
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Explain every field."""
+        return tuple(self._knob(name) for name in self.__dataclass_fields__)
+
+    def _knob(self, name: str) -> SettingReport:
+        value = getattr(self, name)
+        text = shown(value)
+        if value is not None and name in _DURATIONS:
+            text = format_duration(value)
+        elif value is not None and name == "state_size":
+            text = format_size(value)
+        if name in _ADDRESSES:
+            text = text if value is None else redacted_address(value)
+            becomes = "is not told" if value is None else text
+            why = "Gets what the supervisor has to tell."
+        else:
+            becomes = "no alert" if value is None or value is False else "an alert"
+            why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
+        return SettingReport(f"alerts.{name}", text, SettingOutcome.SUPERVISOR, becomes, why)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; `Alerts(**values)` makes the same again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Alerts:
+        """What `as_dict` gave, of this or of another version of Holdfast."""
+        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+
+    def _set(self, name: str, parse: Any) -> None:
+        value = getattr(self, name)
+        if value is not None:
+            object.__setattr__(self, name, None if value == OFF else parse(value, _name(name)))
+
+
+_ADDRESSES: Final = ("webhook", "alertmanager")
+_DURATIONS: Final = (
+    "checkpoint_duration",
+    "access_latency",
+    "recovery_time",
+    "full_within",
+    "watermark_stuck",
+    "savepoint_age",
+    "drill_time",
+)
+
+
+def _name(field: str) -> str:
+    return f"Alerts({field}=…)"
+
+
+def _number(value: object) -> object:
+    """A number that was written as text, as on the command line."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _address(value: object, where: str) -> str:
+    text = value if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not text.isascii() or not text.isprintable() or " " in text:
+        raise Invalid(
+            f"cannot use this value for {where}",
+            where=where,
+            found=redacted_address(text) if text else repr(value),
+            expected="an address such as http://127.0.0.1:9093, in ASCII and without spaces",
+        )
+    return text

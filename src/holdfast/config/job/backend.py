@@ -1,0 +1,326 @@
+"""Where a running job holds its state: in RocksDB or on the heap."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.config.checks import flag, one_of, whole
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.spark_defaults import (
+    BOUNDED_MEMORY_KEY,
+    FORMAT_KEY,
+    MEMORY_PROVIDER,
+    PROVIDER_KEY,
+    ROCKSDB,
+    ROCKSDB_PROVIDER,
+    ROW_CHECKSUM_KEY,
+)
+from holdfast.config.units import Size, format_size, parse_size
+from holdfast.errors import Invalid
+
+UNBOUNDED = "unbounded"
+MIB = 1 << 20
+
+MAX_MEMORY_KEY = f"{ROCKSDB}.maxMemoryUsageMB"
+BLOCK_COMPRESSION_KEY = f"{ROCKSDB}.compression"
+BLOCK_CACHE_KEY = f"{ROCKSDB}.blockCacheSizeMB"
+WRITE_BUFFER_KEY = f"{ROCKSDB}.writeBufferSizeMB"
+TRACK_ROWS_KEY = f"{ROCKSDB}.trackTotalNumberOfRows"
+LOCAL_DIR_KEY = "spark.local.dir"
+
+# RocksDB takes any other word for "none" without saying so.
+_BLOCK_COMPRESSIONS = {
+    "lz4": "lz4",
+    "lz4hc": "lz4hc",
+    "snappy": "snappy",
+    "zstd": "zstd",
+    "zlib": "z",
+    "bzip2": "bzip2",
+    "none": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    memory: str
+    conf: tuple[tuple[str, str], ...]
+    why: str
+
+
+_PROFILES = {
+    "ssd": _Profile("512m", (), "Spark's own settings, which suit a disk that seeks for nothing."),
+    "spinning-disk": _Profile(
+        "512m",
+        (
+            (f"{ROCKSDB}.blockSizeKB", "32"),
+            (WRITE_BUFFER_KEY, "64"),
+            (f"{ROCKSDB}.maxWriteBufferNumber", "4"),
+        ),
+        "Larger blocks and write buffers: fewer and longer reads and writes, where each seek is dear.",
+    ),
+    "low-memory": _Profile(
+        "128m",
+        (
+            (f"{ROCKSDB}.blockSizeKB", "16"),
+            (WRITE_BUFFER_KEY, "8"),
+            (f"{ROCKSDB}.maxWriteBufferNumber", "2"),
+            (f"{ROCKSDB}.maxOpenFiles", "256"),
+        ),
+        "A small budget, small write buffers, larger blocks for a smaller index, few open files.",
+    ),
+}
+PROFILES = tuple(_PROFILES)
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDB:
+    """State in RocksDB on the executors' disks: the default.
+
+    Whether checkpoints are incremental is `Checkpoint(incremental=…)` and is not repeated here.
+
+    The first start of a checkpoint pins the kind of store and `row_checksum` in its offset log, and
+    Spark ignores a later change of them; the other fields can change with each start.
+
+    Args:
+        memory: The budget that all stores of one executor share for caches and write buffers, in whole
+            MiB; the profile's own by default. "unbounded" lets each store take what it wants.
+        format_version: The layout of state files: 2 gives each a unique name and a checksum.
+        row_checksum: Whether each row carries a checksum.
+        compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
+            "zlib", "bzip2" or "none". What is uploaded is `Checkpoint(compression=…)`.
+        block_cache: The cache of one store in whole MiB; only with unbounded memory, since a bounded
+            budget is one cache for all.
+        write_buffer: The write buffer of one store in whole MiB; the profile's own by default.
+        profile: "ssd", "spinning-disk" or "low-memory".
+        track_rows: Whether the number of rows is kept; costs a read for each write.
+        local_dir: The executors' directory for it, best on a local SSD. Spark uses it for shuffles
+            too. YARN and Kubernetes choose their own and ignore it.
+
+    Raises:
+        Invalid: A value that does not fit, with what is allowed.
+    """
+
+    memory: Size | None = None
+    format_version: int = 2
+    row_checksum: bool = True
+    compression: str = "lz4"
+    block_cache: Size | None = None
+    write_buffer: Size | None = None
+    profile: str = "ssd"
+    track_rows: bool = True
+    local_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        profile = one_of(self.profile, "RocksDB(profile=…)", PROFILES)
+        memory = _PROFILES[profile].memory if self.memory is None else self.memory
+        checked: dict[str, object] = {
+            "memory": memory if memory == UNBOUNDED else _mebibytes(memory, "memory"),
+            "format_version": whole(self.format_version, "RocksDB(format_version=…)", least=1, most=2),
+            "row_checksum": flag(self.row_checksum, "RocksDB(row_checksum=…)"),
+            "compression": one_of(self.compression, "RocksDB(compression=…)", tuple(_BLOCK_COMPRESSIONS)),
+            "block_cache": _optional_mebibytes(self.block_cache, "block_cache"),
+            "write_buffer": _optional_mebibytes(self.write_buffer, "write_buffer"),
+            "profile": profile,
+            "track_rows": flag(self.track_rows, "RocksDB(track_rows=…)"),
+            "local_dir": _directory(self.local_dir),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The budget of an executor in bytes, or None where there is none."""
+        return None if self.memory is None or self.memory == UNBOUNDED else parse_size(self.memory)
+
+    @property
+    def block_cache_bytes(self) -> int | None:
+        """The cache of one store in bytes, if one was set."""
+        return _optional_mebibytes(self.block_cache, "block_cache")
+
+    @property
+    def write_buffer_bytes(self) -> int | None:
+        """The write buffer of one store in bytes, if one was set here and not by the profile."""
+        return _optional_mebibytes(self.write_buffer, "write_buffer")
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings of this store.
+
+        Pinned in the offset log by the first start: the provider class and the row checksum.
+        """
+        conf = {
+            PROVIDER_KEY: ROCKSDB_PROVIDER,
+            FORMAT_KEY: str(self.format_version),
+            ROW_CHECKSUM_KEY: shown(self.row_checksum),
+            BOUNDED_MEMORY_KEY: shown(self.memory_bytes is not None),
+            BLOCK_COMPRESSION_KEY: _BLOCK_COMPRESSIONS[self.compression],
+            TRACK_ROWS_KEY: shown(self.track_rows),
+            **dict(_PROFILES[self.profile].conf),
+        }
+        if self.memory_bytes is not None:
+            conf[MAX_MEMORY_KEY] = str(self.memory_bytes // MIB)
+        elif self.block_cache_bytes is not None:
+            conf[BLOCK_CACHE_KEY] = str(self.block_cache_bytes // MIB)
+        if self.write_buffer_bytes is not None:
+            conf[WRITE_BUFFER_KEY] = str(self.write_buffer_bytes // MIB)
+        if self.local_dir is not None:
+            conf[LOCAL_DIR_KEY] = str(self.local_dir)
+        return conf
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Tell what became of each field, in the order of the fields."""
+        conf = self.spark_conf()
+
+        def knob(name: str, value: str, key: str, why: str) -> SettingReport:
+            return SettingReport(name, value, SettingOutcome.SPARK, f"{key} = {conf[key]}", why)
+
+        return (
+            self._memory_knob(),
+            knob(
+                "format_version",
+                str(self.format_version),
+                FORMAT_KEY,
+                "2 names every state file uniquely and checks it; 1 is Spark's older layout.",
+            ),
+            knob(
+                "row_checksum",
+                shown(self.row_checksum),
+                ROW_CHECKSUM_KEY,
+                "Damage to a row is an error and not a wrong result. The first start decides for good.",
+            ),
+            knob(
+                "compression",
+                self.compression,
+                BLOCK_COMPRESSION_KEY,
+                "The codec of blocks inside RocksDB's files; zstd is smaller and slower.",
+            ),
+            self._block_cache_knob(),
+            self._write_buffer_knob(),
+            self._profile_knob(),
+            knob(
+                "track_rows",
+                shown(self.track_rows),
+                TRACK_ROWS_KEY,
+                "Counting rows reads a key before each write; without it the number of rows is unknown.",
+            ),
+            self._local_dir_knob(),
+        )
+
+    def _memory_knob(self) -> SettingReport:
+        if self.memory_bytes is None:
+            return SettingReport(
+                "memory",
+                UNBOUNDED,
+                SettingOutcome.SPARK,
+                f"{BOUNDED_MEMORY_KEY} = false",
+                "Each store of each partition takes its own caches and buffers, and nothing bounds the sum.",
+            )
+        return SettingReport(
+            "memory",
+            format_size(self.memory_bytes),
+            SettingOutcome.SPARK,
+            f"{BOUNDED_MEMORY_KEY} = true, {MAX_MEMORY_KEY} = {self.memory_bytes // MIB}",
+            "One budget for caches and write buffers of all stores of an executor, outside the JVM's heap.",
+        )
+
+    def _block_cache_knob(self) -> SettingReport:
+        size = self.block_cache_bytes
+        value = shown(None) if size is None else format_size(size)
+        if self.memory_bytes is not None:
+            why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
+            return SettingReport("block_cache", value, SettingOutcome.NO_USE, "", why)
+        becomes = f"{BLOCK_CACHE_KEY} = " + ("8, Spark's own" if size is None else str(size // MIB))
+        return SettingReport(
+            "block_cache", value, SettingOutcome.SPARK, becomes, "The read cache of one store."
+        )
+
+    def _write_buffer_knob(self) -> SettingReport:
+        size = self.write_buffer_bytes
+        chosen = self.spark_conf().get(WRITE_BUFFER_KEY)
+        becomes = f"{WRITE_BUFFER_KEY} = " + ("-1, RocksDB's own" if chosen is None else chosen)
+        why = "Larger buffers mean fewer, longer writes."
+        if size is None and chosen is not None:
+            why += f" The profile {self.profile} decides."
+        return SettingReport(
+            "write_buffer",
+            shown(None) if size is None else format_size(size),
+            SettingOutcome.SPARK,
+            becomes,
+            why,
+        )
+
+    def _profile_knob(self) -> SettingReport:
+        profile = _PROFILES[self.profile]
+        settings = ", ".join(f"{key} = {self.spark_conf()[key]}" for key, _ in profile.conf)
+        return SettingReport(
+            "profile", self.profile, SettingOutcome.SPARK, settings or "Spark's own settings", profile.why
+        )
+
+    def _local_dir_knob(self) -> SettingReport:
+        chosen = None if self.local_dir is None else str(self.local_dir)
+        return SettingReport(
+            "local_dir",
+            shown(chosen),
+            SettingOutcome.SPARK,
+            f"{LOCAL_DIR_KEY} = {chosen or 'as Spark has it'}",
+            "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
+            "Kubernetes choose their own.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """State on the executors' heap, also known as hashmap: for tests and small state.
+
+    It is checkpointed like any other and survives a restart. It costs no serialisation, and every
+    retained version in memory is a full map; when it outgrows the heap, the executor fails. It cannot
+    be rescaled, and `transformWithState` refuses it.
+    """
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the Spark settings of this store.
+
+        The state-checkpoint format goes back to 1, which is all that Spark's heap store can write.
+        Pinned in the offset log by the first start: the provider class.
+        """
+        return {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"}
+
+    def knobs(self) -> tuple[SettingReport, ...]:
+        """Explain every field; there are none."""
+        return ()
+
+
+Backend = RocksDB | Memory
+
+
+def _mebibytes(value: Size, field: str) -> int:
+    setting = f"RocksDB({field}=…)"
+    size_bytes = parse_size(value, setting)
+    # Spark counts its cache budgets in whole MiB, in a Java int.
+    if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
+        raise Invalid(
+            f"cannot use this value for {setting}",
+            where=setting,
+            found=f"{value!r}, which is {format_size(size_bytes)}",
+            expected='whole MiB, such as "64m" or "2g"',
+        )
+    return size_bytes
+
+
+def _optional_mebibytes(value: Size | None, field: str) -> int | None:
+    return None if value is None else _mebibytes(value, field)
+
+
+def _directory(value: object) -> str | None:
+    if value is None:
+        return None
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not all(Path(each).is_absolute() for each in text.split(",")):
+        raise Invalid(
+            "cannot use this value for RocksDB(local_dir=…)",
+            where="RocksDB(local_dir=…)",
+            found=repr(value),
+            expected="an absolute path on the executors, or several with commas between",
+        )
+    return text

@@ -1,0 +1,54 @@
+"""What became of a setting: the words in which Holdfast explains every knob it was given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class SettingOutcome(Enum):
+    """The five things that can become of a setting."""
+
+    SPARK = "spark"
+    """It becomes a setting of Spark."""
+
+    TRIGGER = "trigger"
+    """It becomes the trigger of the query."""
+
+    SUPERVISOR = "supervisor"
+    """Holdfast's supervisor, or the command that acts for it, keeps it."""
+
+    ALWAYS = "always"
+    """A micro-batch does this anyway, whatever the setting says."""
+
+    NO_USE = "no-use"
+    """It is accepted, and there is nothing here that it could change."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingReport:
+    """One setting and what became of it.
+
+    Args:
+        name: The setting, as the user wrote it.
+        value: Its value, as text that can be written back.
+        outcome: Which of the five things happened.
+        becomes: The Spark setting with its value, the trigger, or the rule that is kept; empty where
+            nothing came of it.
+        why: One or two sentences: what it does here, or why it can do nothing.
+    """
+
+    name: str
+    value: str
+    outcome: SettingOutcome
+    becomes: str
+    why: str
+
+
+def shown(value: object) -> str:
+    """Write a value the way a knob shows it: `None` is "not set", booleans are lower-case."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

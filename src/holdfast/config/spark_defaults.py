@@ -1,0 +1,148 @@
+"""The settings in which Holdfast differs from Spark, each with its reason: the only list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.config.checks import whole
+
+STREAMING = "spark.sql.streaming"
+STATE_STORE = f"{STREAMING}.stateStore"
+ROCKSDB = f"{STATE_STORE}.rocksdb"
+
+PROVIDER_KEY = f"{STATE_STORE}.providerClass"
+FORMAT_KEY = f"{STATE_STORE}.checkpointFormatVersion"
+ROW_CHECKSUM_KEY = f"{STATE_STORE}.rowChecksum.enabled"
+CHANGELOG_KEY = f"{ROCKSDB}.changelogCheckpointing.enabled"
+BOUNDED_MEMORY_KEY = f"{ROCKSDB}.boundedMemoryUsage"
+RETAIN_KEY = f"{STREAMING}.minBatchesToRetain"
+COMPRESSION_KEY = f"{STATE_STORE}.compression.codec"
+UNLOAD_KEY = f"{STATE_STORE}.unloadOnCommit"
+FILE_MANAGER_KEY = f"{STREAMING}.checkpointFileManagerClass"
+UNIX_SOCKET_KEY = "spark.python.unix.domain.socket.enabled"
+DAEMON_KEY = "spark.python.daemon.module"
+SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
+
+# Spark's manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
+# life: over a hundred in each batch. The one for object stores does not, and a local rename is atomic
+# under both.
+LOCAL_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
+MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """One setting whose default is Holdfast's and not Spark's.
+
+    Args:
+        key: A Spark setting, or the name of an environment variable.
+        value: What Holdfast sets unless the user set something.
+        spark_default: What Spark would use.
+        reason: Why this is safer or faster.
+    """
+
+    key: str
+    value: str
+    spark_default: str
+    reason: str
+
+    @property
+    def in_environment(self) -> bool:
+        """Whether it is an environment variable, and not a setting of the session."""
+        return not self.key.startswith("spark.")
+
+
+DEFAULTS: tuple[Default, ...] = (
+    Default(
+        PROVIDER_KEY,
+        ROCKSDB_PROVIDER,
+        MEMORY_PROVIDER,
+        "State may outgrow the heap, and only RocksDB state can be rescaled, edited and read without a JVM. "
+        "Fixed for a checkpoint by its first start.",
+    ),
+    Default(
+        FORMAT_KEY,
+        "2",
+        "1",
+        "Every state file gets a unique name and a checksum, so a retried task cannot overwrite a "
+        "committed file and a damaged one is noticed. RocksDB only.",
+    ),
+    Default(
+        CHANGELOG_KEY,
+        "true",
+        "false",
+        "A batch uploads only what it changed; whole snapshots follow in the background.",
+    ),
+    Default(
+        BOUNDED_MEMORY_KEY,
+        "true",
+        "false",
+        "All stores of an executor share one budget; without it each partition of each operator takes its "
+        "own until the machine kills the process.",
+    ),
+    Default(
+        ROW_CHECKSUM_KEY,
+        "true",
+        "false",
+        "Each row carries a checksum, so damage is an error and not a wrong result. "
+        "Fixed for a checkpoint by its first start.",
+    ),
+    Default(
+        UNIX_SOCKET_KEY,
+        "true",
+        "false",
+        "Spark talks to its Python workers through files of the machine and not over TCP, which makes small "
+        "batches wait 40 ms in each step that runs Python.",
+    ),
+    Default(
+        "spark.sql.session.timeZone",
+        "UTC",
+        "the machine's time zone",
+        "Windows and dates mean the same on every machine, and no hour of the year comes twice.",
+    ),
+)
+
+
+def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
+    """Give the defaults that depend on the machine.
+
+    Args:
+        cores: The cores that run tasks: the machine's own for a local master, those of all executors
+            for a cluster.
+        python: The interpreter that runs the driver.
+
+    There is one state partition per core and at least two. Each partition of each stateful operator is
+    a task and a store that every batch opens and commits, so more than one per core costs time in each
+    batch and gains none. Two, where there is one core, keep a job honest about data that is spread.
+
+    Raises:
+        Invalid: Fewer than one core.
+    """
+    partitions = max(2, whole(cores, "cores", least=1))
+    return (
+        Default(
+            SHUFFLE_PARTITIONS_KEY,
+            str(partitions),
+            "200",
+            f"{cores} cores run tasks, and every state partition is a task and a store in each batch. "
+            "Fixed for a checkpoint by its first start; rescale changes it.",
+        ),
+        Default(
+            DAEMON_KEY,
+            "holdfast.worker.daemon",
+            "pyspark.daemon",
+            "Python workers are forked with Arrow and pandas loaded, which spares each more than a second "
+            "at its start and some 40 ms a task after that. Set where the workers run this interpreter.",
+        ),
+        Default(
+            "PYSPARK_PYTHON",
+            python,
+            "python3 from PATH",
+            "Python workers need the packages of the interpreter that runs the driver.",
+        ),
+    )

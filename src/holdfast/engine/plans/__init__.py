@@ -1,0 +1,1 @@
+"""Query plans: read, described, and given our operators."""

@@ -1,0 +1,1 @@
+"""Queries that run: heard, stopped, paused, rehearsed."""

@@ -1,0 +1,219 @@
+"""Let Spark plan a batch of a query, with nothing read and nothing written.
+
+Each source is replaced by an empty directory of files with the same columns, and the sink by a function that
+ends the query as soon as it is called. By then Spark has planned the batch: it has compared the query's
+operators and their schemas with the checkpoint, and refused what it would refuse in earnest. No task has run,
+so no state is read, and the checkpoint needs no state files at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engine.plans.described import RELATIONS
+from holdfast.engine.queries.watch import await_end, failure_text
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLANNED: Final = "the batch was planned, and that was all that was wanted"
+# What Spark says when a task looks for state that is not there on purpose: planning is behind it by then.
+_NO_STATE: Final = ("CANNOT_LOAD_STATE_STORE", "STATE_STORE_", "TASK_FAILED")
+_RAN: Final = "Job aborted due to stage failure"
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+# Conditions that only wrap what is wrong.
+_WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
+_ASSERTION = re.compile(r"assertion failed: .*")
+_STREAMING_LOGGER: Final = "org.apache.spark.sql.execution.streaming"
+_PROXY_LOGGER: Final = "py4j.clientserver"
+# Sorting a result needs its rows to choose the ranges, and changes nothing of the state.
+_SORT: Final = "Sort"
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What Spark made of a batch.
+
+    Attributes:
+        accepted: Whether it was planned.
+        error: The condition of Spark's error, or the text of one that has none.
+        message: The line of the error that says what is wrong.
+    """
+
+    accepted: bool
+    error: str | None = None
+    message: str | None = None
+
+
+def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
+    """The same query over empty sources.
+
+    Args:
+        frame: A streaming frame.
+        empty: A directory with nothing in it.
+
+    Returns:
+        The frame, and how many sources Spark sees in it.
+
+    Raises:
+        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+    """
+    spark = frame.sparkSession
+    nothing: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
+    return _replaced(frame, lambda _: nothing.queryExecution().analyzed())
+
+
+def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
+    """The same query over files in place of its sources: one batch takes all that is there.
+
+    Args:
+        frame: A streaming frame.
+        folders: For each of its sources, in the order of `relations`, a directory of Parquet files with the
+            columns of that source.
+
+    Raises:
+        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
+
+    spark = frame.sparkSession
+    left = list(folders)
+
+    def files(relation: Any) -> Any:
+        schema = StructType.fromJson(json.loads(relation.schema().json()))
+        read: Any = spark.readStream.schema(schema).parquet(left.pop(0))._jdf
+        return read.queryExecution().analyzed()
+
+    return _replaced(frame, files)[0]
+
+
+def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFrame, int]:
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - as above
+
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    try:
+        replaced = _Replaced(jvm, stands_in)
+        plan = replaced.of(frame._jdf.queryExecution().analyzed())
+        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    except (Py4JError, TypeError) as error:
+        raise Unsupported(
+            "the sources of this plan cannot be put aside",
+            where=f"Spark {spark.version}",
+            found=str(error).splitlines()[0],
+        ) from error
+    return Frame(made, spark), len(replaced.done)
+
+
+class _Replaced:
+    """Replaces the sources of one plan, each by what stands in for it."""
+
+    def __init__(self, jvm: Any, stands_in: Callable[[Any], Any]) -> None:
+        self.done: list[tuple[Any, Any]] = []
+        self._jvm = jvm
+        self._stands_in = stands_in
+
+    def of(self, node: Any) -> Any:
+        kind = str(node.nodeName())
+        children: Any = node.children()
+        if kind in RELATIONS:
+            return self._source(node)
+        if children.size() == 0:
+            if node.isStreaming():
+                raise Unsupported("a stream of this kind cannot be put aside", found=kind)
+            return node
+        parts = [self.of(children.apply(at)) for at in range(children.size())]
+        if kind == _SORT and node.isStreaming():
+            return parts[0]
+        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts))
+
+    def _source(self, relation: Any) -> Any:
+        for known, made in self.done:
+            if known.equals(relation):
+                return made
+        other = self._stands_in(relation)
+        made = other.copy(
+            other.dataSource(), other.sourceName(), relation.output(), relation.sourceIdentifyingName()
+        )
+        self.done.append((relation, made))
+        return made
+
+
+def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
+    """Let Spark plan the batch that a checkpoint has in its offset log and not in its commit log.
+
+    Costs a second or two and no Spark job. A processor of transformWithState is asked what states it has,
+    as at every start: its `init` is called, in a process of its own.
+
+    Args:
+        frame: What `without_sources` gave.
+        checkpoint: A local directory that belongs to the caller; Spark writes into it.
+        mode: The output mode.
+    """
+    planned = Event()
+
+    def end(_batch: DataFrame, _batch_id: int) -> None:
+        planned.set()
+        raise RuntimeError(_PLANNED)
+
+    writer = frame.writeStream.outputMode(mode).foreachBatch(end)
+    with _in_silence(frame.sparkSession):
+        try:
+            query = (
+                writer.option("checkpointLocation", checkpoint.as_uri()).trigger(availableNow=True).start()
+            )
+        except Exception as error:
+            return _refused(str(error))
+        await_end(query)
+        text = failure_text(query)
+    if planned.is_set():
+        return Rehearsal(accepted=True)
+    if text is None:
+        return Rehearsal(accepted=False, message="Spark ended the query without planning a batch")
+    if _RAN in text and any(each in text for each in _NO_STATE):
+        return Rehearsal(accepted=True)
+    return _refused(text)
+
+
+def _refused(text: str) -> Rehearsal:
+    conditions = [each for each in _CONDITION.findall(text) if each not in _WRAPPERS]
+    assertion = _ASSERTION.search(text)
+    if conditions:
+        line = next(line for line in text.splitlines() if f"[{conditions[0]}]" in line)
+        message = line[line.index(f"[{conditions[0]}]") + len(conditions[0]) + 2 :].strip()
+        return Rehearsal(accepted=False, error=conditions[0], message=message)
+    if assertion is not None:
+        return Rehearsal(accepted=False, error=assertion[0], message=assertion[0])
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")] or text.splitlines()[:1]
+    last = causes[-1].removeprefix("Caused by: ") if causes else ""
+    return Rehearsal(accepted=False, error=last.partition(":")[0], message=last)
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or _PLANNED not in str(record.exc_info[1])
+
+
+@contextmanager
+def _in_silence(spark: SparkSession) -> Iterator[None]:
+    """Without the stack traces that Spark and Py4J log for each query that fails, as all of these do."""
+    python = logging.getLogger(_PROXY_LOGGER)
+    jvm: Any = spark._jvm
+    log4j: Any = jvm.org.apache.logging.log4j
+    before = log4j.LogManager.getLogger(_STREAMING_LOGGER).getLevel()
+    log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, log4j.Level.OFF)
+    python.addFilter(_not_ours)
+    try:
+        yield
+    finally:
+        python.removeFilter(_not_ours)
+        log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, before)

@@ -1,0 +1,448 @@
+"""Hear what running queries do, and read why one failed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.job.trigger import available_now, every
+from holdfast.engine.queries.skew_metric import skew_in
+from holdfast.errors import Unsupported
+from holdfast.formats.logs.plan_note import PlanSink
+from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
+from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# What the metric of a keyed operator is called, before the operator's name.
+KEYED_METRIC = "holdfast."
+# How Spark's name of the operator begins that ours run in.
+KEYED_OPERATOR = "transformWithState"
+_OPERATORS = re.compile(
+    rf"CollectMetrics {re.escape(KEYED_METRIC)}([^,\s]+),|\b(TransformWithState)", re.IGNORECASE
+)
+# Options of a writer that say where to, of Spark's own formats and the well-known ones.
+_TARGETS = ("path", "topic", "dbtable", "table")
+
+# What is kept of the store's own counters: those that a metric or an alert is made of.
+STORE_COUNTERS = frozenset(
+    {
+        "loadedMapCacheHitCount",
+        "loadedMapCacheMissCount",
+        "numSnapshotsAutoRepaired",
+        "rocksdbGetCount",
+        "rocksdbGetLatency",
+        "rocksdbLoadLatencyMs",
+        "rocksdbNumSnapshotsAutoRepaired",
+        "rocksdbPutCount",
+        "rocksdbPutLatency",
+        "rocksdbReadBlockCacheHitCount",
+        "rocksdbReadBlockCacheMissCount",
+        "rocksdbSstFileSize",
+        "stateOnCurrentVersionSizeBytes",
+    }
+)
+# How Spark's metrics of a store name the time that its tasks took to load it.
+LOADING = "rocksdbLoadLatencyMs"
+# The step of a batch in which it is noted as done.
+_COMMIT = "commitOffsets"
+
+Heard = Callable[[str, Mapping[str, Any]], None]
+
+
+def listen(spark: SparkSession, heard: Heard) -> None:
+    """Call `heard` for what the queries of a session do, until the session ends; see `listen_to`."""
+    listen_to(spark.streams, heard)
+
+
+def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None]:
+    """Call `heard("progress", {...})` for each batch and `heard("terminated", {...})` at a query's end.
+
+    `heard("started", {...})` is called when one starts. All are called on a thread of Py4J's, in the order
+    of the events; `heard` must be quick. A query's progress always comes before its end.
+
+    Returns:
+        What ends it.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.streaming.listener import (  # noqa: PLC0415 - needs Spark
+        JStreamingQueryListener,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+            heard("started", {"id": str(event.id), "runId": str(event.runId)})
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+            heard("progress", json.loads(event.progress.json))
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+            ids = {"id": str(event.id), "runId": str(event.runId)}
+            heard("terminated", {**ids, "exception": event.exception})
+
+        @property
+        def _jlistener(self) -> Any:
+            if not hasattr(self, "_jlistenerobj"):
+                jvm: Any = SparkContext._jvm
+                self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(Whole(self))
+            return self._jlistenerobj
+
+    class Whole(JStreamingQueryListener):
+        """Takes a batch's progress as the one document that it is.
+
+        PySpark's own asks the JVM for each of its hundred numbers, for 20 ms and more of this process's time.
+        """
+
+        def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
+            heard("progress", json.loads(jevent.progress().json()))
+
+    listener = Listener()
+    streams.addListener(listener)
+    return lambda: streams.removeListener(listener)
+
+
+def streams_of(query: StreamingQuery) -> StreamingQueryManager:
+    """The manager of the session that started a query: listeners of other sessions do not hear of it.
+
+    Raises:
+        Unsupported: The query runs behind Spark Connect.
+    """
+    from pyspark.sql.streaming.query import StreamingQueryManager  # noqa: PLC0415 - needs Spark
+
+    inner = getattr(query, "_jsq", None)
+    if inner is None:
+        raise Unsupported(
+            "this query cannot be watched from here",
+            found=type(query).__name__,
+            expected="a StreamingQuery of a classic session",
+            hint="with Spark Connect, watch its checkpoint: `holdfast watch CHECKPOINT`",
+        )
+    return StreamingQueryManager(inner.sparkSession().streams())
+
+
+def checkpoint_of(query: StreamingQuery) -> str | None:
+    """Where a running query keeps its checkpoint, as far as Spark's internals tell."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        inner: Any = query._jsq.streamingQuery()
+        return str(inner.resolvedCheckpointRoot())
+    except (AttributeError, Py4JError):
+        return None
+
+
+def recent_progress(query: StreamingQuery) -> list[tuple[Mapping[str, Any], int]]:
+    """The progress that Spark still has of a query, oldest first, and when each batch was over."""
+    found = []
+    for each in query._jsq.recentProgress():
+        progress = json.loads(each.json())
+        began = dt.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        took_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
+        found.append((progress, int(began * 1000) + took_ms))
+    return found
+
+
+def is_working(query: StreamingQuery) -> bool:
+    """Whether a query works on a batch at this moment."""
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+
+def committed_batch(
+    query: str, progress: Mapping[str, Any], now_ms: int, order: Sequence[str | None] = ()
+) -> BatchProgress | None:
+    """A progress report as a batch, or None if it tells of a trigger that ran no batch.
+
+    Args:
+        query: The query's name.
+        progress: The report.
+        now_ms: When it was heard.
+        order: The names of its keyed operators, as `keyed_order` gives them.
+    """
+    durations = progress.get("durationMs") or {}
+    if "addBatch" not in durations:
+        return None
+    return BatchProgress(
+        query=query,
+        batch_id=int(progress["batchId"]),
+        committed_ms=now_ms,
+        input_rows=int(progress.get("numInputRows") or 0),
+        duration_ms=int(durations.get("triggerExecution") or 0),
+        watermark=(progress.get("eventTime") or {}).get("watermark"),
+        operators=with_keyed(
+            [_operator(each) for each in progress.get("stateOperators") or ()], keyed_in(progress), order
+        ),
+        late_events=late_events(progress),
+        skew=skew_in(progress),
+        phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
+        input_rate=_rate(progress, "inputRowsPerSecond"),
+        processed_rate=_rate(progress, "processedRowsPerSecond"),
+        load_ms=load_ms(each.get("customMetrics") for each in progress.get("stateOperators") or ()),
+        commit_ms=int(durations.get(_COMMIT) or 0),
+    )
+
+
+def _rate(progress: Mapping[str, Any], name: str) -> float | None:
+    """A rate; of a batch that took no time Spark has none, or one that is no number."""
+    value = progress.get(name)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
+    """What the tasks of a batch took together to load state, by its operators' metrics, if they tell."""
+    loads = [int(each[LOADING]) for each in metrics if each and LOADING in each]
+    return sum(loads) if loads else None
+
+
+def late_events(progress: Mapping[str, Any]) -> int:
+    """How many events the keyed operators of one batch took out as late."""
+    metrics = progress.get("observedMetrics") or {}
+    found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
+    return sum(int(_plain(metric).get("late") or 0) for metric in found)
+
+
+def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
+    """What the keyed operators of a batch counted, by their names; nothing where the batch ran none."""
+    found = {}
+    for name, metric in (progress.get("observedMetrics") or {}).items():
+        if name.startswith(KEYED_METRIC):
+            operator = name.removeprefix(KEYED_METRIC)
+            found[operator] = _keyed(operator, _plain(metric))
+    return found
+
+
+def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
+    uncounted = counts.get("uncounted_groups")
+    # Without the groups that are not counted a total would be too small.
+    known = uncounted == 0
+
+    def total(count: str) -> int | None:
+        return int(counts[count]) if known and counts.get(count) is not None else None
+
+    def number(count: str) -> int:
+        return int(counts.get(count) or 0)
+
+    ending = f".{ENTRIES}"
+    names = [each.removeprefix("state.").removesuffix(ending) for each in counts if each.endswith(ending)]
+    states = tuple(
+        KeyedState(
+            state,
+            total(count_of(state, ENTRIES)),
+            total(count_of(state, BYTES)),
+            number(count_of(state, EXPIRED)),
+        )
+        for state in names
+    )
+    size = counts.get("total_bytes")
+    return KeyedProgress(
+        name=name,
+        keys=total("total_keys"),
+        timers=total("total_timers"),
+        size_bytes=None if size is None else int(size),
+        uncounted_groups=None if uncounted is None else int(uncounted),
+        touched=number("keys"),
+        written=number("keys_written"),
+        added=number("keys_added"),
+        removed=number("keys_removed"),
+        expired=sum(each.expired for each in states),
+        events=number("events"),
+        late=number("late"),
+        failed=number("failed"),
+        read_us=number("read_us"),
+        write_us=number("write_us"),
+        states=states,
+    )
+
+
+def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """The names of a query's keyed operators in the order in which Spark reports operators of their kind.
+
+    The plan tells, which is asked only where a batch has several operators that may be ours. A
+    `transformWithState` of a user's own has None in its place. Nothing where Spark's internals do not tell.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    names = [str(each.get("operatorName", "")) for each in progress.get("stateOperators") or ()]
+    if sum(name.startswith(KEYED_OPERATOR) for name in names) < 2 or not keyed_in(progress):
+        return ()
+    try:
+        planned = query._jsq.streamingQuery().lastExecution()
+        if planned is None:
+            return ()
+        text = str(planned.analyzed().toString())
+    except (AttributeError, Py4JError):
+        return ()
+    return keyed_names_in(text)
+
+
+def keyed_names_in(plan: str) -> tuple[str | None, ...]:
+    """The same of a plan as Spark prints it: a keyed operator stands right below its metric."""
+    found: list[str | None] = []
+    metric: str | None = None
+    for name, kind in _OPERATORS.findall(plan):
+        if kind:
+            found.append(metric)
+        metric = name or None
+    return tuple(found)
+
+
+def with_keyed(
+    operators: Sequence[OperatorProgress],
+    keyed: Mapping[str, KeyedProgress],
+    order: Sequence[str | None],
+) -> tuple[OperatorProgress, ...]:
+    """Spark's operators with what Holdfast's keyed ones among them counted themselves.
+
+    Without an order, the only one of its kind is the only one that counts.
+    """
+    of_kind = [at for at, each in enumerate(operators) if each.name.startswith(KEYED_OPERATOR)]
+    if len(order) != len(of_kind):
+        order = tuple(keyed) if len(of_kind) == len(keyed) == 1 else ()
+    names = dict(zip(of_kind, order, strict=False))
+    return tuple(
+        each if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(each, mine)
+        for at, each in enumerate(operators)
+    )
+
+
+def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgress:
+    return replace(
+        operator,
+        name=keyed.name,
+        rows=keyed.keys,
+        updated=keyed.written,
+        removed=keyed.removed,
+        keyed=keyed,
+        spark_name=operator.name,
+    )
+
+
+def _plain(metric: Any) -> Mapping[str, Any]:
+    """A metric as a mapping: it is a Row in a progress of Spark's, and plain in its JSON."""
+    plain: Mapping[str, Any] = metric.asDict() if hasattr(metric, "asDict") else metric
+    return plain
+
+
+def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
+    def number(name: str) -> int:
+        return int(fields.get(name) or 0)
+
+    return OperatorProgress(
+        name=str(fields.get("operatorName", "")),
+        rows=number("numRowsTotal"),
+        updated=number("numRowsUpdated"),
+        removed=number("numRowsRemoved"),
+        late_rows=number("numRowsDroppedByWatermark"),
+        memory_bytes=number("memoryUsedBytes"),
+        commit_ms=number("commitTimeMs"),
+        partitions=number("numShufflePartitions"),
+        store={
+            name: int(value)
+            for name, value in (fields.get("customMetrics") or {}).items()
+            if name in STORE_COUNTERS and value is not None
+        },
+    )
+
+
+def await_end(query: StreamingQuery) -> None:
+    """Wait for a query's end; why it failed is read from the query, where all causes are."""
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs Spark
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        pass
+    finally:
+        query.stop()
+
+
+def failure_text(query: StreamingQuery) -> str | None:
+    """The whole text of a failed query's exception with all its causes, or None if it did not fail."""
+    from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
+
+    found = query._jsq.exception()
+    if not found.isDefined():
+        return None
+    jvm: Any = SparkContext._jvm
+    return str(jvm.org.apache.spark.util.Utils.exceptionString(found.get()))
+
+
+def was_skipped(text: str) -> bool:
+    """Whether a query failed because its sink skipped a batch that it held already.
+
+    With state-checkpoint format 2 Spark asks each stateful operator what it has just stored; of a batch
+    that nobody read there is nothing to tell.
+    """
+    return "CheckpointInfo length: 0" in text
+
+
+def written_format(writer: DataStreamWriter) -> str | None:
+    """The format that a writer was given, which Spark offers no public way to ask for."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        return str(writer._jwrite.source())
+    except (AttributeError, Py4JError):
+        return None
+
+
+def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
+    """Where a writer writes to, and its trigger if it has one, as far as Spark's internals tell."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    from holdfast.engine.plans.described import plain_map  # noqa: PLC0415 - only for writers made elsewhere
+
+    try:
+        inner: Any = writer._jwrite
+        options = plain_map(inner.extraOptions())
+        target = next((options[key] for key in _TARGETS if key in options), None)
+        sink = PlanSink(str(inner.source()), str(inner.outputMode().toString()).lower(), target)
+        return sink, _trigger(str(inner.trigger().toString()))
+    except (AttributeError, TypeError, Py4JError):
+        return None
+
+
+def _trigger(text: str) -> str | None:
+    """Spark's text of a trigger as a job's own would be put."""
+    interval = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", text)
+    if interval is not None:
+        return str(every(int(interval[1]))) if int(interval[1]) else None
+    return str(available_now()) if text.startswith("AvailableNowTrigger") else text
+
+
+def written_mode(writer: DataStreamWriter) -> str | None:
+    """The output mode that a writer was given, which Spark keeps to itself."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    try:
+        field = writer._jwrite.getClass().getDeclaredField("outputMode")
+        field.setAccessible(True)
+        return str(field.get(writer._jwrite).toString()).lower()
+    except (AttributeError, Py4JError):
+        return None
+
+
+def frame_of(writer: DataStreamWriter) -> DataFrame | None:
+    """The frame that a writer was made of, which Spark offers no public way to ask for."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - needs Spark
+
+    found = getattr(writer, "_df", None)
+    return found if isinstance(found, DataFrame) else None
+
+
+def java_pid(spark: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())

@@ -1,0 +1,1 @@
+"""A Spark session: Java, jars, settings, workers."""

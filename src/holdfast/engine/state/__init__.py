@@ -1,0 +1,1 @@
+"""Spark's own access to state and checkpoints."""

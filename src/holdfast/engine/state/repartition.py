@@ -1,0 +1,86 @@
+"""Spark's own repartitioning of state at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.session.session import session
+from holdfast.errors import HoldfastError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_MANAGER = "_streamingCheckpointManager"
+_QUIET = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+
+
+def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None]:
+    """Spark's repartitioning, in the session that there is, or in one that starts when it is first needed.
+
+    Args:
+        master: Where Spark runs.
+    """
+
+    def run(checkpoint: Path, partitions: int, state_format: int) -> None:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+
+        # A builder would set Holdfast's defaults on a session that is somebody's.
+        spark = SparkSession.getActiveSession() or session("holdfast-rescale", master=master, conf=_QUIET)
+        repartition(spark, checkpoint, partitions, state_format)
+
+    return run
+
+
+def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_format: int) -> None:
+    """Bring the state of a checkpoint into so many partitions, in a batch of its own.
+
+    The checkpoint is changed, and no query may use it. Spark leaves what it notes of operators as it was
+    where that is of version 1; whoever reads the state by it afterwards, Spark's own reader among them,
+    misses the partitions that are new.
+
+    Args:
+        spark: The session.
+        checkpoint: The checkpoint, on a local disk.
+        partitions: How many.
+        state_format: The state-checkpoint format that its query runs with.
+
+    Raises:
+        Unsupported: This Spark has no such thing, or refuses the checkpoint.
+    """
+    manager: Any = getattr(spark, _MANAGER, None)
+    if manager is None:
+        raise Unsupported(
+            "this Spark cannot bring state into other partitions",
+            found=f"Spark {spark.version}",
+            expected="4.2 or newer",
+        )
+    # Spark compares it with what the commit log says, and a checkpoint does not fix it for a session.
+    before = spark.conf.get(_FORMAT, None)
+    spark.conf.set(_FORMAT, str(state_format))
+    try:
+        # A session that has started no query yet has nobody who knows where state stores are.
+        _ = spark.streams.active
+        manager.repartition(str(checkpoint), partitions)
+    except Exception as error:
+        raise _refused(error) from error
+    finally:
+        if before is None:
+            spark.conf.unset(_FORMAT)
+        else:
+            spark.conf.set(_FORMAT, before)
+
+
+def _refused(error: Exception) -> HoldfastError:
+    """What Spark said, without Java's names and places."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next(
+        (line[line.index("[") :] for line in lines if "[" in line and "]" in line), "".join(lines[:1])
+    )
+    return Unsupported(
+        "Spark refuses to bring this state into other partitions",
+        found=told,
+        hint="the checkpoint or savepoint is as it was; keep the number of partitions that it has",
+    )

@@ -1,0 +1,1 @@
+"""Files of state: changelogs, snapshots, SST files, compression, checksums."""

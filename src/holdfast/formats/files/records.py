@@ -1,0 +1,260 @@
+"""Records of state: what changelogs of RocksDB, and deltas and snapshots of the memory provider, hold.
+
+All are compressed streams of keys and values with their lengths. A changelog of version 2 or 4 marks each
+record with a byte; those of version 3 and 4 begin with the lineage, the unique ids of the versions before it
+back to a base. Version 1 has no head at all, as deltas and snapshots have none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from holdfast.formats.java_io import decode_utf, encode_utf
+from holdfast.formats.names import is_plain
+from holdfast.formats.text import compact, damaged, json_value
+from holdfast.layout import Kind
+
+CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
+# A head is at most so long: two texts, each of up to 65,535 bytes with its length before it.
+HEAD_BYTES: Final = 2 * (2 + 0xFFFF)
+_WHAT = "a changelog"
+_MARKED: Final = (2, 4)
+_WITH_LINEAGE: Final = (3, 4)
+_INT: Final = struct.Struct(">i")
+_END: Final = -1
+
+
+class Change(IntEnum):
+    """What a record does, by the byte that marks it."""
+
+    PUT = 0x01
+    DELETE = 0x10
+    MERGE = 0x11
+
+
+# The byte of a record that ends a stream.
+_LAST: Final = 0x00
+
+
+class Record(NamedTuple):
+    """One change of one key. A delete has no value."""
+
+    change: Change
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One version of a store, and the unique id of the file that it was committed with."""
+
+    version: int
+    unique_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a changelog.
+
+    Attributes:
+        version: 1 to 4.
+        lineage: The versions before it, oldest first, from its base on; empty without unique ids.
+        size: The bytes of the head.
+    """
+
+    version: int
+    lineage: tuple[Lineage, ...]
+    size: int
+
+
+def parse_head(stream: bytes, where: str) -> Head:
+    """Read the head of a changelog; a stream without one is version 1.
+
+    Raises:
+        Corrupt: The head is damaged.
+    """
+    version_text, at = _utf(stream, 0)
+    number = version_text[1:] if version_text is not None and version_text[:1] == "v" else ""
+    # As Spark does: what does not read as a version is the first record of a stream without a head.
+    if not (number.isascii() and number.isdigit()):
+        return Head(1, (), 0)
+    version = int(number)
+    if version not in CHANGELOG_VERSIONS or version == 1:
+        raise damaged(_WHAT, where, f"version {version_text}", "v2, v3 or v4")
+    if version not in _WITH_LINEAGE:
+        return Head(version, (), at)
+    text, at = _utf(stream, at)
+    if text is None:
+        raise damaged(_WHAT, where, "no lineage behind the version")
+    return Head(version, _lineage(json_value(text, _WHAT, where), where), at)
+
+
+def render_head(head: Head) -> bytes:
+    """The bytes of a head."""
+    if head.version == 1:
+        return b""
+    rendered = encode_utf(f"v{head.version}")
+    if head.version in _WITH_LINEAGE:
+        items = [{"version": each.version, "checkpointUniqueId": each.unique_id} for each in head.lineage]
+        rendered += encode_utf(compact(items))
+    return rendered
+
+
+def changelog_records(stream: bytes, where: str) -> Iterator[Record]:
+    """The records of a changelog, in the order in which they were made, to its very end.
+
+    Raises:
+        Corrupt: A record is damaged, the end is missing, or something stands behind it.
+    """
+    head = parse_head(stream, where)
+    return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)
+
+
+def delta_records(stream: bytes, where: str) -> Iterator[Record]:
+    """The records of a delta or a snapshot, to its very end.
+
+    Raises:
+        Corrupt: A record is damaged, the end is missing, or something stands behind it.
+    """
+    return _plain(stream, 0, where)
+
+
+def records_of(kind: Kind, stream: bytes, where: str) -> Iterator[Record]:
+    """The records of a file of its kind: of a changelog, or of a delta or a snapshot.
+
+    Raises:
+        Corrupt: A record is damaged, the end is missing, or something stands behind it.
+    """
+    read = changelog_records if kind is Kind.CHANGELOG else delta_records
+    return read(stream, where)
+
+
+def render_records(records: Sequence[Record], version: int = 1) -> bytes:
+    """The bytes of records with their end, without a head."""
+    parts = []
+    for each in records:
+        mark = bytes([each.change]) if version in _MARKED else b""
+        value = _INT.pack(_END) if each.value is None else _INT.pack(len(each.value)) + each.value
+        parts.append(mark + _INT.pack(len(each.key)) + each.key + value)
+    parts.append(bytes([_LAST]) if version in _MARKED else _INT.pack(_END))
+    return b"".join(parts)
+
+
+def without_keys(
+    stream: bytes,
+    records: Iterable[Record],
+    keys: Container[bytes],
+    deleted: Callable[[bytes], bytes],
+    head: Head | None = None,
+) -> bytes:
+    """A stream without the records of some keys, and otherwise byte for byte as it was.
+
+    Args:
+        stream: The whole stream.
+        records: Its records, all of them.
+        keys: The keys that go.
+        deleted: The key that a delete is about, by the key that its record has.
+        head: The head of a changelog; None of a delta or a snapshot.
+
+    Raises:
+        Corrupt: A record is damaged.
+    """
+    lengths = 9 if head is not None and head.version in _MARKED else 8
+    kept, begin, at = [], 0, 0 if head is None else head.size
+    for _, key, value in records:
+        after = at + lengths + len(key) + (0 if value is None else len(value))
+        if (deleted(key) if value is None else key) in keys:
+            kept.append(stream[begin:at])
+            begin = after
+        at = after
+    return b"".join([*kept, stream[begin:]])
+
+
+def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
+    read, put = _INT.unpack_from, Change.PUT
+    end = len(stream)
+    while at + 4 <= end:
+        (length,) = read(stream, at)
+        at += 4
+        if length == _END:
+            _nothing_behind(stream, at, where)
+            return
+        after = at + length
+        if length < 0 or after + 4 > end:
+            raise damaged(_WHAT, where, f"a key of {length} bytes at {at} of {end}")
+        key = stream[at:after]
+        (length,) = read(stream, after)
+        at = after + 4
+        if length == _END:
+            yield Record(Change.DELETE, key, None)
+            continue
+        after = at + length
+        if length < 0 or after > end:
+            raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
+        yield Record(put, key, stream[at:after])
+        at = after
+    raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
+
+
+def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
+    read, changes = _INT.unpack_from, {int(each): each for each in Change}
+    end = len(stream)
+    while at < end:
+        mark = stream[at]
+        at += 1
+        if mark == _LAST:
+            _nothing_behind(stream, at, where)
+            return
+        change = changes.get(mark)
+        if change is None or at + 4 > end:
+            raise damaged(_WHAT, where, f"a record of kind {mark} at {at - 1} of {end}")
+        (length,) = read(stream, at)
+        at += 4
+        after = at + length
+        if length < 0 or after + 4 > end:
+            raise damaged(_WHAT, where, f"a key of {length} bytes at {at} of {end}")
+        key = stream[at:after]
+        (length,) = read(stream, after)
+        at = after + 4
+        after = at + length
+        if (length == _END) != (change is Change.DELETE) or length < _END or after > end:
+            raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
+        if length == _END:
+            yield Record(change, key, None)
+            continue
+        yield Record(change, key, stream[at:after])
+        at = after
+    raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
+
+
+def _nothing_behind(stream: bytes, at: int, where: str) -> None:
+    if at != len(stream):
+        raise damaged(_WHAT, where, f"{len(stream) - at} bytes behind its last record")
+
+
+def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
+    """What `writeUTF` wrote there and where it ends, or None where it cannot have been `writeUTF`."""
+    end = at + 2 + int.from_bytes(stream[at : at + 2], "big")
+    if len(stream) < at + 2 or len(stream) < end:
+        return None, at
+    try:
+        return decode_utf(stream[at + 2 : end]), end
+    except UnicodeDecodeError:
+        return None, at
+
+
+def _lineage(value: Any, where: str) -> tuple[Lineage, ...]:
+    try:
+        found = tuple(Lineage(int(each["version"]), str(each["checkpointUniqueId"])) for each in value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(_WHAT, where, f"the lineage {value!r}", "versions and unique ids") from error
+    if not all(is_plain(each.unique_id) for each in found):
+        raise damaged(_WHAT, where, f"the lineage {value!r}", "unique ids")
+    if any(after.version != before.version + 1 for before, after in pairwise(found)):
+        raise damaged(_WHAT, where, f"the lineage {value!r}", "versions without a gap")
+    return found

@@ -1,0 +1,348 @@
+"""RocksDB's data files, entry by entry as they lie on the disk: deleted and overwritten rows included.
+
+RocksDB itself shows only what counts. Whoever has to know whether a key is anywhere in a file has to look at
+what no longer counts too: a deleted row stays in its file until that is written anew.
+
+A file ends with a footer that says where the index is; the index says where the blocks of rows are. Within a
+block each key leaves out what it shares with the one before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.files.compression import lz4_block, snappy_block, zstd_bytes
+from holdfast.formats.files.snapshot import SST_MAGIC
+from holdfast.formats.limits import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Allowance
+from holdfast.formats.text import damaged
+
+_WHAT = "a data file of RocksDB"
+_FOOTER: Final = 53
+_TRAILER: Final = 5
+# Behind each key stand the number of the write and what it did: eight bytes.
+_NUMBERED: Final = 8
+_NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
+_KNOWN: Final = frozenset({_NONE, _SNAPPY, _LZ4, _LZ4HC, _ZSTD})
+_OTHERS: Final = {2: "zlib", 3: "bzip2", 6: "xpress"}
+_PROPERTIES: Final = b"rocksdb.properties"
+_BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
+_VERSIONS: Final = range(2, 6)
+
+# What RocksDB sums up a block and the byte of its compression with, by the first byte of the footer.
+_NO_SUM, _CRC32C, _XXH32, _XXH64, _XXH3 = range(5)
+_CRC_DELTA: Final = 0xA282EAD8
+_LAST_BYTE: Final = 0x6B9083D9
+_WORD: Final = 0xFFFFFFFF
+# A number of ten bytes has more bits than any that RocksDB writes.
+_LONGEST: Final = 10
+
+Entry = tuple[bytes, bytes]
+Read = Callable[[int, int], bytes]
+Handle = tuple[int, int]
+
+
+def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) -> Iterator[Entry]:
+    """Every key with its value as they lie in the file; of a delete the value is empty.
+
+    Cost: about half a microsecond an entry.
+
+    Args:
+        data: The file.
+        where: Its path, for messages.
+        keys: Only what is in the blocks that may have one of these.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unsupported: It is of a version or compression that is not known here.
+    """
+    try:
+        file = _opened(lambda start, size: data[start : start + size], len(data), where)
+        for block in _blocks(file, keys):
+            yield from _rows(block)
+    except _UNREADABLE as error:
+        raise _damage(where, error) from error
+
+
+def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None:
+    """See that a file has its footer, and every block of it the bytes that were summed up.
+
+    RocksDB looks at a block when it reads it, and believes the lengths in it. Nothing is unpacked here but
+    the index, and a block that says that it holds more than it can is refused.
+
+    Args:
+        read: The bytes from a place on, so many; fewer at the end.
+        size: The bytes of the file.
+        where: Its path, for messages.
+        blocks: Look at the blocks of rows too. Without them only what is at the end of the file is read.
+
+    Raises:
+        Corrupt: It is damaged.
+        Unsupported: It is of a version or compression that is not known here.
+    """
+    try:
+        file = _opened(read, size, where)
+        index = file.block(file.index)
+        for _, value in _pairs(file.block(file.others)):
+            file.checked(_handle(value, 0)[0])
+        if blocks:
+            for _, start, length in _handles(index, delta=file.version >= 4):
+                file.checked((start, length))
+    except _UNREADABLE as error:
+        raise _damage(where, error) from error
+
+
+_UNREADABLE: Final = (struct.error, IndexError, ValueError)
+
+
+def _damage(where: str, error: Exception) -> Corrupt:
+    return damaged(_WHAT, where, str(error) or type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file whose footer has been read.
+
+    Attributes:
+        read: The bytes from a place on.
+        size: Its bytes.
+        where: Its path.
+        sums: What its blocks are summed up with.
+        version: The version of its format.
+        others: Where the index of everything but rows is.
+        index: Where the index of rows is.
+        allowance: What may be unpacked of it.
+    """
+
+    read: Read
+    size: int
+    where: str
+    sums: int
+    version: int
+    others: Handle
+    index: Handle
+    allowance: Allowance
+
+    def checked(self, handle: Handle) -> tuple[int, bytes]:
+        """The compression of a block, and its bytes as they lie there.
+
+        Raises:
+            ValueError: It is not in the file, does not have its checksum, or claims more than it can hold.
+            Unsupported: Its compression is not known here.
+        """
+        start, size = handle
+        if start < 0 or size < 4 or start + size + _TRAILER > self.size:
+            raise ValueError(f"a block of {size} bytes at {start} of {self.size}")
+        data = self.read(start, size + _TRAILER)
+        if len(data) < size + _TRAILER:
+            raise ValueError(f"its end at byte {start + len(data)}")
+        block, kind = data[:size], data[size]
+        if not _has_sum(self.sums, block, kind, int.from_bytes(data[size + 1 :], "little")):
+            raise ValueError(f"a block at {start} that does not have its checksum")
+        if kind not in _KNOWN:
+            if kind not in _OTHERS:
+                raise ValueError(f"a block of kind {kind} at {start}")
+            raise Unsupported(
+                "this compression of RocksDB's data files is not known",
+                where=self.where,
+                found=_OTHERS[kind],
+            )
+        if kind != _NONE:
+            self._claims(kind, block)
+        return kind, block
+
+    def block(self, handle: Handle) -> bytes:
+        """The bytes in a block.
+
+        Raises:
+            ValueError: It is damaged.
+            Corrupt: It unpacks to more than it may hold.
+            Unsupported: Its compression is not known here.
+        """
+        kind, block = self.checked(handle)
+        if kind == _NONE:
+            self.allowance.take(len(block))
+            return block
+        if kind == _SNAPPY:
+            unpacked = snappy_block(block)
+            self.allowance.take(len(unpacked))
+            return unpacked
+        length, at = _varint(block, 0)
+        if kind == _ZSTD:
+            unpacked = zstd_bytes(block[at:], self.allowance)
+        else:
+            unpacked = lz4_block(block[at:], self.allowance.take(length))
+        if len(unpacked) != length:
+            raise ValueError(f"{len(unpacked)} bytes in a block of {length}")
+        return unpacked
+
+    def _claims(self, kind: int, block: bytes) -> None:
+        length, _ = _varint(block, 0)
+        # What a packed byte can hold; of Zstandard what a whole file may, in which one block is nearly all.
+        most = {_SNAPPY: SNAPPY_RATIO * len(block), _LZ4: LZ4_RATIO * len(block)}
+        if length > most.get(_LZ4 if kind == _LZ4HC else kind, length):
+            raise ValueError(f"{length} bytes in a block of {len(block)}")
+        if kind == _ZSTD:
+            Allowance(len(block), _WHAT, self.where).take(length)
+
+
+def _opened(read: Read, size: int, where: str) -> _File:
+    footer = read(max(size - _FOOTER, 0), _FOOTER)
+    if len(footer) < _FOOTER or footer[-8:] != SST_MAGIC:
+        raise damaged(_WHAT, where, "no footer at its end")
+    (version,) = struct.unpack_from("<I", footer, _FOOTER - 12)
+    if version not in _VERSIONS:
+        raise Unsupported(
+            "this version of RocksDB's data files is not known",
+            where=where,
+            found=str(version),
+            expected="2 to 5",
+        )
+    others, at = _handle(footer, 1)
+    index, _ = _handle(footer, at)
+    return _File(read, size, where, footer[0], version, others, index, Allowance(size, _WHAT, where))
+
+
+def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
+    """Whether a block and the byte behind it have a checksum."""
+    if sums == _NO_SUM:
+        return True
+    if sums == _CRC32C:
+        crc = int(crc32c(block + bytes([kind])))
+        return (((crc >> 15) | (crc << 17)) + _CRC_DELTA) & _WORD == stored
+    import xxhash  # noqa: PLC0415 - a verb that reads no state does not load it
+
+    if sums == _XXH3:
+        return (xxhash.xxh3_64_intdigest(block) ^ (kind * _LAST_BYTE)) & _WORD == stored
+    if sums not in (_XXH32, _XXH64):
+        raise ValueError(f"checksums of kind {sums}")
+    digest = xxhash.xxh32_intdigest if sums == _XXH32 else xxhash.xxh64_intdigest
+    return digest(block + bytes([kind])) & _WORD == stored
+
+
+def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
+    """The blocks of rows, unpacked."""
+    index = file.block(file.index)
+    numbered = keys is not None and not _bare_bounds(file)
+    before = b""
+    for bound, start, size in _handles(index, delta=file.version >= 4):
+        until = bound[:-_NUMBERED] if numbered else bound
+        # A key may go on in the block behind the one that it bounds: there are its older values.
+        if keys is None or any(before <= key <= until for key in keys):
+            yield file.block((start, size))
+        before = until
+
+
+def _bare_bounds(file: _File) -> bool:
+    """Whether the bounds in the index have no numbers of writes behind them, by the file's properties."""
+    for name, value in _pairs(file.block(file.others)):
+        if name == _PROPERTIES:
+            block = file.block(_handle(value, 0)[0])
+            return any(each == _BARE_BOUNDS and bool(_varint(said, 0)[0]) for each, said in _pairs(block))
+    return False
+
+
+def _pairs(block: bytes) -> Iterator[Entry]:
+    """The entries of a block that has no rows."""
+    end = _end_of_rows(block)
+    at, key = 0, b""
+    while at < end:
+        shared, at = _varint(block, at)
+        own, at = _varint(block, at)
+        size, at = _varint(block, at)
+        key = key[:shared] + block[at : at + own]
+        at += own + size
+        if at > end:
+            raise ValueError(f"an entry up to {at} of {end}")
+        yield key, block[at - size : at]
+
+
+def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
+    """Where the blocks are, by the index: of each a key that none of its own is behind, place and size.
+
+    Since version 4 an entry has no length of its value, and one that shares its key's beginning with the one
+    before says only by how much its size differs.
+    """
+    end = _end_of_rows(index)
+    at = start = size = behind = 0
+    bound = b""
+    while at < end:
+        shared, at = _varint(index, at)
+        own, at = _varint(index, at)
+        if not delta:
+            _, at = _varint(index, at)
+        bound = bound[:shared] + index[at : at + own]
+        at += own
+        if delta and shared:
+            start += size + _TRAILER
+            change, at = _varint(index, at)
+            size += (change >> 1) ^ -(change & 1)
+        else:
+            (start, size), at = _handle(index, at)
+        if start < behind:
+            raise ValueError(f"a block at {start} that begins before the one before it ends")
+        behind = start + size
+        yield bound, start, size
+
+
+def _rows(block: bytes) -> list[Entry]:
+    """The rows of a block, their keys without the number of the write."""
+    end = _end_of_rows(block)
+    at, key = 0, b""
+    rows = []
+    # A key costs nothing but what it does not share, so many long ones fit into a small block.
+    left = max(FREE_BYTES, RATIO * len(block))
+    while at < end:
+        # Lengths are below 128 as a rule, and then one byte each.
+        shared, own, size = block[at], block[at + 1], block[at + 2]
+        if shared | own | size < 128:
+            at += 3
+        else:
+            shared, at = _varint(block, at)
+            own, at = _varint(block, at)
+            size, at = _varint(block, at)
+        value = at + own
+        key = key[:shared] + block[at:value]
+        at = value + size
+        left -= len(key)
+        if len(key) < _NUMBERED or at > end or left < 0:
+            raise ValueError(f"a row at {value} that goes beyond its block")
+        rows.append((key[:-_NUMBERED], block[value:at]))
+    return rows
+
+
+def _end_of_rows(block: bytes) -> int:
+    """Where the rows of a block end: behind them are the places of whole keys, and how many these are."""
+    (count,) = struct.unpack_from("<I", block, len(block) - 4)
+    # The highest bit says that the block has an index by hashes behind its rows too.
+    if len(block) < 4 or count >> 31:
+        raise ValueError("a block with an index by hashes")
+    end = len(block) - 4 - 4 * int(count)
+    if end < 0:
+        raise ValueError(f"{count} whole keys in a block of {len(block)} bytes")
+    return end
+
+
+def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+    """The place and the size of a block, and where they end."""
+    start, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return (start, size), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 7 * _LONGEST:
+            raise ValueError("a number that does not end")

@@ -1,0 +1,1 @@
+"""The small text files of a checkpoint: logs, metadata, schemas, notes."""

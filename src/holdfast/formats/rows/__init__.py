@@ -1,0 +1,1 @@
+"""Rows as Spark holds them: their bytes, their hashes, their types."""

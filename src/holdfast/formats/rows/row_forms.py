@@ -1,0 +1,469 @@
+"""What Spark's providers put around rows of state: marks, checksums, lengths, and keys in two parts.
+
+The memory provider stores a row as it is. RocksDB's puts a byte before each row, and the number of its column
+family before a key; several values of one key, as lists have, stand behind each other with their lengths, and
+where RocksDB has merged them, what it puts between. With checksums of rows, one is put before each value, and
+before the key of a delete.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from google_crc32c import value as crc32c
+
+from holdfast.errors import Unsupported
+from holdfast.formats.rows.spark_types import Atom, Struct
+from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.formats.text import damaged, json_object, whole_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FAMILY_BYTES: Final = 2
+CHECKSUM_BYTES: Final = 4
+_WHAT = "a row of state"
+_INT: Final = struct.Struct("<i")
+_UINT: Final = struct.Struct("<I")
+_ENCODER = "an encoder of keys"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueForm:
+    """How the values of a store are put into bytes.
+
+    Attributes:
+        rocksdb: By RocksDB's provider, else by that of memory.
+        checksums: Whether each has a checksum before it.
+        delimiter: What RocksDB puts between values that it merges.
+        avro: Whether rows are Avro's and not UnsafeRow.
+    """
+
+    rocksdb: bool
+    checksums: bool = False
+    delimiter: bytes = b""
+    avro: bool = False
+
+    def deleted(self, key: bytes) -> bytes:
+        """The key in the record of a delete."""
+        return key[CHECKSUM_BYTES:] if self.checksums else key
+
+    def bare(self) -> Callable[[bytes], bytes]:
+        """What makes the same bytes of the same rows, whatever is around them: for hashes.
+
+        Of a single value that is the row itself; of a list each row with its length before it. What is made
+        raises `ValueError`, `IndexError` or `struct.error` for bytes that cannot be a value.
+        """
+        if not self.rocksdb:
+            return _behind_checksum if self.checksums else _as_it_is
+        if self.avro:
+            return (lambda value: b"".join(self._parts(value))) if self.checksums else _as_it_is
+        joined = self._joined
+        if self.checksums:
+
+            def checked(value: bytes) -> bytes:
+                return value[9:] if value[8] == 0 and _only(value) else joined(value)
+
+            return checked
+        return lambda value: value[1:] if value[0] == 0 else joined(value)
+
+    def bare_all(self, values: Sequence[bytes]) -> list[bytes]:
+        """The same of many values, in a fraction of the time.
+
+        Raises:
+            ValueError, IndexError, struct.error: Bytes that cannot be a value.
+        """
+        if not self.rocksdb or self.avro:
+            make = self.bare()
+            return [make(value) for value in values]
+        joined = self._joined
+        if not self.checksums:
+            return [value[1:] if value[0] == 0 else joined(value) for value in values]
+        whole = int.from_bytes
+        return [
+            value[9:] if value[8] == 0 and whole(value[4:8], "little") == len(value) - 8 else joined(value)
+            for value in values
+        ]
+
+    @property
+    def before_row(self) -> int | None:
+        """The bytes before the row of a single value; None where more than that is around it."""
+        if self.avro:
+            return None
+        return (CHECKSUM_BYTES if self.checksums else 0) + (
+            (5 if self.checksums else 1) if self.rocksdb else 0
+        )
+
+    def all_single(self, values: Sequence[bytes]) -> bool:
+        """Whether each of some values is a single one, with `before_row` before its row and nothing behind.
+
+        A quick look, which knows values of one length: False says only that they have to be looked at.
+        """
+        if self.before_row is None or not values:
+            return False
+        size = len(values[0])
+        if size < self.before_row or set(map(len, values)) != {size}:
+            return False
+        if not self.rocksdb:
+            return True
+        import numpy as np  # noqa: PLC0415 - a verb that reads no state does not load it
+
+        data: NDArray[np.uint8] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, size)
+        if (data[:, self.before_row - 1] != 0).any():
+            return False
+        if not self.checksums:
+            return True
+        lengths = data[:, CHECKSUM_BYTES : CHECKSUM_BYTES + 4].tobytes()
+        return lengths == _INT.pack(size - CHECKSUM_BYTES - 4) * len(values)
+
+    def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
+        """The rows of a value, and whether it is a list's.
+
+        Raises:
+            Corrupt: The bytes cannot be a value.
+        """
+        try:
+            if not self.rocksdb or self.avro:
+                return (self.bare()(value),), False
+            if self.checksums:
+                single = value[8] == 0 and _only(value)
+                return ((value[9:],), False) if single else (tuple(self._checked(value)), True)
+            return ((value[1:],), False) if value[0] == 0 else (tuple(self._plain(value)), True)
+        except (struct.error, ValueError, IndexError) as error:
+            raise damaged(_WHAT, where, f"a value of {len(value)} bytes: {error}") from error
+
+    def stored(self, keys: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
+        """Single values as they are stored, of their rows.
+
+        Args:
+            keys: The keys as they are stored, with the number of their column family: checksums are of both.
+            rows: The rows; UnsafeRows, or Avro where the store has that.
+        """
+        if not self.rocksdb:
+            if not self.checksums:
+                return list(rows)
+            return [_UINT.pack(crc) + row for crc, row in zip(_crcs(keys, rows), rows, strict=True)]
+        marked = list(rows) if self.avro else [b"\0" + row for row in rows]
+        if not self.checksums:
+            return marked
+        crcs = _crcs(keys, marked)
+        return [_UINT.pack(crc) + _INT.pack(len(row)) + row for crc, row in zip(crcs, marked, strict=True)]
+
+    def stored_list(self, key: bytes, rows: Sequence[bytes]) -> bytes:
+        """A list as it is stored; only RocksDB's provider has such.
+
+        Args:
+            key: The key as it is stored, with the number of its column family.
+            rows: Its elements; at least one, for an empty list is not stored.
+        """
+        parts = [_INT.pack(len(row) + 1) + b"\0" + row for row in rows]
+        if self.checksums:
+            crcs = _crcs([key] * len(parts), parts)
+            parts = [
+                _UINT.pack(crc) + _INT.pack(len(part)) + part for crc, part in zip(crcs, parts, strict=True)
+            ]
+        return self.delimiter.join(parts)
+
+    def _joined(self, value: bytes) -> bytes:
+        rows = self._checked(value) if self.checksums else self._plain(value)
+        return b"".join([part for row in rows for part in (_INT.pack(len(row)), row)])
+
+    def _checked(self, value: bytes) -> list[bytes]:
+        return [row for part in self._parts(value) for row in self._plain(part)]
+
+    def _parts(self, value: bytes) -> list[bytes]:
+        """What the checksums of a value are of."""
+        parts, at = [], 0
+        while at < len(value):
+            part = _part(value, at + CHECKSUM_BYTES)
+            parts.append(part)
+            at = self._behind(value, at + CHECKSUM_BYTES + 4 + len(part))
+        return parts
+
+    def _plain(self, value: bytes) -> list[bytes]:
+        rows, at = [], 0
+        while at < len(value):
+            part = _part(value, at)
+            if part[0] != 0:
+                raise ValueError(f"a row of version {part[0]}")
+            rows.append(part[1:])
+            at = self._behind(value, at + 4 + len(part))
+        return rows
+
+    def _behind(self, value: bytes, at: int) -> int:
+        """Where the next value begins."""
+        if at == len(value) or not self.delimiter:
+            return at
+        if value[at : at + len(self.delimiter)] != self.delimiter:
+            raise ValueError(f"no delimiter at {at}")
+        return at + len(self.delimiter)
+
+
+def _crcs(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+    return [crc32c(key + value) for key, value in zip(keys, values, strict=True)]
+
+
+def _as_it_is(value: bytes) -> bytes:
+    return value
+
+
+def _behind_checksum(value: bytes) -> bytes:
+    if len(value) < CHECKSUM_BYTES:
+        raise ValueError("no checksum before it")
+    return value[CHECKSUM_BYTES:]
+
+
+def _only(value: bytes) -> bool:
+    """Whether a value with a checksum is a single one: its length is that of all that follows."""
+    return int.from_bytes(value[4:8], "little") == len(value) - 8
+
+
+def _part(value: bytes, at: int) -> bytes:
+    (size,) = _INT.unpack_from(value, at)
+    if size < 1 or at + 4 + size > len(value):
+        raise ValueError(f"a value of {size} bytes at {at}")
+    return value[at + 4 : at + 4 + size]
+
+
+class KeyKind(str, Enum):
+    """How a key is put into bytes, by Spark's name for what does it."""
+
+    ROW = "NoPrefixKeyStateEncoderSpec"
+    PREFIX = "PrefixKeyScanStateEncoderSpec"
+    RANGE = "RangeKeyScanStateEncoderSpec"
+    TIME_FIRST = "TimestampAsPrefixKeyStateEncoderSpec"
+    TIME_LAST = "TimestampAsPostfixKeyStateEncoderSpec"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """How the keys of a family are put into bytes.
+
+    Attributes:
+        kind: In one part, or in two of which the first can be searched for.
+        first: The places in the schema of the fields in the first part; empty where there is one.
+    """
+
+    kind: KeyKind = KeyKind.ROW
+    first: tuple[int, ...] = ()
+
+
+def parse_encoder(text: str, where: str) -> KeyForm:
+    """Read the encoder that a schema of version 3 names; no text is the plain one.
+
+    Raises:
+        Corrupt: Spark cannot have written it.
+        Unsupported: It is not known here.
+    """
+    if not text.strip():
+        return KeyForm()
+    fields = json_object(text, _ENCODER, where)
+    name = fields.get("keyStateEncoderType")
+    if name not in {each.value for each in KeyKind}:
+        raise Unsupported("this encoder of keys is not known", where=where, found=str(name))
+    kind = KeyKind(name)
+    if kind is KeyKind.PREFIX:
+        return KeyForm(kind, tuple(range(whole_number(fields, "numColsPrefixKey", _ENCODER, where))))
+    if kind is KeyKind.RANGE:
+        ordinals = fields.get("orderingOrdinals")
+        if not isinstance(ordinals, list) or not all(isinstance(each, int) for each in ordinals):
+            raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "places of fields")
+        return KeyForm(kind, tuple(ordinals))
+    return KeyForm(kind)
+
+
+class KeyCodec:
+    """Reads and writes the keys of one family as RocksDB's provider stores them, without the family's number.
+
+    Args:
+        form: How they are put into bytes.
+        type_: Their type.
+        where: The family, for messages.
+    """
+
+    def __init__(self, form: KeyForm, type_: Struct, where: str) -> None:
+        self.form = form
+        self.type = type_
+        self._where = where
+        self._whole = RowCodec(type_)
+        first = form.first
+        if form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
+            first = (len(type_.types) - 1,)
+        self._first = _picked(type_, first)
+        self._rest = _picked(type_, [each for each in range(len(type_.types)) if each not in first])
+        self._first_codec = RowCodec(self._first)
+        self._rest_codec = RowCodec(self._rest)
+        ranges = Struct(self._first.names, tuple(Atom("binary") for _ in self._first.types))
+        self._range_codec = RowCodec(ranges)
+
+    def row(self, key: bytes) -> bytes:
+        """The key as one UnsafeRow, as the memory provider would store it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return _unmarked(key, self._where)
+        return self._whole.encode(self.values(key))
+
+    def values(self, key: bytes) -> dict[str, Any]:
+        """The key's values, by the names of its fields.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return self._whole.decode(_unmarked(key, self._where), self._where)
+        found = {**self._parts(key)}
+        return {name: found[name] for name in self.type.names}
+
+    def stored(self, row: bytes) -> bytes:
+        """The key as it is stored, of one UnsafeRow: what `row` gives of it.
+
+        Raises:
+            Corrupt: The bytes cannot be a key.
+        """
+        if self.form.kind is KeyKind.ROW:
+            return b"\0" + row
+        values = self._whole.decode(row, self._where)
+        rest = b""
+        if self._rest.types:
+            rest = b"\0" + self._rest_codec.encode({name: values[name] for name in self._rest.names})
+        if self.form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
+            time = _time_bytes(row, len(self.type.types) - 1, len(self.type.types))
+            return time + rest if self.form.kind is KeyKind.TIME_FIRST else rest + time
+        first = {name: values[name] for name in self._first.names}
+        if self.form.kind is KeyKind.RANGE:
+            head = b"\0" + self._range_codec.encode(self._in_order(first))
+        else:
+            head = b"\0" + self._first_codec.encode(first)
+        return _INT.pack(len(head)) + head + rest
+
+    def _in_order(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+        """The reverse of `_ordered`."""
+        found = {}
+        for name, type_ in zip(self._first.names, self._first.types, strict=True):
+            atom = type_.name if isinstance(type_, Atom) else ""
+            packed = _ORDERED.get(atom)
+            if packed is None:
+                raise Unsupported("keys of this type cannot be put in order", where=self._where, found=name)
+            found[name] = _in_order(values[name], atom, packed)
+        return found
+
+    def start(self, values: Mapping[str, Any]) -> bytes | None:
+        """The bytes that the keys with these values begin with; all of a key where every field is given.
+
+        Args:
+            values: The fields that can be searched for: of a key in two parts the first of them, without
+                the time of one that ends with it, and all of any other.
+
+        Returns:
+            None where keys of this form begin with something else.
+
+        Raises:
+            Invalid: A value is not of its field's type.
+        """
+        kind = self.form.kind
+        if kind is KeyKind.ROW:
+            return b"\0" + self._whole.encode(values)
+        if kind is KeyKind.PREFIX:
+            first = b"\0" + self._first_codec.encode(values)
+            return _INT.pack(len(first)) + first
+        return b"\0" + self._rest_codec.encode(values) if kind is KeyKind.TIME_LAST else None
+
+    def _parts(self, key: bytes) -> Mapping[str, Any]:
+        where = self._where
+        if self.form.kind is KeyKind.TIME_FIRST:
+            rest = self._rest_codec.decode(_unmarked(key[8:], where), where)
+            return {self._first.names[0]: _time(key[:8], where), **rest}
+        if self.form.kind is KeyKind.TIME_LAST:
+            rest = self._rest_codec.decode(_unmarked(key[:-8], where), where)
+            return {self._first.names[0]: _time(key[-8:], where), **rest}
+        try:
+            first = _part(key, 0)
+        except (struct.error, ValueError) as error:
+            raise damaged(_WHAT, where, f"a key of {len(key)} bytes: {error}") from error
+        behind = key[4 + len(first) :]
+        first = _unmarked(first, where)
+        if self.form.kind is KeyKind.RANGE:
+            values = self._ordered(self._range_codec.decode(first, where))
+        else:
+            values = self._first_codec.decode(first, where)
+        if self._rest.types:
+            values.update(self._rest_codec.decode(_unmarked(behind, where), where))
+        return values
+
+    def _ordered(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
+        """Values whose bytes are such that their order is that of the values."""
+        found = {}
+        for name, type_ in zip(self._first.names, self._first.types, strict=True):
+            atom = type_.name if isinstance(type_, Atom) else ""
+            packed = _ORDERED.get(atom)
+            data = parts[name]
+            if packed is None or len(data) != 1 + packed.size:
+                raise damaged(_WHAT, self._where, f"{len(data)} bytes for {name}", "one more than its type")
+            found[name] = _unordered(data, atom, packed)
+        return found
+
+
+_ORDERED: Final = {
+    "boolean": struct.Struct(">?"),
+    "byte": struct.Struct(">b"),
+    "short": struct.Struct(">h"),
+    "integer": struct.Struct(">i"),
+    "long": struct.Struct(">q"),
+    "float": struct.Struct(">f"),
+    "double": struct.Struct(">d"),
+}
+_NEGATIVE, _POSITIVE, _NULL = 0, 1, 2
+
+
+def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
+    mark, body = data[0], data[1:]
+    if mark == _NULL:
+        return None
+    if mark == _NEGATIVE and atom in ("float", "double"):
+        body = bytes(each ^ 0xFF for each in body)
+    return packed.unpack(body)[0]
+
+
+def _in_order(value: Any, atom: str, packed: struct.Struct) -> bytes:
+    """The reverse of `_unordered`."""
+    if value is None:
+        return bytes([_NULL]) + bytes(packed.size)
+    body = packed.pack(value)
+    if not body[0] & 0x80 or atom == "boolean":
+        return bytes([_POSITIVE]) + body
+    if atom in ("float", "double"):
+        body = bytes(each ^ 0xFF for each in body)
+    return bytes([_NEGATIVE]) + body
+
+
+def _time_bytes(row: bytes, index: int, width: int) -> bytes:
+    """The reverse of `_time`, of a field of a row."""
+    at = (width + 63) // 64 * 8 + 8 * index
+    return (int.from_bytes(row[at : at + 8], "little", signed=True) + (1 << 63)).to_bytes(8, "big")
+
+
+def _time(data: bytes, where: str) -> int:
+    """A timestamp whose sign is turned, so that its bytes are in the order of time."""
+    if len(data) != 8:
+        raise damaged(_WHAT, where, f"{len(data)} bytes of a key", "8 of a timestamp")
+    return int.from_bytes(data, "big") - (1 << 63)
+
+
+def _unmarked(data: bytes, where: str) -> bytes:
+    """A row without the byte before it."""
+    if not data or data[0] != 0:
+        raise damaged(_WHAT, where, f"{data[:1]!r} before a key's row", "a zero byte")
+    return data[1:]
+
+
+def _picked(type_: Struct, places: Any) -> Struct:
+    chosen = list(places)
+    return Struct(tuple(type_.names[each] for each in chosen), tuple(type_.types[each] for each in chosen))

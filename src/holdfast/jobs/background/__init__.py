@@ -1,0 +1,1 @@
+"""What a supervisor does beside its job, on threads of its own."""

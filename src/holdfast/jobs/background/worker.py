@@ -1,0 +1,134 @@
+"""What a supervisor does beside its job, on a thread of its own: it may fail, and the job goes on."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError, Internal
+
+_NICE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that was done, or did not work."""
+
+    kind: str
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BackgroundWorker:
+    """Runs one piece of work after another on a thread that gives way to everybody else.
+
+    Args:
+        name: The thread's name.
+        step: Does what is due now, and says in how many seconds there may be more; None until `wake`.
+        may: Asked before each step; if it says no, nothing is done until `wake`.
+    """
+
+    def __init__(
+        self, name: str, step: Callable[[], float | None], may: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._step = step
+        self._may = may
+        self._abandoned = False
+        self._wake = threading.Event()
+        self._closing = False
+        self._heard: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let it look at once what is due."""
+        self._wake.set()
+
+    def say(self, kind: str, text: str, **facts: Any) -> None:
+        """Leave word for the supervisor's own thread."""
+        self._heard.put(Notice(kind, text, facts))
+
+    def heard(self) -> list[Notice]:
+        """What was said since the last call."""
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._heard.get_nowait())
+        return found
+
+    def close(self, timeout_s: float) -> None:
+        """Let it do what is due now, and end; what takes longer ends with the process."""
+        if self._thread.is_alive():
+            self._closing = True
+            self._wake.set()
+            self._thread.join(timeout_s)
+
+    def abandon(self) -> None:
+        """Let it do nothing more. A step that is under way goes on to its end, and is not waited for."""
+        self._abandoned = True
+        self._closing = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        give_way()
+        pause: float | None = None
+        while True:
+            self._wake.wait(pause)
+            # In this order: what is asked for after the look wakes it once more.
+            self._wake.clear()
+            closing = self._closing
+            pause = None if self._abandoned or not self._may() else self._step()
+            if closing:
+                return
+
+
+def error_of(error: Exception) -> HoldfastError:
+    """An error as one that can be told."""
+    if isinstance(error, HoldfastError):
+        return error
+    return Internal("something went wrong inside Holdfast", found=f"{type(error).__name__}: {error}")
+
+
+def one_line(error: HoldfastError) -> str:
+    """An error in one line."""
+    return " ".join(line.strip() for line in str(error).splitlines())
+
+
+class Pace:
+    """Keeps what is done again and again to a small part of the time.
+
+    Args:
+        share: The part, such as 0.05.
+        longest_s: However long it took, no pause is longer.
+    """
+
+    def __init__(self, share: float, longest_s: float) -> None:
+        self._share = share
+        self._longest_s = longest_s
+        self._next = 0.0
+
+    def wait_s(self) -> float:
+        """How long to wait before it may be done again."""
+        return max(self._next - time.monotonic(), 0.0)
+
+    def took(self, seconds: float) -> None:
+        """Say how long it took."""
+        pause = min(seconds * (1 / self._share - 1), self._longest_s)
+        self._next = time.monotonic() + pause
+
+
+def give_way() -> None:
+    """Let everybody else go first, where threads have priorities of their own, as Linux gives them."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,0 +1,1 @@
+"""What a failure says, and whose it is to mend."""

@@ -1,0 +1,46 @@
+"""The kinds of elections, by the address where they are held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast.config.job.high_availability import ZOOKEEPER, Leading
+from holdfast.config.locations import local_path
+from holdfast.errors import Unsupported
+from holdfast.jobs.ha.lease import LeaseElection
+from holdfast.jobs.ha.zookeeper import Ensemble, ZooKeeperElection
+from holdfast.jobs.terms import Election, Now
+from holdfast.storage import open_storage
+
+# The election of a job's leader, by the job's name.
+Elections = Callable[[str], Election]
+
+
+def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
+    """How to take part in elections at an address. Touches nothing yet.
+
+    Args:
+        leading: Where they are held, and the lease.
+        now: Seconds on a clock that never goes back.
+
+    Raises:
+        Invalid: The address cannot be understood.
+        Unsupported: A lease cannot be kept there.
+    """
+    lease_s = leading.lease_ms / 1000
+    if leading.address.startswith(ZOOKEEPER):
+        ensemble = Ensemble.of(leading.address)
+        return lambda job: ZooKeeperElection(ensemble, job, lease_s, now, time.time)
+    if local_path(leading.address) is None and not leading.address.startswith(_OBJECTS):
+        raise Unsupported(
+            "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
+            where=leading.address,
+            expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
+        )
+    storage = open_storage(leading.address, "lease")
+    return lambda job: LeaseElection(storage, job, lease_s, now, time.time)
+
+
+# What puts a new file only where none is, in one step.
+_OBJECTS = ("s3://", "s3a://", "webhdfs://")

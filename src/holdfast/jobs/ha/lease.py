@@ -1,0 +1,230 @@
+"""Elections by a lease in a directory that all candidates share: a disk, or an object store.
+
+Each term has two files, named by its token: a claim, which only one candidate can put there, and a beat,
+which its leader rewrites. Nobody locks anything, so a frozen candidate stands in nobody's way, and no clock
+is compared with another machine's: a candidate takes a leader for dead when it has not seen the beat move
+for a lease on its own clock.
+
+The leader writes its beat and then looks for a later claim; a candidate claims and then looks at the beat
+once more. So either the leader sees the claim and leaves, or the candidate sees the beat and waits another
+lease.
+
+What leaders put down for their successors is a file a term too, so a former leader that writes late writes
+where nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import suppress
+from typing import Any, Final
+
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.jobs.terms import COUNTED, ElectionState, LeadershipLost, Now, Term, Wall, myself, place_lost
+from holdfast.storage.port import Storage, full
+
+# Claims that stay, for people who want to know who led.
+_KEPT: Final = 10
+_CLAIM: Final = ".claim"
+_BEAT: Final = ".beat"
+_RECORD: Final = ".record"
+_PLACE_ID: Final = "place-id"
+_ENDED: Final = b"ended"
+
+
+class LeaseElection:
+    """One candidate's part in the elections of one job.
+
+    Args:
+        storage: The directory that all candidates share. It has to show a file to everybody as soon as it is
+            written, and of several who write a new file let one win.
+        job: The job's name.
+        lease_s: How long a leader that gives no sign of life stays leader.
+        now: Seconds on a clock that never goes back.
+        wall: Seconds since 1970.
+    """
+
+    def __init__(self, storage: Storage, job: str, lease_s: float, now: Now, wall: Wall) -> None:
+        self._storage = storage
+        self._job = job
+        self._lease_s = lease_s
+        self._now = now
+        self._wall = wall
+        self._id = uuid.uuid4().hex
+        self._beats = 0
+        self._seen: tuple[int, bytes] | None = None
+        self._seen_s = 0.0
+        # A claim of our own whose former leader was seen alive after all, and when.
+        self._pending: tuple[int, float] | None = None
+        # The newest term that this candidate has seen.
+        self._known: int | None = None
+
+    @property
+    def address(self) -> str:
+        """See `Election`."""
+        return self._storage.uri
+
+    @property
+    def lease_s(self) -> float:
+        """See `Election`."""
+        return self._lease_s
+
+    def campaign(self) -> Term | None:
+        """See `Election`."""
+        began = self._now()
+        newest = self._newest()
+        if self._pending is not None:
+            return self._after_waiting(newest, began)
+        beat = b"" if newest is None else self._beat(newest)
+        if newest is not None and not self._over(newest, beat):
+            return None
+        token = max(newest or 0, int(self._wall()) if newest is None else 0) + 1
+        if not self._claim(token):
+            return None
+        if newest is not None and self._beat(newest) != beat:
+            self._pending = (token, self._now())
+            return None
+        return self._lead(token, began)
+
+    def renew(self, term: Term) -> Term:
+        """See `Election`."""
+        began = self._now()
+        self._newest()  # a beat in an empty place would make it look alive
+        self._beats += 1
+        self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
+        self._require_newest(term)
+        return Term(term.token, began + COUNTED * self._lease_s)
+
+    def look(self) -> ElectionState:
+        """See `Election`."""
+        newest = self._newest()
+        holder = None if newest is None else self._read(self._at(newest, _CLAIM)).get("holder")
+        written = max(self._tokens(_RECORD), default=None)
+        record = None
+        if written is not None:
+            with suppress(NotFound):  # a later one has come in between
+                record = self._storage.read(self._at(written, _RECORD))
+        place_id = "" if newest is None else self._place_id()
+        return ElectionState(place_id, newest, holder, record, written)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        """See `Election`."""
+        self._require_newest(term)
+        self._storage.write(self._at(term.token, _RECORD), record, replace=True)
+        self._require_newest(term)
+        with suppress(HoldfastError):  # they are small, and the next record tries again
+            for old in self._tokens(_RECORD):
+                if old < term.token:
+                    self._storage.delete(self._at(old, _RECORD))
+
+    def resign(self, term: Term) -> None:
+        """See `Election`."""
+        try:
+            if self._newest() == term.token:
+                self._storage.write(self._at(term.token, _BEAT), _ENDED, replace=True)
+        except HoldfastError:
+            return  # it ends by itself
+
+    def close(self) -> None:
+        """See `Election`."""
+
+    def _after_waiting(self, newest: int | None, began: float) -> Term | None:
+        token, since = self._pending or (0, 0.0)
+        if newest != token:
+            self._pending = None
+            return None
+        if began - since < self._lease_s:
+            return None
+        self._pending = None
+        return self._lead(token, began)
+
+    def _lead(self, token: int, began: float) -> Term | None:
+        try:
+            term = self.renew(Term(token, began))
+        except LeadershipLost:
+            return None
+        self._forget_before(token)
+        return Term(term.token, min(term.until_s, began + COUNTED * self._lease_s))
+
+    def _over(self, token: int, beat: bytes) -> bool:
+        """Whether a term has ended: given up, or not heard of for a lease."""
+        if beat == _ENDED:
+            return True
+        if self._seen != (token, beat):
+            self._seen, self._seen_s = (token, beat), self._now()
+            return False
+        return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
+
+    def _claim(self, token: int) -> bool:
+        """Whether this candidate has put the claim of a term there."""
+        path = self._at(token, _CLAIM)
+        claim = {"id": self._id, "holder": myself(), "lease_s": self._lease_s}
+        try:
+            self._storage.write(path, json.dumps(claim).encode())
+        except Conflict:
+            return False
+        # Of two who wrote at once, where a storage is not as exact as it should be, the later one stands.
+        return bool(self._read(path).get("id") == self._id)
+
+    def _lease_of(self, token: int) -> float:
+        """The lease that a leader counts on may be longer than one's own."""
+        try:
+            return float(self._read(self._at(token, _CLAIM)).get("lease_s", 0.0))
+        except (TypeError, ValueError):
+            return 0.0
+
+    def _read(self, path: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self._storage.read(path))
+        except (NotFound, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _beat(self, token: int) -> bytes:
+        try:
+            return self._storage.read(self._at(token, _BEAT))
+        except NotFound:
+            return b""
+
+    def _require_newest(self, term: Term) -> None:
+        newest = self._newest()
+        if newest != term.token:
+            raise LeadershipLost(
+                f"another supervisor leads job {self._job!r}",
+                where=full(self._storage.uri, self._job),
+                found=f"term {newest}",
+                expected=f"term {term.token}",
+            )
+
+    def _place_id(self) -> str:
+        path = f"{self._job}/{_PLACE_ID}"
+        with suppress(Conflict):  # of two who look first one writes it
+            if self._storage.size(path) is None:
+                self._storage.write(path, uuid.uuid4().hex.encode())
+        return self._storage.read(path).decode()
+
+    def _newest(self) -> int | None:
+        """The newest term, which is never older than one that was seen here before."""
+        newest = max(self._tokens(_CLAIM), default=None)
+        if self._known is not None and (newest is None or newest < self._known):
+            raise place_lost(full(self._storage.uri, self._job), self._known, newest)
+        self._known = newest
+        return newest
+
+    def _tokens(self, suffix: str) -> list[int]:
+        names = self._storage.list(self._job).names
+        heads = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+        return [int(head) for head in heads if head.isdigit()]
+
+    def _forget_before(self, token: int) -> None:
+        try:
+            for old in sorted(self._tokens(_CLAIM))[:-_KEPT]:
+                if old < token:
+                    self._storage.delete(self._at(old, _BEAT))
+                    self._storage.delete(self._at(old, _CLAIM))
+        except HoldfastError:
+            return  # they are small, and the next leader tries again
+
+    def _at(self, token: int, suffix: str) -> str:
+        return f"{self._job}/{token:020}{suffix}"

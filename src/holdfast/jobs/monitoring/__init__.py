@@ -1,0 +1,1 @@
+"""The numbers and alerts of queries, for whoever asks."""

@@ -1,0 +1,94 @@
+"""A job's numbers by the names that Flink gives to those of its own jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.jobs.background.job_facts import recoveries
+from holdfast.jobs.registry.registry import Attempt, Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.model import BatchProgress, JobState
+from holdfast.observe.alert_store import AlertStore
+from holdfast.observe.metrics import Sample
+
+# What Flink answers where there is nothing to tell.
+UNKNOWN = "-1"
+
+
+def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
+    """A job's metrics as Flink names them, each value as text.
+
+    A checkpoint is a batch. A job with several queries has the largest duration and the sums of its sizes and
+    counts. What a micro-batch has no such thing for is -1, as in Flink where there was none yet.
+
+    Args:
+        home: The state home.
+        name: The job's name or id.
+        now_ms: The clock.
+
+    Raises:
+        NotFound: There is no such job.
+    """
+    registry = Registry(home.registry)
+    job = registry.job(name)
+    attempts = registry.attempts(job.name)
+    newest = {each.query: each for each in registry.batches(job.name)}
+    _, measured = AlertStore(home.path).numbers().get(job.name, (0, ()))
+    failed = sum(1 for each in attempts if each.failure is not None)
+    done = _sum(measured, "holdfast_batches_total")
+    restarts = sum(1 for each in attempts if each.recovers)
+    batch = max(newest.values(), key=lambda each: each.committed_ms, default=None)
+    ended_ms = job.ended_ms if job.state.terminal and job.ended_ms is not None else now_ms
+    return {
+        **_checkpoints(measured, newest.values(), batch),
+        "lastCheckpointExternalPath": job.checkpoint,
+        "lastCheckpointRestoreTimestamp": _text(_restored_ms(attempts)),
+        "numberOfCompletedCheckpoints": _text(done),
+        "numberOfFailedCheckpoints": str(failed),
+        "numberOfInProgressCheckpoints": "0",
+        "totalNumberOfCheckpoints": UNKNOWN if done is None else _text(done + failed),
+        "numRestarts": str(restarts),
+        "fullRestarts": str(restarts),
+        "uptime": _text(_uptime_ms(attempts, job.state, now_ms)),
+        "downtime": _text(_downtime_ms(attempts, job.state, now_ms)),
+        "createdTime": str(ended_ms - job.started_ms),
+    }
+
+
+def _checkpoints(
+    measured: Iterable[Sample], newest: Iterable[BatchProgress], batch: BatchProgress | None
+) -> dict[str, str]:
+    samples = list(measured)
+    longest = max((each.duration_ms for each in newest), default=None)
+    return {
+        "lastCheckpointDuration": _text(longest),
+        "lastCheckpointSize": _text(_sum(samples, "holdfast_checkpoint_new_bytes")),
+        "lastCheckpointFullSize": _text(_sum(samples, "holdfast_checkpoint_bytes")),
+        "lastCompletedCheckpointId": UNKNOWN if batch is None else str(batch.batch_id),
+    }
+
+
+def _sum(samples: Iterable[Sample], metric: str) -> float | None:
+    values = [each.value for each in samples if each.metric == metric]
+    return sum(values) if values else None
+
+
+def _restored_ms(attempts: Iterable[Attempt]) -> int | None:
+    started = [each.running_ms for each in attempts if each.recovers and each.running_ms is not None]
+    return started[-1] if started else None
+
+
+def _uptime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int | None:
+    last = attempts[-1] if attempts else None
+    runs = last is not None and last.running_ms is not None and last.ending is None and not state.terminal
+    return now_ms - last.running_ms if runs and last is not None and last.running_ms is not None else None
+
+
+def _downtime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int:
+    """Since the failure that the job recovers from; 0 while it runs."""
+    since_ms = recoveries(attempts)[1]
+    return 0 if state.terminal or since_ms is None else now_ms - since_ms
+
+
+def _text(value: float | None) -> str:
+    return UNKNOWN if value is None else str(int(value))

@@ -1,0 +1,207 @@
+"""Do what was asked for, on threads of whoever serves; finish or undo what a killed one has begun."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.jobs.background.worker import error_of, give_way
+from holdfast.jobs.operations.operation_context import OperationContext
+from holdfast.jobs.operations.rescaler import VERB as RESCALE
+from holdfast.jobs.operations.rescaler import mend_left_behind, supervised_by
+from holdfast.jobs.operations.verbs import TAKES, VERBS
+from holdfast.jobs.registry.operation_log import Operation, Operations
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.proof.pending_digests import PendingDigests
+from holdfast.storage.file_lock import FileLock
+
+WORKERS: Final = 2
+LOOK_S: Final = 0.25
+MEND_S: Final = 2.0
+_DIGEST_AGAIN_S: Final = 60.0
+# Operations that are looked through for savepoints without digests.
+_DIGESTED: Final = 100
+_FOLDER: Final = "operating"
+
+
+class OperationExecutor:
+    """Works off the operations of a state home. Several may do so at once, in as many processes.
+
+    Args:
+        home: The state home.
+        clock: The time in epoch milliseconds.
+        workers: How many operations to do at a time.
+    """
+
+    def __init__(self, home: StateHome, clock: Callable[[], int], workers: int = WORKERS) -> None:
+        self._home = home
+        self._clock = clock
+        self._operations = Operations(home)
+        self._work = OperationContext(home, Registry(home.registry), self._operations, clock)
+        self.owner = f"server {os.urandom(8).hex()}"
+        self._lock = _life(home, self.owner)
+        self._wake = threading.Event()
+        self._closing = False
+        names = [f"holdfast-operations-{number}" for number in range(workers)]
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
+        self._threads.append(threading.Thread(target=self._mend, name="holdfast-mending", daemon=True))
+        self._digests = PendingDigests(clock, lambda: not self._closing, pause=self._work.closing.wait)
+        self._digested: set[str] = set()
+        self._taken = threading.Event()
+        self._threads.append(threading.Thread(target=self._digest, name="holdfast-digests", daemon=True))
+
+    def start(self) -> None:
+        """Begin."""
+        self._lock.take()
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Look at once for what was asked."""
+        self._wake.set()
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until what was asked for is done, as long as that takes within bounds."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and any(thread.is_alive() for thread in self._threads):
+            asked = [each for verb in VERBS for each in self._operations.waiting(verb)]
+            mine = [each for each in self._operations.running() if each.owner == self.owner]
+            if not asked and not mine:
+                return
+            self._work.closing.wait(LOOK_S)
+
+    def ended_since(self, since_ms: int) -> list[str]:
+        """What this one has brought to an end since then."""
+        newest = self._operations.newest(limit=50)
+        return [
+            each.operation_id
+            for each in newest
+            if each.owner == self.owner and each.ended_ms is not None and each.ended_ms >= since_ms
+        ]
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End; what takes longer ends with the process, and the next one finishes or undoes it."""
+        self._closing = True
+        self._work.closing.set()
+        self._taken.set()
+        self._wake.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._lock.release()
+            self._lock.clear()
+
+    def do_one(self) -> bool:
+        """Do the oldest operation that nobody has begun; False if there is none."""
+        operation = self._operations.claim(self.owner, VERBS, self._clock())
+        if operation is None:
+            return False
+        self._carry_out(operation, VERBS[operation.verb].run)
+        return True
+
+    def mend(self) -> None:
+        """Finish or undo what dead owners have left, and answer what nobody can do any more."""
+        for left in self._operations.running():
+            if left.owner is None or left.owner == self.owner or self._lives(left.owner):
+                continue
+            if left.verb == RESCALE:
+                mend_left_behind(self._home, self._operations, left, self._clock)
+                continue
+            mine = self._operations.take_over(left, self.owner)
+            if mine is not None:
+                self._carry_out(mine, VERBS[mine.verb].mend)
+        for asked in self._operations.waiting(RESCALE):
+            if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
+                self._refuse_rescale(asked)
+        for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
+            FileLock(left_behind).clear()
+
+    def digest(self) -> None:
+        """Make the digests of savepoints that were taken lately, also by a server that was killed since."""
+        for operation in self._operations.newest(limit=_DIGESTED):
+            result = operation.result or {}
+            for taken in result.get("savepoints", ()) if operation.verb in TAKES else ():
+                uri = taken["savepoint"]
+                if uri not in self._digested:
+                    with suppress(Conflict, Corrupt, Invalid, NotFound, Unsupported):  # it stays pending
+                        catalog, savepoint_id = opened(uri)
+                        self._digests.one(catalog, savepoint_id)
+                    if self._closing:
+                        return
+                    self._digested.add(uri)
+
+    def _refuse_rescale(self, asked: Operation) -> None:
+        mine = self._operations.begin(asked.operation_id, self.owner, self._clock())
+        if mine is not None:
+            error = Conflict(
+                f"nobody supervises job {asked.job!r}, and only its supervisor can rescale it while it runs",
+                hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
+            )
+            self._operations.fail(mine, error.as_dict(), self._clock())
+
+    def _carry_out(
+        self, operation: Operation, do: Callable[[OperationContext, Operation], Mapping[str, Any]]
+    ) -> None:
+        """Write down how it ends; where it is no longer this one's, somebody else has."""
+        try:
+            try:
+                result = do(self._work, operation)
+            except Exception as error:  # whatever it is, the others go on
+                if self._work.closing.is_set():
+                    return  # it did not fail: the server ends, and the next one goes on with it
+                self._operations.fail(operation, error_of(error).as_dict(), self._clock())
+            else:
+                self._operations.complete(operation, result, self._clock())
+                self._taken.set()
+        except HoldfastError:
+            return
+
+    def _lives(self, owner: str) -> bool:
+        job = supervised_by(owner)
+        if job is not None:
+            return SupervisorLock(self._home, job).taken()
+        return _life(self._home, owner).taken()
+
+    def _run(self) -> None:
+        give_way()
+        while not self._closing:
+            try:
+                if self.do_one():
+                    continue
+            except HoldfastError:
+                pass  # the file is busy or gone; it is tried again
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+
+    def _digest(self) -> None:
+        give_way()
+        while not self._closing:
+            self._taken.clear()
+            pause = None
+            try:
+                self.digest()
+            except HoldfastError:
+                pause = _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
+            if not self._closing:
+                self._taken.wait(pause)
+
+    def _mend(self) -> None:
+        give_way()
+        while not self._closing:
+            with suppress(HoldfastError):  # the file is busy or gone; it is tried again
+                self.mend()
+            self._work.closing.wait(MEND_S)
+
+
+def _life(home: StateHome, owner: str) -> FileLock:
+    """What an owner holds as long as he lives."""
+    return FileLock(home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock")

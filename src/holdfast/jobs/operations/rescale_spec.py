@@ -1,0 +1,122 @@
+"""What a rescale of a running job moves where, and how others see that it is under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.locations import local_path
+from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.model import QueryStarted
+from holdfast.storage.file_lock import FileLock
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One query's checkpoint, and what becomes of it.
+
+    Attributes:
+        query: The query.
+        checkpoint: Its checkpoint, where the job looks for it.
+        made: Where the new one is made; the two change places, and the old one is here for a moment.
+        kept: Where the old one stays.
+        partitions: How many partitions the new one has.
+    """
+
+    query: str
+    checkpoint: str
+    made: str
+    kept: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSpec:
+    """What a child process does.
+
+    Attributes:
+        target: The job file.
+        home: The state home.
+        job: The job.
+        moves: What it makes.
+        log: The file for what Spark says.
+        master: Where Spark runs.
+    """
+
+    target: str
+    home: str
+    job: str
+    moves: tuple[Move, ...]
+    log: str
+    master: str | None
+
+    def as_text(self) -> str:
+        """For the child's environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> RescaleSpec:
+        """What `as_text` wrote."""
+        given = json.loads(text)
+        return cls(**{**given, "moves": tuple(Move(**each) for each in given["moves"])})
+
+
+def moves_of(
+    operation_id: str, wanted: Mapping[str, int], queries: Mapping[str, QueryStarted]
+) -> tuple[Move, ...]:
+    """Where everything goes. Names hold the operation, so that nobody else's are taken for them.
+
+    Raises:
+        Invalid: A query is named that the job does not have.
+        Unsupported: A checkpoint is not on a local disk.
+    """
+    found = []
+    for query, partitions in wanted.items():
+        if query not in queries:
+            raise Invalid("the job has no such query", found=query, expected=", ".join(queries))
+        place = local_path(queries[query].checkpoint)
+        if place is None:
+            raise Unsupported(
+                "a running job is rescaled only where its checkpoint is on a local disk",
+                where=queries[query].checkpoint,
+                found=queries[query].checkpoint.partition(":")[0],
+                expected="file",
+                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it"
+                " on that",
+            )
+        mark = operation_id[:12]
+        found.append(
+            Move(
+                query,
+                f"file://{place}",
+                f"file://{place.with_name(f'{place.name}.rescale-{mark}')}",
+                f"file://{place.with_name(f'{place.name}.before-{mark}')}",
+                partitions,
+            )
+        )
+    return tuple(found)
+
+
+def moves_from(steps: Mapping[str, Any]) -> tuple[Move, ...]:
+    """The moves that an operation has noted."""
+    return tuple(Move(**each) for each in steps.get("moves", ()))
+
+
+def life_of(home: Path, job: str) -> FileLock:
+    """What a job's rescaling process holds as long as it lives."""
+    return FileLock(home / "jobs" / job / "rescale.lock")
+
+
+def place_of(uri: str) -> Path:
+    """A local checkpoint's directory.
+
+    Raises:
+        Conflict: It is on no local disk.
+    """
+    place = local_path(uri)
+    if place is None:
+        raise Conflict("this checkpoint is not on a local disk", where=uri)
+    return place

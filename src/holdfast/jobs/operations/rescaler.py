@@ -1,0 +1,311 @@
+"""Rescale a job that runs: between two of its drivers its checkpoints change places with rescaled ones.
+
+The new checkpoints are made beside the old ones, by a process of their own. Each then changes places with
+the old one at one stroke, so that whoever starts the query at any moment finds a whole checkpoint. The old
+ones are kept. What a killed supervisor has left is undone up to the first change of places, and finished
+from there on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.config.private_files import make_directory
+from holdfast.errors import BY_KIND, Conflict, Corrupt, HoldfastError, Internal
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.jobs.operations.operation_context import undone
+from holdfast.jobs.operations.rescale_spec import Move, RescaleSpec, life_of, moves_from, moves_of, place_of
+from holdfast.jobs.processes.channel import Message
+from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.jobs.processes.driver import DriverSpec
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.registry.operation_log import Operation, Operations
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.savepoints.restoring import hadoop_address
+from holdfast.storage import open_storage
+from holdfast.storage.atomic_swap import exchange
+
+VERB: Final = "rescale"
+COMMAND: Final = ("-m", "holdfast.jobs.operations.rescale_child")
+_LOOK_S: Final = 0.2
+_TELL_S: Final = 0.5
+_ORPHAN_S: Final = 30.0
+_OWNER: Final = "supervisor "
+
+Launch = Callable[[RescaleSpec], DriverProcess]
+Attend = Callable[[], bool]
+
+
+class Say(Protocol):
+    """Tells an event of a job."""
+
+    def __call__(self, kind: str, text: str, **facts: Any) -> None:
+        """Its kind, a line of text, and the same as values."""
+
+
+def owner_of(job: str) -> str:
+    """The name under which a job's supervisor runs operations; it lives as long as the job's lock is held."""
+    return f"{_OWNER}{job}"
+
+
+def supervised_by(owner: str) -> str | None:
+    """The job whose supervisor an owner is."""
+    return owner.removeprefix(_OWNER) if owner.startswith(_OWNER) else None
+
+
+class Rescaler:
+    """The rescales of one job, by its supervisor, which holds the job's lock.
+
+    Args:
+        home: The state home.
+        job: The job's name.
+        target: The job file.
+        clock: The time in epoch milliseconds.
+        master: Where Spark runs.
+        launch: How to start the process that does it.
+    """
+
+    def __init__(
+        self,
+        home: StateHome,
+        job: str,
+        target: str,
+        clock: Callable[[], int],
+        *,
+        master: str | None = None,
+        launch: Launch | None = None,
+    ) -> None:
+        self._home = home
+        self._job = job
+        self._target = target
+        self._clock = clock
+        self._master = master
+        self._launch = launch or _start
+        self._operations = Operations(home)
+
+    @classmethod
+    def begun(cls, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> Rescaler:
+        """Those of a job that a supervisor takes up now; what a former one has left comes first."""
+        made = cls(home, job, spec.target, clock, master=spec.master)
+        made.mend()
+        return made
+
+    def mend(self) -> None:
+        """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
+        for left in self._operations.running():
+            if left.owner == owner_of(self._job):
+                _mend(self._home, self._operations, left, self._clock)
+
+    def carry_out(self, attend: Attend, say: Say) -> None:
+        """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
+
+        Args:
+            attend: Called again and again; False gives up, and everything is as it was.
+            say: Told what is begun, and what became of it.
+        """
+        say("rescaling", "bringing its state into other partitions")
+        for asked in self._operations.waiting(VERB, self._job):
+            mine = self._operations.begin(asked.operation_id, owner_of(self._job), self._clock())
+            if mine is None:
+                continue
+            try:
+                done = self._operations.complete(mine, self._do(mine, attend), self._clock())
+                say("rescaled", "rescaled", **done.as_dict())
+            except HoldfastError as error:
+                done = self._operations.fail(mine, error.as_dict(), self._clock())
+                say("rescaled", f"not rescaled: {error.fact}", **done.as_dict())
+
+    def _do(self, operation: Operation, attend: Attend) -> Mapping[str, Any]:
+        queries = {each.name: each for each in Registry(self._home.registry).queries(self._job)}
+        moves = moves_of(operation.operation_id, operation.arguments["partitions"], queries)
+        operation = self._operations.note(operation, moves=[asdict(each) for each in moves])
+        try:
+            self._make(operation, moves, attend)
+            for move in moves:
+                _lead_home(move)
+        except BaseException:
+            _undo(moves)
+            raise
+        return _swap(self._operations, operation, moves)
+
+    def _make(self, operation: Operation, moves: tuple[Move, ...], attend: Attend) -> None:
+        log = self._home.job(self._job) / f"rescale-{operation.operation_id[:12]}.log"
+        make_directory(log.parent)
+        spec = RescaleSpec(self._target, str(self._home.path), self._job, moves, str(log), self._master)
+        process = self._launch(spec)
+        last: Message | None = None
+        try:
+            last = self._follow(process, operation, attend)
+        finally:
+            process.kill()
+            process.reap()
+        if last is None:
+            raise Internal("the process that rescales has ended without a word", where=str(log))
+        if last["kind"] == "refused":
+            raise _rebuilt(last["error"])
+
+    def _follow(self, process: DriverProcess, operation: Operation, attend: Attend) -> Message | None:
+        """Listen until it is done; its last word, or None."""
+        told = 0.0
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.channel, selectors.EVENT_READ)
+            while True:
+                if not attend():
+                    raise Conflict("the job was told to end, and is as it was", hint="run it, and ask again")
+                if not selector.select(_LOOK_S):
+                    continue
+                messages = process.channel.receive()
+                if messages is None:
+                    return None
+                for message in messages:
+                    if message["kind"] in ("done", "refused"):
+                        return message
+                    if message["kind"] == "progress" and time.monotonic() - told > _TELL_S:
+                        told = time.monotonic()
+                        self._operations.tell(operation, message["done"], message["total"], message["what"])
+
+
+def mend_left_behind(
+    home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]
+) -> None:
+    """Finish or undo the rescale of a job whose supervisor died; a new supervisor does it by itself."""
+    if left.job is None:
+        return
+    lock = SupervisorLock(home, left.job)
+    if not lock.take():
+        return
+    try:
+        checkpoint = Registry(home.registry).job(left.job).checkpoint
+        if CheckpointClaim(checkpoint, left.job, home.path).until_free(0):
+            _mend(home, operations, left, clock)
+    finally:
+        lock.release()
+
+
+def _mend(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
+    """Under the job's lock: nobody else starts it, and nobody else mends it."""
+    life = life_of(home.path, left.job or "")
+    deadline = time.monotonic() + _ORPHAN_S
+    while life.taken():  # it ends as soon as it finds its supervisor gone
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_S)
+    moves = moves_from(left.steps)
+    try:
+        if "swapping" in left.steps:
+            operations.complete(left, _swap(operations, left, moves), clock())
+        else:
+            _undo(moves)
+            operations.fail(left, undone(left, "no checkpoint had been replaced yet").as_dict(), clock())
+    except HoldfastError as error:
+        with suppress(HoldfastError):
+            operations.fail(left, error.as_dict(), clock())
+
+
+def _lead_home(move: Move) -> None:
+    """Lead the paths in a new checkpoint to where it is going to be."""
+    storage = open_storage(move.made)
+    root = hadoop_address(move.checkpoint)
+    for path, place in Tree(storage).places():
+        if isinstance(place, layout.OperatorMetadataFile):
+            storage.delete(layout.HadoopChecksum(path).render())
+            moved = parse_operator(storage.read(path), path).moved_to(root)
+            storage.write(path, moved.render(), replace=True)
+
+
+def _swap(operations: Operations, operation: Operation, moves: tuple[Move, ...]) -> Mapping[str, Any]:
+    """Let old and new change places; begun once, it is gone on with by whoever comes.
+
+    Which of the two a directory is, its number on the file system tells: it goes with it.
+    """
+    noted = operation.steps.get("swapping")
+    if noted is None:
+        noted = {move.query: _number(place_of(move.made)) for move in moves}
+        operation = operations.note(operation, swapping=noted)
+    try:
+        for move in moves:
+            here, there = place_of(move.checkpoint), place_of(move.made)
+            if _number(here) != noted[move.query]:
+                exchange(here, there)
+        for move in moves:
+            _check(move)
+    except HoldfastError:
+        _take_back(moves, noted)
+        raise
+    for move in moves:
+        if place_of(move.made).exists():
+            place_of(move.made).rename(place_of(move.kept))
+    return {
+        "queries": {
+            move.query: {
+                "checkpoint": move.checkpoint,
+                "partitions": move.partitions,
+                "kept": move.kept,
+                "batch": read(open_storage(move.checkpoint)).batch_id,
+            }
+            for move in moves
+        }
+    }
+
+
+def _check(move: Move) -> None:
+    """Make sure that what is in place now is whole, and what was wanted."""
+    storage = open_storage(move.checkpoint)
+    found = verify(storage)
+    if not found.ok:
+        raise Corrupt(
+            "the rescaled checkpoint does not read as it should, and the old one is back in its place",
+            where=f"{move.checkpoint}/{found.problems[0].file}",
+            found=found.problems[0].what,
+        )
+    spread = {each.partitions for each in read(storage).operators if not each.gathered}
+    if spread - {move.partitions}:
+        raise Corrupt(
+            "the rescaled checkpoint has another number of partitions, and the old one is back in its place",
+            where=move.checkpoint,
+            found=", ".join(str(each) for each in sorted(spread)),
+            expected=str(move.partitions),
+        )
+
+
+def _undo(moves: tuple[Move, ...]) -> None:
+    """Take away what was made and never used."""
+    for move in moves:
+        shutil.rmtree(place_of(move.made), ignore_errors=True)
+
+
+def _take_back(moves: tuple[Move, ...], noted: Mapping[str, int]) -> None:
+    """Put the old ones back in their places; only what is known as new is taken away."""
+    for move in moves:
+        here, there = place_of(move.checkpoint), place_of(move.made)
+        if there.exists() and _number(here) == noted[move.query]:
+            exchange(here, there)
+        if there.exists() and _number(there) == noted[move.query]:
+            shutil.rmtree(there, ignore_errors=True)
+
+
+def _number(place: Path) -> int:
+    return os.stat(place).st_ino  # noqa: PTH116 - a path's own way says the same
+
+
+def _start(spec: RescaleSpec) -> DriverProcess:
+    return DriverProcess.start(spec, (sys.executable, *COMMAND), quiet=True)
+
+
+def _rebuilt(given: Mapping[str, Any]) -> HoldfastError:
+    facts = {name: given.get(name) for name in ("where", "found", "expected", "hint")}
+    return BY_KIND.get(str(given.get("kind")), Internal)(str(given["error"]), **facts)

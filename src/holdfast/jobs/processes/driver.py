@@ -1,0 +1,474 @@
+"""The process that runs one job's queries; a supervisor starts it and talks to it.
+
+It loads the job file, tells the supervisor what it found, waits for the word to go, starts the queries
+and reports each batch. Told to stop, or left alone because the supervisor died, it lets every query
+finish its batch and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.job.recovery import Fallback
+from holdfast.config.locations import canonical_uri
+from holdfast.config.private_files import open_file
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.jobs.definition import Job, strategy_fields
+from holdfast.jobs.failures import summary
+from holdfast.jobs.loader import load_job
+from holdfast.jobs.processes.batch_replay import repeat
+from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.jobs.processes.restore_on_start import restore_all, state_format_of
+from holdfast.model import Failure, QueryStarted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.config.checkpoint_settings import Checkpoint
+    from holdfast.config.job.trigger import OneBatch, Trigger
+    from holdfast.stream.sinks.sinks import Sink
+
+ENVIRONMENT = "HOLDFAST_DRIVER"
+_LOOK_S = 0.1
+_LAST_EVENTS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec:
+    """What a supervisor asks a driver to run.
+
+    Attributes:
+        target: The job file, and the job in it.
+        home: The state home.
+        overrides: Settings and parameters of the job.
+        conf: Spark settings that win over the job's own.
+        master: Where Spark runs.
+        savepoints: What the checkpoints are made of before the first start, by query; the name of a job's
+            only query may be left empty.
+        fallback: Where to go back to from a damaged checkpoint; wins over the job's own setting.
+    """
+
+    target: str
+    home: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    savepoints: Mapping[str, str] = field(default_factory=dict)
+    fallback: Fallback | None = None
+
+    def as_text(self) -> str:
+        """For the driver's environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> DriverSpec:
+        """What `as_text` wrote."""
+        return cls(**json.loads(text))
+
+
+class _Orders:
+    """What the supervisor said; its silence for good counts as the order to stop."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.go = threading.Event()
+        self.stop = threading.Event()
+        self.log: str | None = None
+        self.restore = False
+        self.repeat: Mapping[str, str] = {}
+        self.term: int | None = None
+        self.election = ""
+        self.machine = ""
+        self._leash = LeaseWatchdog()
+        self._channel = channel
+        threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
+
+    def _listen(self) -> None:
+        for message in self._channel.messages():
+            if message["kind"] == "go":
+                self.log = message.get("log")
+                self.restore = bool(message.get("restore"))
+                self.repeat = message.get("repeat") or {}
+                self.term = message.get("term")
+                self.election = message.get("election") or ""
+                self.machine = message.get("machine") or ""
+                self.go.set()
+            elif message["kind"] == "lead":
+                self._leash.hold(float(message["until_s"]))
+            elif message["kind"] == "stop":
+                self.stop.set()
+        self.stop.set()
+        self.go.set()
+
+
+@dataclass(slots=True)
+class _Query:
+    """A query of the job while it runs."""
+
+    name: str
+    sink: Sink
+    checkpoint: str
+    running: StreamingQuery
+    committed: bool = False
+    mended: bool = False
+    busy: bool = False
+    operators: tuple[str | None, ...] = ()
+
+
+class Driver:
+    """One job, from its file to the end of its queries."""
+
+    def __init__(self, spec: DriverSpec, channel: Channel) -> None:
+        self._spec = spec
+        self._channel = channel
+        self._orders = _Orders(channel)
+        self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
+        self._queries: dict[str, _Query] = {}
+        self._ended: set[str] = set()
+
+    def run(self) -> int:
+        """Run to the end and return the exit code; every ending is reported first."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            job = load_job(self._spec.target).with_overrides(self._spec.overrides)
+            self._channel.send("defined", **definition_fields(job))
+        except HoldfastError as error:
+            return self._refuse(error)
+        self._orders.go.wait()
+        if self._orders.stop.is_set():
+            self._channel.send("stopped")
+            return 0
+        try:
+            log_to(self._orders.log)
+        except OSError as error:
+            return self._fail(summary.not_begun(error))
+        return self._run_reported(job)
+
+    def _run_reported(self, job: Job) -> int:
+        """Run, and tell the supervisor what went wrong, if anything did."""
+        try:
+            return self._run(job)
+        except Unavailable as error:
+            return self._fail(summary.from_exception(error, str(error), label=summary.START))
+        except HoldfastError as error:
+            return self._refuse(error)
+        except Exception as error:  # a person's function may raise anything
+            detail = traceback.format_exc()
+            sys.stderr.write(detail)
+            return self._fail(summary.from_exception(error, detail, label=summary.START))
+
+    def _run(self, job: Job) -> int:
+        from holdfast.engine.queries.watch import listen  # noqa: PLC0415 - needs Spark
+
+        spark = self._start_spark(job)
+        try:
+            listen(spark, lambda kind, facts: self._heard.put((kind, facts)))
+            self._start_queries(job, spark)
+            failed = self._watch(job)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+        self._drain()
+        if failed is not None:
+            return self._fail_or_refuse(failed)
+        self._channel.send("stopped" if self._orders.stop.is_set() else "finished")
+        spark.stop()
+        return 0
+
+    def _start_spark(self, job: Job) -> SparkSession:
+        from holdfast.engine.queries.watch import java_pid  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.session.session import session  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.state.ownership import Owner, hold, lock_path  # noqa: PLC0415 - needs Spark
+
+        conf = {**job.spark_conf(), **self._spec.conf}
+        spark = session(
+            job.name,
+            master=self._spec.master or job.master,
+            conf=conf,
+            extras=job.extras,
+            home=self._spec.home,
+        )
+        ship_by_value(sys.modules[job.build.__module__])
+        home = Path(self._spec.home)
+        orders = self._orders
+        owner = Owner(job.name, str(home), java_pid(spark), orders.term or 0, orders.election, orders.machine)
+        self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
+        slots = spark.sparkContext.defaultParallelism
+        self._channel.send("session", spark=spark.version, java_pid=owner.pid, slots=slots)
+        return spark
+
+    def _start_queries(self, job: Job, spark: SparkSession) -> None:
+        sinks = sinks_of(job(spark))
+        base = job.checkpoint.uri(Path.cwd())
+        places = {sink.name or job.name: base if len(sinks) == 1 else f"{base}/{sink.name}" for sink in sinks}
+        if self._orders.restore:
+            made = list(restore_all(self._spec.savepoints, places))
+            # All at once: a driver that dies before this leaves it to the next one to finish.
+            restored = [{"query": query, **each.as_dict()} for query, each in made]
+            self._channel.send("restored", queries=restored)
+        given = {**job.conf, **self._spec.conf}
+        started: list[QueryStarted] = []
+        if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
+            return
+        for sink in sinks:
+            name = sink.name or job.name
+            place = places[name]
+            with self._cautions_of(name), state_format_of(place, spark, given):
+                query = sink.start(
+                    checkpoint=place,
+                    trigger=job.effective_trigger(),
+                    query_name=name,
+                    term=self._orders.term,
+                )
+            _keep_pause(job, query)
+            self._queries[str(query.runId)] = _Query(name, sink, place, query)
+            promise = f"{sink.promise.level.value}: {sink.promise.why}"
+            started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
+        self._channel.send("started", queries=[asdict(each) for each in started])
+
+    def _repeat(
+        self,
+        sinks: Mapping[str, Sink],
+        places: Mapping[str, str],
+        spark: SparkSession,
+        given: Mapping[str, str],
+    ) -> bool:
+        """Run again what was lost with damaged checkpoints; False if told to stop meanwhile."""
+        for name, damaged in self._orders.repeat.items():
+            sink, place, term = sinks[name], places[name], self._orders.term
+
+            def start(
+                trigger: Trigger | OneBatch | None,
+                sink: Sink = sink,
+                place: str = place,
+                term: int | None = term,
+            ) -> StreamingQuery:
+                return sink.start(checkpoint=place, trigger=trigger, term=term, repeats=True)
+
+            last: int | None = None
+            with state_format_of(place, spark, given):
+                for batch_id in repeat(sink, place, damaged, start):
+                    last = batch_id
+                    if self._orders.stop.is_set():
+                        return False
+            promise = sink.promise.level.value
+            self._channel.send("repeated", query=name, last=last, promise=promise)
+        return True
+
+    @contextmanager
+    def _cautions_of(self, query: str) -> Iterator[None]:
+        """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
+        from holdfast.stream.query.cautions import WatermarkWarning  # noqa: PLC0415 - needs Spark
+
+        with warnings.catch_warnings(record=True) as heard:
+            yield
+        for each in heard:
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+            if issubclass(each.category, WatermarkWarning):
+                self._channel.send("caution", query=query, text=str(each.message))
+
+    def _watch(self, job: Job) -> Failure | None:
+        """Report until every query has ended, by itself or because it was told to."""
+        from holdfast.engine.queries.boundary import stop_between_batches  # noqa: PLC0415 - needs Spark
+
+        stopping = False
+        failed: Failure | None = None
+        while True:
+            self._report(timeout=_LOOK_S)
+            # Looked at in this order: a query that ends in between is seen to have failed next time.
+            looked_at = set(self._queries)
+            over = not any(each.running.isActive for each in self._queries.values())
+            failed = failed or self._failed(job)
+            # A query that is being stopped calls itself ended while its last batch still runs.
+            if over and not stopping and looked_at == set(self._queries):
+                return failed
+            stopping = stopping or self._orders.stop.is_set() or failed is not None
+            if stopping:
+                ended = [stop_between_batches(each.running) for each in self._queries.values()]
+                if all(ended):
+                    return failed or self._failed(job)
+            else:
+                self._report_busy()
+
+    def _failed(self, job: Job) -> Failure | None:
+        """The first failure that cannot be mended on the spot."""
+        from holdfast.engine.queries.watch import failure_text  # noqa: PLC0415 - needs Spark
+
+        for each in list(self._queries.values()):
+            if each.running.isActive or (text := failure_text(each.running)) is None:
+                continue
+            if not self._mended(each, text, job):
+                return summary.from_text(text, label="query", query=each.name)
+        return None
+
+    def _mended(self, query: _Query, text: str, job: Job) -> bool:
+        """Start a query again whose sink had its first batch already, once that batch is finished."""
+        from holdfast.engine.queries.watch import was_skipped  # noqa: PLC0415 - needs Spark
+
+        if query.committed or query.mended or self._orders.stop.is_set() or not was_skipped(text):
+            return False
+        if not query.sink.finish_batch(query.checkpoint):
+            return False
+        trigger = job.effective_trigger()
+        again = query.sink.start(
+            checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.term
+        )
+        _keep_pause(job, again)
+        del self._queries[str(query.running.runId)]
+        self._queries[str(again.runId)] = replace(query, running=again, mended=True)
+        self._channel.send("mended", query=query.name)
+        return True
+
+    def _report_busy(self) -> None:
+        """Tell when a query begins or ends a batch, so that the supervisor can time it."""
+        from holdfast.engine.queries.watch import is_working  # noqa: PLC0415 - needs Spark
+
+        for each in self._queries.values():
+            busy = is_working(each.running)
+            if busy != each.busy:
+                each.busy = busy
+                self._channel.send("busy", query=each.name, busy=busy)
+
+    def _report(self, timeout: float) -> None:
+        """Pass on what was heard; waits for the first of it."""
+        from holdfast.engine.queries.watch import committed_batch, keyed_order  # noqa: PLC0415 - needs Spark
+
+        try:
+            kind, facts = self._heard.get(timeout=timeout)
+            while True:
+                query = self._queries.get(str(facts["runId"]))
+                if kind == "terminated":
+                    self._ended.add(str(facts["runId"]))
+                elif kind == "progress" and query is not None:
+                    query.operators = query.operators or keyed_order(query.running, facts)
+                    batch = committed_batch(query.name, facts, int(time.time() * 1000), query.operators)
+                    if batch is not None:
+                        query.committed = True
+                        self._channel.send("batch", batch=batch.as_dict())
+                kind, facts = self._heard.get_nowait()
+        except queue.Empty:
+            return
+
+    def _drain(self) -> None:
+        """Pass on what Spark's listener bus still holds: a query's end is always its last event."""
+        deadline = time.monotonic() + _LAST_EVENTS_S
+        while not set(self._queries) <= self._ended and time.monotonic() < deadline:
+            self._report(timeout=_LOOK_S)
+
+    def _fail_or_refuse(self, what: Failure) -> int:
+        """A sink that knows better than Spark says so: another start would not help a stale owner."""
+        error = next((each.sink.error for each in self._queries.values() if each.name == what.query), None)
+        if isinstance(error, HoldfastError) and not isinstance(error, Unavailable):
+            return self._refuse(error)
+        return self._fail(what)
+
+    def _refuse(self, error: HoldfastError) -> int:
+        self._channel.send("refused", error=error.as_dict())
+        return error.exit_code
+
+    def _fail(self, what: Failure) -> int:
+        self._channel.send("failed", failure=asdict(what), at_ms=int(time.time() * 1000))
+        return 1
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._orders.stop.set()
+
+
+def _keep_pause(job: Job, query: StreamingQuery) -> None:
+    """Let the pause of the job's checkpoint pass after each batch, if it asks for one."""
+    from holdfast.engine.queries.pause import keep_pause  # noqa: PLC0415 - needs Spark
+
+    if job.checkpoint.min_pause_ms:
+        keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
+
+
+def definition_fields(job: Job) -> dict[str, Any]:
+    """What the supervisor needs to know of a job, as plain values."""
+    return {
+        "name": job.name,
+        "checkpoint": job.checkpoint.uri(Path.cwd()),
+        "on_cancel": job.checkpoint.on_cancel,
+        "timeout_ms": job.checkpoint.timeout_ms,
+        "tolerable_failures": job.checkpoint.tolerable_failures,
+        "record": job.checkpoint.record,
+        "savepoints": _savepoints(job.checkpoint),
+        "restart": strategy_fields(job.restart),
+        "alerts": job.alerts.as_dict(),
+        "recovery": asdict(job.recovery),
+    }
+
+
+def _savepoints(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    every_ms = checkpoint.savepoint_every_ms
+    if checkpoint.savepoints is None or every_ms is None:
+        return None
+    catalog = canonical_uri(str(checkpoint.savepoints), Path.cwd())
+    return {"catalog": catalog, "every_ms": every_ms, "retained": checkpoint.savepoints_retained}
+
+
+def sinks_of(built: Any) -> list[Sink]:
+    """What a job's function has returned, as sinks; starts nothing.
+
+    Raises:
+        Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
+    """
+    from holdfast.stream.sinks.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
+
+    several = list(built) if isinstance(built, (list, tuple)) else [built]
+    sinks: list[Sink] = []
+    for each in several:
+        if isinstance(each, Sink):
+            sinks.append(each)
+        elif hasattr(each, "trigger") and hasattr(each, "foreachBatch"):
+            sinks.append(adopt(each))
+        else:
+            raise Invalid(
+                "the job's function returned something that cannot be run",
+                found=type(each).__name__,
+                expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
+                hint="end the function with `return hf.sink(frame).delta(path)`",
+            )
+    names = [sink.name for sink in sinks]
+    if not sinks or (len(sinks) > 1 and (None in names or len(set(names)) < len(names))):
+        raise Invalid(
+            "a job with several sinks needs a different name for each",
+            found=", ".join(name or "no name" for name in names) or "no sink",
+            expected="hf.sink(frame, name='…') for each of them",
+        )
+    return sinks
+
+
+def log_to(path: str | None) -> None:
+    """Send standard error, and the JVM's with it, to a file."""
+    if path is not None:
+        sys.stderr.flush()
+        log = open_file(Path(path), os.O_WRONLY | os.O_APPEND)
+        os.dup2(log, sys.stderr.fileno())
+        os.close(log)
+
+
+def main() -> int:
+    """Run as a supervisor's child."""
+    spec = DriverSpec.from_text(os.environ.pop(ENVIRONMENT))
+    return Driver(spec, Channel.inherited()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""A driver as a child process with everything that it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Protocol
+
+from holdfast.config.secrets import without_secrets
+from holdfast.jobs.loader import split_target
+from holdfast.jobs.processes.channel import DESCRIPTOR, Channel
+from holdfast.jobs.processes.driver import ENVIRONMENT
+
+COMMAND = (sys.executable, "-m", "holdfast.jobs.processes.driver")
+
+
+class Spec(Protocol):
+    """What a child process is asked to do."""
+
+    @property
+    def target(self) -> str:
+        """The job file, and the job in it."""
+
+    def as_text(self) -> str:
+        """All of it, for the child's environment."""
+
+
+class DriverProcess:
+    """A running driver and the line to it.
+
+    It leads a process group of its own, so that a person's Ctrl-C reaches the supervisor alone, and so
+    that its JVM can be ended with it.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel) -> None:
+        self._process = process
+        self.channel = channel
+        self.pid = process.pid
+
+    @classmethod
+    def start(cls, spec: Spec, command: tuple[str, ...] = COMMAND, *, quiet: bool = False) -> DriverProcess:
+        """Start one; with `quiet` its standard output is thrown away instead of passed through."""
+        channel, theirs = Channel.pair()
+        environment = {
+            **without_secrets(os.environ),
+            ENVIRONMENT: spec.as_text(),
+            DESCRIPTOR: str(theirs.fileno()),
+            "PYTHONPATH": _python_path(spec),
+            "PYTHONUNBUFFERED": "1",
+        }
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if quiet else None,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        return cls(process, channel)
+
+    def kill(self) -> None:
+        """End it and what it started, at once. Safe at any moment: a batch is committed or it is not."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> tuple[int | None, int | None]:
+        """Collect the ended process: the signal that killed it, or its exit code."""
+        code = self._process.wait()
+        self.channel.close()
+        return (-code, None) if code < 0 else (None, code)
+
+
+def _python_path(spec: Spec) -> str:
+    """The job file's directory first, so that workers find the modules beside it."""
+    folder = str(split_target(spec.target)[0].resolve().parent)
+    return os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)

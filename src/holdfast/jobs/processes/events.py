@@ -1,0 +1,39 @@
+"""What a supervisor tells whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model import BatchProgress, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth telling a person: its kind, a line of text, and the same as values."""
+
+    kind: str
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+EventHandler = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended under its supervisor."""
+
+    state: JobState
+    reason: str | None
+    attempts: int
+    batches: int
+
+
+def batch_line(batch: BatchProgress) -> str:
+    """A committed batch in a line."""
+    rows = f"{batch.input_rows:,} rows in {batch.duration_ms / 1000:.1f} s"
+    state = f", {batch.state_text}" if batch.operators else ""
+    late = f", {batch.late_rows:,} late" if batch.late_rows else ""
+    return f"{batch.query} batch {batch.batch_id}: {rows}{state}{late}"

@@ -1,0 +1,107 @@
+"""Start queries on checkpoints that were made of savepoints, and as their checkpoints want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoints.checkpoint import state_format
+from holdfast.config.spark_defaults import FORMAT_KEY
+from holdfast.errors import Conflict, HoldfastError, Invalid
+from holdfast.savepoints.savepoint_api import restore_once
+from holdfast.storage import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.savepoints.restoring import Restored
+
+
+def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator[tuple[str, Restored]]:
+    """Make the checkpoints of a job's queries of savepoints, before the first of them starts.
+
+    Called once more after a driver that was killed in it, it finishes what that one began.
+
+    Args:
+        given: The savepoint of each query by name; a job's only query needs no name.
+        places: Where the checkpoint of each query belongs.
+
+    Raises:
+        Invalid: A query is named that the job does not have, or none where it has several.
+        Conflict: One of the checkpoints exists.
+        Corrupt: A savepoint is damaged.
+        NotFound: There is no such savepoint.
+    """
+    for name in given:
+        if name not in places and (name or len(places) > 1):
+            raise Invalid(
+                "the job has no such query"
+                if name
+                else "the job has several queries, and no savepoint names one",
+                where="-s",
+                found=name or "no name",
+                expected=", ".join(places),
+                hint="give each query its savepoint as -s NAME=SAVEPOINT",
+            )
+    for name, savepoint in given.items():
+        query = name or next(iter(places))
+        with not_restored(query):
+            made = restore_once(savepoint, places[query])
+        yield query, made
+
+
+@contextmanager
+def not_restored(query: str) -> Iterator[None]:
+    """Say of a conflict at a target whose checkpoint was to be made there, and what to do."""
+    try:
+        yield
+    except Conflict as error:
+        raise Conflict(
+            f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint="leave out -s to go on from the checkpoint as it is, or give the job another one with"
+            " --set checkpoint.storage=DIR",
+        ) from error
+
+
+@contextmanager
+def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Have a query start with the state-checkpoint format of its checkpoint, where Spark does not note it.
+
+    Args:
+        place: The query's checkpoint; one that does not exist yet may have any.
+        spark: The session. Its setting is changed for the start alone.
+        given: Spark's settings that a person has written down, in the job or for this run.
+
+    Raises:
+        Invalid: One of these asks for another format.
+    """
+    session = spark.conf.get(FORMAT_KEY, "1")
+    try:
+        found = state_format(open_storage(place))
+    except HoldfastError:
+        found = None  # Spark will say what is wrong with it
+    if found is None or str(found) == session:
+        yield
+        return
+    if FORMAT_KEY in given:
+        raise other_format(place, given[FORMAT_KEY], found)
+    spark.conf.set(FORMAT_KEY, str(found))
+    try:
+        yield
+    finally:
+        spark.conf.set(FORMAT_KEY, str(session))
+
+
+def other_format(place: str, asked: str, found: int) -> Invalid:
+    """The error for a state-checkpoint format that a person has written down, and the state does not have."""
+    return Invalid(
+        "the job sets another state-checkpoint format than its checkpoint has",
+        where=place,
+        found=f"{FORMAT_KEY}={asked}",
+        expected=f"{found}, in which its state was written",
+        hint="leave the setting out, and each query gets the format of its checkpoint",
+    )

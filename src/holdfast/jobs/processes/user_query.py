@@ -1,0 +1,170 @@
+"""A query of a person's code, built in a session and not started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
+from holdfast.formats.logs.plan_note import Plan
+from holdfast.jobs.definition import Job
+from holdfast.jobs.loader import load_job
+from holdfast.jobs.processes.driver import sinks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from holdfast.stream.query.operator_check import Definition
+    from holdfast.stream.sinks.sinks import Sink
+
+    Target = str | os.PathLike[str] | Job | Sink | DataStreamWriter
+
+LOCAL: Final = "local[2]"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A query of some code, built and not started.
+
+    Attributes:
+        name: The sink's name.
+        frame: Its frame.
+        plan: What it does, in words; None where that cannot be told.
+        mode: Its output mode.
+        operators: Holdfast's operators in it.
+    """
+
+    name: str | None
+    frame: DataFrame
+    plan: Plan | None
+    mode: str
+    operators: tuple[Definition, ...]
+
+
+def job_of(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
+    """The job in a file, or a given one, with its settings; None for a query that is no job's.
+
+    Raises:
+        Invalid: The file starts its query itself, or a setting cannot be.
+        NotFound: There is no such file, or no such job in it.
+    """
+    from holdfast.engine.queries.forbid_start import nothing_starts  # noqa: PLC0415 - needs Spark
+
+    if isinstance(target, Job):
+        return target.with_overrides(overrides or {})
+    if isinstance(target, (str, os.PathLike)):
+        with nothing_starts():
+            return load_job(os.fspath(target)).with_overrides(overrides or {})
+    return None
+
+
+@contextmanager
+def session_for(
+    target: Target,
+    job: Job | None,
+    conf: Mapping[str, str],
+    master: str | None,
+    home: str | Path | None,
+    given: SparkSession | None,
+    purpose: str,
+) -> Iterator[SparkSession]:
+    """The session in which the code is built: a given or running one's settings are left alone.
+
+    Args:
+        target: The code.
+        job: Its job, where it is one.
+        conf: Settings of the session.
+        master: Where Spark runs; on this machine by default, whatever the job says.
+        home: The state home.
+        given: The session to use.
+        purpose: What a new session is for, in its name.
+    """
+    from holdfast.engine.session.session import running_session, session  # noqa: PLC0415 - needs Spark
+
+    if job is None:
+        yield frame_of_target(target).sparkSession
+        return
+    running = given or running_session()
+    if running is not None:
+        own = running.newSession()
+        for key, value in conf.items():
+            if own.conf.isModifiable(key):
+                own.conf.set(key, value)
+        yield own
+        return
+    name = f"holdfast {purpose} {job.name}"
+    started = session(name, master=master or LOCAL, conf=conf, extras=job.extras, home=home)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def built(target: Target, spark: SparkSession, query: str | None) -> Code:
+    """One query of some code.
+
+    Raises:
+        Invalid: The code starts its query itself, or which one is meant cannot be told.
+    """
+    from holdfast.engine.queries.forbid_start import nothing_starts  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - as above
+    from holdfast.stream.query.operator_check import defined_in  # noqa: PLC0415 - as above
+
+    job = target if isinstance(target, Job) else None
+    if job is not None and job.build.__module__ in sys.modules:
+        ship_by_value(sys.modules[job.build.__module__])
+    with nothing_starts():
+        sinks = sinks_of(target if job is None else _called(job, spark))
+    sink = _chosen(sinks, query)
+    frame = frame_of_target(sink)
+    plan = sink.plan(None if job is None else job.effective_trigger())
+    mode = plan.sink.mode if plan is not None and plan.sink is not None else sink.mode or "append"
+    return Code(sink.name, frame, plan, mode, tuple(defined_in(frame)))
+
+
+def _called(job: Job, spark: SparkSession) -> Any:
+    """What the job's function returns."""
+    try:
+        return job(spark)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise Invalid(
+            "the job's function raised an error",
+            where=job.name,
+            found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
+        ) from error
+
+
+def _chosen(sinks: list[Sink], query: str | None) -> Sink:
+    if len(sinks) == 1 and query in (None, sinks[0].name):
+        return sinks[0]
+    names = ", ".join(str(sink.name) for sink in sinks)
+    if query is None:
+        raise Invalid(
+            "the job has several queries, each with a checkpoint of its own",
+            found=names,
+            expected="one of them",
+            hint="name it with --query",
+        )
+    for sink in sinks:
+        if sink.name == query:
+            return sink
+    raise NotFound("the job has no such query", found=names, expected=query)
+
+
+def frame_of_target(target: Any) -> DataFrame:
+    """The frame of a sink or of a writer."""
+    from holdfast.engine.queries.watch import frame_of  # noqa: PLC0415 - needs Spark
+
+    sink = sinks_of(target)[0]
+    frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
+    if frame is None:
+        raise Unsupported("the writer hides its frame", hint="give hf.sink(frame)… in its place")
+    return frame

@@ -1,0 +1,1 @@
+"""What a state home remembers of its jobs, and what is asked of them."""

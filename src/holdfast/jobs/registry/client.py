@@ -1,0 +1,214 @@
+"""Look at jobs and ask their supervisors for things, from any process of the same state home."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Conflict, Unavailable
+from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.jobs.terms import Leader
+from holdfast.model import BatchProgress, QueryStarted, SavepointNote
+
+if TYPE_CHECKING:
+    from holdfast.jobs.recovery.prediction import Prediction
+    from holdfast.savepoints.taking.taking import Taken
+
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job and whether its supervisor lives.
+
+    `supervised` False with a state that is not terminal means that the supervisor died: nothing is
+    lost, and `holdfast run` goes on where it stopped.
+    """
+
+    job: JobRecord
+    supervised: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self.job), "state": self.job.state.value, "supervised": self.supervised}
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """All that the registry knows of one job."""
+
+    status: JobStatus
+    queries: list[QueryStarted]
+    attempts: list[Attempt]
+    batches: list[BatchProgress]
+    savepoints: list[SavepointNote]
+    recoveries: list[Recovery]
+    leader: Leader | None
+
+    @property
+    def recoveries_ms(self) -> list[int]:
+        """For each recovery: from the failure to the first commit, without waiting for input."""
+        return [each.recovery_ms for each in self.recoveries]
+
+    @property
+    def late_rows(self) -> int:
+        """Rows dropped as late in the batches that are kept."""
+        return sum(batch.late_rows for batch in self.batches)
+
+    def newest(self) -> list[BatchProgress]:
+        """The newest batch of each query."""
+        found = {batch.query: batch for batch in self.batches}
+        return [found[query.name] for query in self.queries if query.name in found]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.status.as_dict(),
+            "queries": [asdict(each) for each in self.queries],
+            "attempts": [asdict(each) for each in self.attempts],
+            "batches": [each.as_dict() for each in self.batches],
+            "savepoints": [asdict(each) for each in self.savepoints],
+            "recoveries": [each.as_dict() for each in self.recoveries],
+            "recoveries_ms": self.recoveries_ms,
+            "leader": None if self.leader is None else asdict(self.leader),
+            "late_rows": self.late_rows,
+        }
+
+
+class Control:
+    """The jobs of one state home, from outside their supervisors."""
+
+    def __init__(self, home: StateHome, clock: Callable[[], int]) -> None:
+        self._home = home
+        self._clock = clock
+        self._registry = Registry(home.registry)
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job, the most recently started first."""
+        return [self._status(job) for job in self._registry.jobs()]
+
+    def note_savepoint(self, job: str, query: str, taken: Taken, took_ms: int) -> None:
+        """Remember a savepoint of a job that was taken from outside: its catalog may be used again.
+
+        Raises:
+            Unavailable: The registry cannot be written.
+        """
+        manifest = taken.manifest
+        note = SavepointNote(
+            query=query,
+            at_ms=self._clock(),
+            took_ms=took_ms,
+            uri=taken.uri,
+            batch_id=manifest.batch_id,
+            size_bytes=manifest.size_bytes,
+            new_bytes=manifest.new_bytes,
+            problem=None,
+        )
+        self._registry.add_savepoint(job, note)
+
+    def details(self, name: str, batches: int = 1000) -> JobDetails:
+        """One job with its newest batches.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        job = self._registry.job(name)
+        return JobDetails(
+            self._status(job),
+            self._registry.queries(job.name),
+            self._registry.attempts(job.name),
+            self._registry.batches(job.name, batches),
+            self._registry.savepoints(job.name),
+            self._registry.recoveries(job.name),
+            self._registry.leader(job.name),
+        )
+
+    def prediction(self, details: JobDetails) -> Prediction | None:
+        """How long the job's next recovery will take; None if there is nothing to tell it from.
+
+        Cost: the checkpoints' folders are listed, and the drills of the catalogs that hold its savepoints.
+        """
+        from holdfast.jobs.recovery.prediction import drills_of, predict, size_of  # noqa: PLC0415 - reads formats
+
+        size = size_of(query.checkpoint for query in details.queries)
+        rehearsed = drills_of(details.savepoints, {query.query_id for query in details.queries})
+        return predict(details.recoveries, rehearsed, size)
+
+    def stop(self, name: str, timeout_s: float) -> JobStatus:
+        """Stop a job after the batch that runs, and wait for that."""
+        return self._ask(name, "stop", timeout_s)
+
+    def cancel(self, name: str, timeout_s: float) -> JobStatus:
+        """End a job's driver at once, and wait for that."""
+        return self._ask(name, "cancel", timeout_s)
+
+    def running(self, name: str) -> JobStatus:
+        """A job that can be asked for something.
+
+        Raises:
+            NotFound: There is no such job.
+            Conflict: It has ended, or its supervisor died.
+        """
+        status = self._status(self._registry.job(name))
+        if status.job.state.terminal:
+            raise Conflict(
+                f"job {status.job.name!r} has already ended",
+                where=str(self._home.path),
+                found=status.job.state.value,
+                expected="a running job",
+            )
+        leader = self._registry.leader(status.job.name)
+        if not status.supervised and leader is not None:
+            raise Conflict(
+                f"no supervisor of this state home leads job {status.job.name!r}",
+                where=str(self._home.path),
+                found=f"{status.job.state.value}, led last by {leader.holder}",
+                hint="ask on the machine that leads it, which its standbys have told; if none is left, start"
+                f" it with `holdfast run {status.job.target} --ha {leader.address}`",
+            )
+        if not status.supervised:
+            raise Conflict(
+                f"nobody supervises job {status.job.name!r}",
+                where=str(self._home.path),
+                found=f"{status.job.state.value}, but its supervisor, {status.job.supervisor_pid}, is gone",
+                hint=f"its driver stops by itself; start it again with `holdfast run {status.job.target}`",
+            )
+        return status
+
+    def _ask(self, name: str, verb: str, timeout_s: float) -> JobStatus:
+        job = self.running(name).job
+        self._registry.request(job.name, verb, self._clock())
+        deadline = time.monotonic() + timeout_s
+        while True:
+            status = self._status(self._registry.job(job.name))
+            if status.job.state.terminal or not status.supervised:
+                return status
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"job {job.name!r} has not ended yet",
+                    found=f"{status.job.state.value} after {timeout_s:.0f} s",
+                    hint=f"its batch may be long: see `holdfast status {job.name}`,"
+                    f" or end it with `holdfast cancel {job.name}`",
+                )
+            time.sleep(LOOK_S)
+
+    def _status(self, job: JobRecord) -> JobStatus:
+        leader = self._registry.leader(job.name)
+        led = leader is not None and leader.lives(self._clock())
+        supervised = led or SupervisorLock(self._home, job.name).taken()
+        if not supervised and not job.state.terminal:
+            # A supervisor writes down how the job ended before it lets go of its lock: it may have done
+            # both since the record was read.
+            job = self._registry.job(job.name)
+        return JobStatus(job, supervised)
+
+
+def describe(status: JobStatus) -> str:
+    """The state in one word, or two where the supervisor is gone."""
+    if not status.job.state.terminal and not status.supervised:
+        return f"{status.job.state.value} (no supervisor)"
+    return status.job.state.value

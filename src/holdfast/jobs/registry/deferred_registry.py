@@ -1,0 +1,197 @@
+"""The registry as the supervisor of a running job writes to it: what cannot be written now is written later.
+
+The registry remembers, and nothing in a job depends on it. So a file that is busy, a disk that is full or
+descriptors that are used up are waited for, and a driver that is well goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from holdfast.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.registry import BATCHES_KEPT, JobRecord, Registry
+from holdfast.jobs.terms import LeadershipLost
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 1.0
+_PAUSE_S: Final = 1.0
+_AT_THE_END_S: Final = 60.0
+# More is not kept for later: the registry itself keeps no more batches.
+_MOST_WAITING: Final = BATCHES_KEPT + 200
+_AWAY: Final[tuple[type[HoldfastError], ...]] = (Unavailable, Corrupt)
+
+Write = Callable[[], object]
+
+
+class DeferredRegistry:
+    """Writes to a registry in the order of the calls, now or later.
+
+    `LeadershipLost` is passed on, at the latest with the next call.
+
+    Args:
+        path: The registry's file.
+        token: As for `Registry`.
+        say: Told when it cannot be used, and when it can be again.
+        wait: Waits so many seconds for the registry, where there is nothing to do without it; False ends
+            the wait.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        token: int | None,
+        say: Callable[[str, str], None],
+        wait: Callable[[float], bool],
+    ) -> None:
+        self._registry = Registry(path, token, patience_s=PATIENCE_S)
+        self._say = say
+        self._wait = wait
+        self._waiting: deque[Write] = deque()
+        self._left_out = 0
+        self._away = False
+        self._next_s = 0.0
+
+    def write_what_waits(self) -> None:
+        """Try again, if it is time for that, and tell what has changed."""
+        if self._waiting and time.monotonic() >= self._next_s:
+            self._write()
+
+    def settle(self, wait: Callable[[float], bool], timeout_s: float = _AT_THE_END_S) -> None:
+        """Write everything, before the supervisor ends; what cannot be written until then is lost.
+
+        Args:
+            wait: Waits so many seconds; False ends the wait.
+            timeout_s: So long at most.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._waiting and not self._write():
+                if time.monotonic() >= deadline or not wait(_PAUSE_S):
+                    self._say("registry", "how the job has ended could not be written down")
+                    self._waiting.clear()
+        except LeadershipLost:  # another supervisor has the job, and writes down what becomes of it
+            self._waiting.clear()
+
+    # What is known only once it is written.
+
+    def start_job(self, record: JobRecord) -> None:
+        """See `Registry.start_job`; waits for the registry.
+
+        Raises:
+            Unavailable: It could not be waited for any longer.
+            Corrupt: It is damaged.
+        """
+        self._now(lambda: self._registry.start_job(record), away=(Unavailable,))
+
+    def start_attempt(self, job: str, driver_pid: int, now_ms: int, *, recovers: bool) -> int:
+        """See `Registry.start_attempt`; waits for the registry.
+
+        Raises:
+            Unavailable: It could not be waited for any longer.
+        """
+        return self._now(lambda: self._registry.start_attempt(job, driver_pid, now_ms, recovers=recovers))
+
+    def queries(self, job: str) -> list[QueryStarted]:
+        """See `Registry.queries`; waits for the registry.
+
+        Raises:
+            Unavailable: It could not be waited for any longer.
+        """
+        return self._now(lambda: self._registry.queries(job))
+
+    # What may be written later.
+
+    def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
+        """See `Registry.queries_started`."""
+        self._later(lambda: self._registry.queries_started(job, number, queries, now_ms))
+
+    def add_batch(self, job: str, number: int, batch: BatchProgress) -> None:
+        """See `Registry.add_batch`."""
+        self._later(lambda: self._registry.add_batch(job, number, batch))
+
+    def add_recovery(self, job: str, recovery: Recovery) -> None:
+        """See `Registry.add_recovery`."""
+        self._later(lambda: self._registry.add_recovery(job, recovery))
+
+    def add_savepoint(self, job: str, note: SavepointNote) -> None:
+        """See `Registry.add_savepoint`."""
+        self._later(lambda: self._registry.add_savepoint(job, note))
+
+    def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
+        """See `Registry.set_state`."""
+        self._later(lambda: self._registry.set_state(job, state, now_ms, reason))
+
+    def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:
+        """See `Registry.end_attempt`."""
+        self._later(lambda: self._registry.end_attempt(job, number, ending, failure, now_ms))
+
+    def take_requests(self, job: str, now_ms: int) -> list[str]:
+        """See `Registry.take_requests`; none while the registry cannot be used."""
+        if time.monotonic() < self._next_s:
+            return []
+        try:
+            asked = self._registry.take_requests(job, now_ms)
+        except _AWAY as error:
+            self._is_away(error)
+            return []
+        if not self._waiting:
+            self._is_back()
+        return asked
+
+    def _later(self, write: Write) -> None:
+        self._waiting.append(write)
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self._left_out += 1
+        self.write_what_waits()
+
+    def _now(self, do: Callable[[], T], away: tuple[type[HoldfastError], ...] = _AWAY) -> T:
+        """Do what cannot be put off, once all that was to be written before is."""
+        while True:
+            try:
+                self._write_all()
+                done = do()
+            except away as error:  # noqa: PERF203 - it is waited for
+                self._is_away(error)
+                if not self._wait(_PAUSE_S):
+                    raise
+            else:
+                self._is_back()
+                return done
+
+    def _write(self) -> bool:
+        """Write what waits; False if the registry cannot be used."""
+        try:
+            self._write_all()
+        except _AWAY as error:
+            self._is_away(error)
+            return False
+        self._is_back()
+        return True
+
+    def _write_all(self) -> None:
+        while self._waiting:
+            self._waiting[0]()
+            self._waiting.popleft()
+
+    def _is_away(self, error: HoldfastError) -> None:
+        self._next_s = time.monotonic() + _PAUSE_S
+        if not self._away:
+            self._away = True
+            why = f"{error.fact}: {error.found}" if error.found else error.fact
+            self._say("registry", f"{why}; the job goes on, and what happens is written down later")
+
+    def _is_back(self) -> None:
+        if self._away:
+            self._away = False
+            self._next_s = 0.0
+            lost = f", but for {self._left_out} things that happened first" if self._left_out else ""
+            self._left_out = 0
+            self._say("registry", f"the registry can be used again, and everything is written down{lost}")

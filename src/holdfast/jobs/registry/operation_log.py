@@ -1,0 +1,318 @@
+"""What was asked of a control plane, and what became of it: a SQLite file that outlives every process.
+
+An operation is asked, runs, and is completed or has failed. Who runs one has claimed it first, under a name
+that tells others whether he lives: what a dead one has left is finished or undone by the next, never both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.jobs.state_home import StateHome
+from holdfast.storage.shared_database import Shape, SharedDatabase
+
+FILE: Final = "operations.db"
+ENDED_KEPT: Final = 1000
+ID: Final = re.compile(r"[0-9a-f]{32}")
+
+_OPERATIONS: Final = Shape(
+    "the file of operations",
+    1,
+    (
+        """
+CREATE TABLE operations (
+  id TEXT PRIMARY KEY, verb TEXT NOT NULL, job TEXT, arguments TEXT NOT NULL, state TEXT NOT NULL,
+  asked_ms INTEGER NOT NULL, started_ms INTEGER, ended_ms INTEGER, owner TEXT, steps TEXT NOT NULL,
+  progress TEXT, result TEXT, error TEXT)
+        """,
+        """
+CREATE INDEX by_state ON operations (state, asked_ms)
+        """,
+    ),
+    "move it away: jobs, checkpoints and savepoints are untouched",
+)
+
+
+class OperationState(str, Enum):
+    """Where an operation stands."""
+
+    ASKED = "asked"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens."""
+        return self in (OperationState.COMPLETED, OperationState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that was asked for.
+
+    Attributes:
+        operation_id: 32 hexadecimal digits; whoever asks may choose them, and asks once however often he
+            sends them.
+        verb: What: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or
+            `restore`.
+        job: The job that it is about, as it was named; None where it is about none.
+        arguments: How.
+        state: Where it stands.
+        asked_ms: When it was asked for, in epoch milliseconds.
+        started_ms: When it was first begun.
+        ended_ms: When it ended.
+        owner: Who runs it, or ran it last.
+        steps: What it has noted on its way, so that another can go on or undo it.
+        progress: How far it is: `done`, `total`, `what`.
+        result: What came of it.
+        error: Why it failed, as errors are told everywhere.
+    """
+
+    operation_id: str
+    verb: str
+    job: str | None
+    arguments: Mapping[str, Any]
+    state: OperationState
+    asked_ms: int
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    owner: str | None = None
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operation": self.operation_id,
+            "verb": self.verb,
+            "job": self.job,
+            "arguments": dict(self.arguments),
+            "state": self.state.value,
+            "asked_ms": self.asked_ms,
+            "started_ms": self.started_ms,
+            "ended_ms": self.ended_ms,
+            "progress": None if self.progress is None else dict(self.progress),
+            "result": None if self.result is None else dict(self.result),
+            "error": None if self.error is None else dict(self.error),
+        }
+
+
+class Operations:
+    """The operations of one state home; cheap to open, safe to share between processes."""
+
+    def __init__(self, home: StateHome) -> None:
+        self.path: Path = home.path / FILE
+        self._file = SharedDatabase(self.path, _OPERATIONS)
+
+    def ask(
+        self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any], now_ms: int
+    ) -> Operation:
+        """Write down that something is wanted; asked again under the same id, it is the same operation.
+
+        How it was asked the first time counts: what was not named then may have been found elsewhere since.
+
+        Raises:
+            Invalid: This is no id.
+            Conflict: Something else was asked under this id.
+        """
+        if not ID.fullmatch(operation_id):
+            raise Invalid(
+                "this is no id of an operation", found=operation_id[:80], expected="32 digits 0-9a-f"
+            )
+        wanted = Operation(operation_id, verb, job, dict(arguments), OperationState.ASKED, now_ms)
+        with self._file.write() as db:
+            row = db.execute("SELECT * FROM operations WHERE id = ?", (operation_id,)).fetchone()
+            if row is None:
+                db.execute(
+                    "INSERT INTO operations (id, verb, job, arguments, state, asked_ms, steps)"
+                    " VALUES (?, ?, ?, ?, ?, ?, '{}')",
+                    (operation_id, verb, job, _text(wanted.arguments), wanted.state.value, now_ms),
+                )
+                _forget(db)
+                return wanted
+        found = _operation(row)
+        if (found.verb, found.job) != (verb, job):
+            raise Conflict(
+                "something else was asked for under this id",
+                where=operation_id,
+                found=found.verb,
+                expected=verb,
+                hint="choose another id, or none",
+            )
+        return found
+
+    def get(self, operation_id: str) -> Operation:
+        """One operation.
+
+        Raises:
+            NotFound: There is none, or it ended so long ago that it was forgotten.
+        """
+        rows = self._file.read("SELECT * FROM operations WHERE id = ?", operation_id)
+        if not rows:
+            raise NotFound("there is no such operation", where=operation_id)
+        return _operation(rows[0])
+
+    def newest(self, job: str | None = None, limit: int = 100) -> list[Operation]:
+        """Operations, of a job or of all, the newest first."""
+        rows = self._file.read(
+            "SELECT * FROM operations WHERE ? IS NULL OR job = ? ORDER BY asked_ms DESC, rowid DESC LIMIT ?",
+            job,
+            job,
+            limit,
+        )
+        return [_operation(row) for row in rows]
+
+    def waiting(self, verb: str, job: str | None = None) -> list[Operation]:
+        """What was asked for and has not begun, oldest first."""
+        rows = self._file.read(
+            "SELECT * FROM operations WHERE state = 'asked' AND verb = ? AND (? IS NULL OR job = ?)"
+            " ORDER BY asked_ms, rowid",
+            verb,
+            job,
+            job,
+        )
+        return [_operation(row) for row in rows]
+
+    def running(self) -> list[Operation]:
+        """What is being done, or was when its owner died."""
+        return [
+            _operation(row)
+            for row in self._file.read(
+                "SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid"
+            )
+        ]
+
+    def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:
+        """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
+        rows = self._file.read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
+        mine = (self.begin(row["id"], owner, now_ms) for row in rows if row["verb"] in verbs)
+        return next((each for each in mine if each is not None), None)
+
+    def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
+        """Take one operation that nobody has begun; None if somebody was quicker."""
+        with self._file.write() as db:
+            row = db.execute(
+                "UPDATE operations SET state = 'running', owner = ?, started_ms = ?"
+                " WHERE id = ? AND state = 'asked' RETURNING *",
+                (owner, now_ms, operation_id),
+            ).fetchone()
+        return None if row is None else _operation(row)
+
+    def take_over(self, operation: Operation, owner: str) -> Operation | None:
+        """Take what a dead owner was doing; None if somebody was quicker."""
+        with self._file.write() as db:
+            row = db.execute(
+                "UPDATE operations SET owner = ? WHERE id = ? AND state = 'running' AND owner IS ?"
+                " RETURNING *",
+                (owner, operation.operation_id, operation.owner),
+            ).fetchone()
+        return None if row is None else _operation(row)
+
+    def note(self, operation: Operation, **steps: Any) -> Operation:
+        """Note a step, before or after it is done; it is on disk when this returns.
+
+        Raises:
+            Conflict: The operation is no longer its owner's.
+        """
+        with self._file.write() as db:
+            row = db.execute("SELECT * FROM operations WHERE id = ?", (operation.operation_id,)).fetchone()
+            together = {**json.loads(row["steps"]), **steps}
+            row = db.execute(
+                "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running'"
+                " RETURNING *",
+                (_text(together), operation.operation_id, operation.owner),
+            ).fetchone()
+        return _operation(self._mine(row, operation))
+
+    def tell(self, operation: Operation, done: int, total: int, what: str) -> None:
+        """Show how far it is."""
+        with self._file.write() as db:
+            db.execute(
+                "UPDATE operations SET progress = ? WHERE id = ? AND owner = ? AND state = 'running'",
+                (
+                    _text({"done": done, "total": total, "what": what}),
+                    operation.operation_id,
+                    operation.owner,
+                ),
+            )
+
+    def complete(self, operation: Operation, result: Mapping[str, Any], now_ms: int) -> Operation:
+        """Note that it is done.
+
+        Raises:
+            Conflict: The operation is no longer its owner's.
+        """
+        return self._end(operation, OperationState.COMPLETED, _text(result), None, now_ms)
+
+    def fail(self, operation: Operation, error: Mapping[str, Any], now_ms: int) -> Operation:
+        """Note that it failed, or was undone.
+
+        Raises:
+            Conflict: The operation is no longer its owner's.
+        """
+        return self._end(operation, OperationState.FAILED, None, _text(error), now_ms)
+
+    def _end(
+        self, operation: Operation, state: OperationState, result: str | None, error: str | None, now_ms: int
+    ) -> Operation:
+        with self._file.write() as db:
+            row = db.execute(
+                "UPDATE operations SET state = ?, result = ?, error = ?, ended_ms = ?, progress = NULL"
+                " WHERE id = ? AND owner IS ? AND state IN ('asked', 'running') RETURNING *",
+                (state.value, result, error, now_ms, operation.operation_id, operation.owner),
+            ).fetchone()
+        return _operation(self._mine(row, operation))
+
+    def _mine(self, row: sqlite3.Row | None, operation: Operation) -> sqlite3.Row:
+        if row is None:
+            raise Conflict(
+                "this operation is no longer in these hands",
+                where=operation.operation_id,
+                found=f"{operation.verb}, which another process has taken over",
+            )
+        return row
+
+
+def _forget(db: sqlite3.Connection) -> None:
+    """Keep the newest of those that have ended."""
+    db.execute(
+        "DELETE FROM operations WHERE state IN ('completed', 'failed') AND id NOT IN (SELECT id FROM"
+        " operations WHERE state IN ('completed', 'failed') ORDER BY ended_ms DESC LIMIT ?)",
+        (ENDED_KEPT,),
+    )
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _operation(row: sqlite3.Row | Mapping[str, Any]) -> Operation:
+    def read(name: str) -> Any:
+        return None if row[name] is None else json.loads(row[name])
+
+    return Operation(
+        operation_id=row["id"],
+        verb=row["verb"],
+        job=row["job"],
+        arguments=read("arguments"),
+        state=OperationState(row["state"]),
+        asked_ms=row["asked_ms"],
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        owner=row["owner"],
+        steps=read("steps"),
+        progress=read("progress"),
+        result=read("result"),
+        error=read("error"),
+    )

@@ -1,0 +1,358 @@
+"""What a state home remembers of its jobs: one SQLite file that any process may read.
+
+It holds nothing that a checkpoint does not hold better: lose it, and the next `holdfast run` starts it
+anew. Jobs, their attempts, batches and requests are found by the job's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import NotFound
+from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.schema import REGISTRY, insert
+from holdfast.jobs.terms import Leader, LeadershipLost
+from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.storage.shared_database import PATIENCE_S, SharedDatabase
+
+BATCHES_KEPT = 1000
+SAVEPOINTS_KEPT = 100
+RECOVERIES_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as the registry knows it."""
+
+    name: str
+    job_id: str
+    target: str
+    checkpoint: str
+    on_cancel: str
+    state: JobState
+    reason: str | None
+    started_ms: int
+    updated_ms: int
+    ended_ms: int | None
+    supervisor_pid: int
+
+    @classmethod
+    def begun(
+        cls, name: str, target: str, checkpoint: str, on_cancel: str, now_ms: int, since_ms: int | None
+    ) -> JobRecord:
+        """A job that this process begins to supervise; `since_ms` is when another one began it before."""
+        began_ms = now_ms if since_ms is None else since_ms
+        created = JobState.CREATED
+        return cls(
+            name,
+            job_id(name),
+            target,
+            checkpoint,
+            on_cancel,
+            created,
+            reason=None,
+            started_ms=began_ms,
+            updated_ms=now_ms,
+            ended_ms=None,
+            supervisor_pid=os.getpid(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One driver of a job, from its start to its end.
+
+    Attributes:
+        number: Counted over the job's whole life.
+        running_ms: When its queries had started.
+        first_commit_ms: When its first batch was committed.
+        ending: `finished`, `stopped`, `canceled`, `failed` or `lost`; None while it runs.
+        recovers: Whether it follows a failed attempt under the same supervisor.
+    """
+
+    job: str
+    number: int
+    driver_pid: int
+    began_ms: int
+    running_ms: int | None
+    first_commit_ms: int | None
+    ended_ms: int | None
+    ending: str | None
+    failure: Failure | None
+    recovers: bool
+
+
+def job_id(name: str) -> str:
+    """32 hex digits that depend on the name alone, so that a lost registry gives the same again."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"holdfast:{name}").hex
+
+
+class Registry:
+    """The registry of one state home; cheap to open, safe to share between processes.
+
+    Args:
+        path: Its file.
+        token: That of the leader who writes with it. What a supervisor writes of a job is refused with
+            `LeadershipLost` if another leader has come since. None where a supervisor has the job to itself.
+        patience_s: How long to wait while another process writes.
+    """
+
+    def __init__(self, path: Path, token: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
+        self.path = path
+        self._token = token
+        self._file = SharedDatabase(path, REGISTRY, patience_s)
+
+    def start_job(self, record: JobRecord) -> None:
+        """Note that a supervisor has taken the job.
+
+        Requests made before that are void, unless a leader takes the job over while it runs: then they are
+        his to answer.
+        """
+        with self._writing(record.name) as db:
+            row = db.execute("SELECT state FROM jobs WHERE name = ?", (record.name,)).fetchone()
+            if self._token is None or row is None or JobState(row["state"]).terminal:
+                db.execute("DELETE FROM requests WHERE job = ?", (record.name,))
+            insert(db, "jobs", {**asdict(record), "state": record.state.value})
+
+    def lead(self, job: str, leader: Leader) -> None:
+        """Note that a supervisor leads a job; from now on whoever led it before can write nothing of it.
+
+        Raises:
+            Deposed: One with a later term has come in between.
+        """
+        with self._file.write() as db:
+            row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
+            if row is not None and row["token"] > leader.token:
+                raise _deposed(job, self.path, leader.token, row["token"])
+            insert(db, "leaders", {"job": job, **asdict(leader)})
+
+    def beat(self, job: str, now_ms: int) -> None:
+        """Note that the leader lives.
+
+        Raises:
+            Deposed: Another one leads.
+        """
+        with self._writing(job) as db:
+            db.execute("UPDATE leaders SET beat_ms = ? WHERE job = ?", (now_ms, job))
+
+    def leader(self, job: str) -> Leader | None:
+        """Who led a job last; None if it never had several supervisors."""
+        rows = self._file.read("SELECT * FROM leaders WHERE job = ?", job)
+        return _leader(rows[0]) if rows else None
+
+    def leaders(self) -> dict[str, Leader]:
+        """Who led each job last, by the job's name."""
+        return {str(row["job"]): _leader(row) for row in self._file.read("SELECT * FROM leaders")}
+
+    def add_recovery(self, job: str, recovery: Recovery) -> None:
+        """Note how long a recovery took; a job's newest `RECOVERIES_KEPT` stay."""
+        body = json.dumps(recovery.as_dict())
+        key = {"job": job, "attempt": recovery.attempt, "at_ms": recovery.at_ms}
+        with self._writing(job) as db:
+            insert(db, "recoveries", {**key, "body": body})
+            db.execute(
+                "DELETE FROM recoveries WHERE job = ? AND attempt NOT IN"
+                " (SELECT attempt FROM recoveries WHERE job = ? ORDER BY attempt DESC LIMIT ?)",
+                (job, job, RECOVERIES_KEPT),
+            )
+
+    def recoveries(self, job: str) -> list[Recovery]:
+        """What the recoveries of a job took, oldest first."""
+        rows = self._file.read("SELECT body FROM recoveries WHERE job = ? ORDER BY attempt", job)
+        return [Recovery.from_dict(json.loads(row["body"])) for row in rows]
+
+    def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
+        """Move a job to another state; a terminal one also ends it."""
+        ended = now_ms if state.terminal else None
+        with self._writing(job) as db:
+            db.execute(
+                "UPDATE jobs SET state = ?, reason = ?, updated_ms = ?, ended_ms = ? WHERE name = ?",
+                (state.value, reason, now_ms, ended, job),
+            )
+
+    def start_attempt(self, job: str, driver_pid: int, now_ms: int, *, recovers: bool) -> int:
+        """Note a new driver and return its number; attempts that never ended are marked lost."""
+        with self._writing(job) as db:
+            db.execute("UPDATE attempts SET ending = 'lost' WHERE job = ? AND ending IS NULL", (job,))
+            row = db.execute("SELECT coalesce(max(number), 0) + 1 FROM attempts WHERE job = ?", (job,))
+            number = int(row.fetchone()[0])
+            values = {"job": job, "number": number, "driver_pid": driver_pid, "began_ms": now_ms}
+            insert(db, "attempts", {**values, "recovers": int(recovers)})
+        return number
+
+    def queries_started(self, job: str, number: int, queries: Sequence[QueryStarted], now_ms: int) -> None:
+        """Note that an attempt's queries run."""
+        with self._writing(job) as db:
+            db.execute(
+                "UPDATE attempts SET running_ms = ? WHERE job = ? AND number = ?", (now_ms, job, number)
+            )
+            for query in queries:
+                insert(db, "queries", {"job": job, **asdict(query)})
+            db.execute(
+                "UPDATE jobs SET state = ?, updated_ms = ? WHERE name = ?",
+                (JobState.RUNNING.value, now_ms, job),
+            )
+
+    def add_batch(self, job: str, number: int, batch: BatchProgress) -> None:
+        """Note a committed batch; only the newest `BATCHES_KEPT` of a query stay."""
+        body = json.dumps(batch.as_dict())
+        with self._writing(job) as db:
+            key = {"job": job, "query": batch.query, "batch_id": batch.batch_id}
+            insert(db, "batches", {**key, "attempt": number, "body": body})
+            db.execute(
+                "DELETE FROM batches WHERE job = ? AND query = ? AND batch_id <= ?",
+                (job, batch.query, batch.batch_id - BATCHES_KEPT),
+            )
+            db.execute(
+                "UPDATE attempts SET first_commit_ms = ?"
+                " WHERE job = ? AND number = ? AND first_commit_ms IS NULL",
+                (batch.committed_ms, job, number),
+            )
+            db.execute("UPDATE jobs SET updated_ms = ? WHERE name = ?", (batch.committed_ms, job))
+
+    def add_savepoint(self, job: str, note: SavepointNote) -> None:
+        """Note a savepoint that was taken, or could not be; a job's newest `SAVEPOINTS_KEPT` stay."""
+        with self._writing(job) as db:
+            insert(db, "savepoints", {"job": job, **asdict(note)})
+            db.execute(
+                "DELETE FROM savepoints WHERE job = ? AND rowid NOT IN"
+                " (SELECT rowid FROM savepoints WHERE job = ? ORDER BY rowid DESC LIMIT ?)",
+                (job, job, SAVEPOINTS_KEPT),
+            )
+
+    def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:
+        """Note how and when a driver ended."""
+        text = json.dumps(asdict(failure)) if failure else None
+        with self._writing(job) as db:
+            db.execute(
+                "UPDATE attempts SET ended_ms = ?, ending = ?, failure = ? WHERE job = ? AND number = ?",
+                (now_ms, ending, text, job, number),
+            )
+
+    def jobs(self) -> list[JobRecord]:
+        """Every job, the most recently started first; none if the home is new."""
+        return [_job(row) for row in self._file.read("SELECT * FROM jobs ORDER BY started_ms DESC, name")]
+
+    def job(self, name: str) -> JobRecord:
+        """One job, by its name or its 32-digit id.
+
+        Raises:
+            NotFound: This state home has no such job.
+        """
+        rows = self._file.read("SELECT * FROM jobs WHERE name = ? OR job_id = ?", name, name)
+        if not rows:
+            names = ", ".join(job.name for job in self.jobs())
+            raise NotFound(
+                f"there is no job {name!r} in this state home",
+                where=str(self.path),
+                found=names or "no job at all",
+                hint="see the jobs with `holdfast list`; another state home is named with --home",
+            )
+        return _job(rows[0])
+
+    def attempts(self, job: str) -> list[Attempt]:
+        """A job's attempts, oldest first."""
+        return [
+            _attempt(row)
+            for row in self._file.read("SELECT * FROM attempts WHERE job = ? ORDER BY number", job)
+        ]
+
+    def queries(self, job: str) -> list[QueryStarted]:
+        """The queries of a job's newest attempt."""
+        rows = self._file.read(
+            "SELECT name, query_id, run_id, checkpoint, promise FROM queries WHERE job = ? ORDER BY rowid",
+            job,
+        )
+        return [QueryStarted(**row) for row in rows]
+
+    def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
+        """A job's newest batches, oldest first; only so many of each query are read."""
+        newest = "SELECT body FROM batches WHERE job = ? AND query = ? ORDER BY batch_id DESC LIMIT ?"
+        rows = [
+            row
+            for query in self._file.read("SELECT DISTINCT query FROM batches WHERE job = ?", job)
+            for row in self._file.read(newest, job, query["query"], limit)
+        ]
+        found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
+        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
+
+    def newest_batches(self, job: str) -> list[BatchProgress]:
+        """The newest batch of each of a job's queries."""
+        rows = self._file.read(
+            "SELECT body FROM batches AS one WHERE job = ? AND batch_id ="
+            " (SELECT max(batch_id) FROM batches WHERE job = one.job AND query = one.query)",
+            job,
+        )
+        return [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
+
+    def savepoints(self, job: str) -> list[SavepointNote]:
+        """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
+        rows = self._file.read("SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
+        return [SavepointNote(**{key: each for key, each in row.items() if key != "job"}) for row in rows]
+
+    def request(self, job: str, verb: str, now_ms: int) -> None:
+        """Ask a job's supervisor for something."""
+        with self._file.write() as db:
+            insert(db, "requests", {"job": job, "verb": verb, "asked_ms": now_ms})
+
+    def was_asked(self, job: str, verb: str, since_ms: int) -> bool:
+        """Whether somebody has asked for something since then; a job that is started anew forgets it."""
+        return bool(
+            self._file.read(
+                "SELECT 1 FROM requests WHERE job = ? AND verb = ? AND asked_ms >= ? LIMIT 1",
+                job,
+                verb,
+                since_ms,
+            )
+        )
+
+    def take_requests(self, job: str, now_ms: int) -> list[str]:
+        """The verbs asked for since the last call, each handed out once."""
+        pending = self._file.read(
+            "SELECT id, verb FROM requests WHERE job = ? AND taken_ms IS NULL ORDER BY id", job
+        )
+        if pending:
+            with self._writing(job) as db:
+                marks = [(now_ms, row["id"]) for row in pending]
+                db.executemany("UPDATE requests SET taken_ms = ? WHERE id = ?", marks)
+        return [str(row["verb"]) for row in pending]
+
+    @contextmanager
+    def _writing(self, job: str) -> Iterator[sqlite3.Connection]:
+        """A transaction about a job, in which nobody else becomes its leader."""
+        with self._file.write() as db:
+            if self._token is not None:
+                row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
+                if row is None or row["token"] != self._token:
+                    raise _deposed(job, self.path, self._token, None if row is None else row["token"])
+            yield db
+
+
+def _deposed(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
+    return LeadershipLost(
+        f"another supervisor leads job {job!r}",
+        where=str(path),
+        found=f"term {token}",
+        expected="a registry that knows this term" if holder is None else f"term {holder}",
+    )
+
+
+def _leader(row: dict[str, Any]) -> Leader:
+    return Leader(**{key: each for key, each in row.items() if key != "job"})
+
+
+def _job(row: dict[str, Any]) -> JobRecord:
+    return JobRecord(**{**row, "state": JobState(row["state"])})
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
+    return Attempt(**{**row, "failure": failure, "recovers": bool(row["recovers"])})

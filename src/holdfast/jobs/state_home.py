@@ -1,0 +1,79 @@
+"""Where a state home keeps its things, and who may run a job in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.config.private_files import make_directory
+from holdfast.config.settings import Settings
+from holdfast.engine.state.ownership import supervisor_lock
+from holdfast.errors import Conflict
+from holdfast.storage.file_lock import FileLock
+
+LOGS_KEPT = 10
+# Where queries are run beside themselves, below a state home.
+SANDBOXES = "sandboxes"
+
+
+@dataclass(frozen=True, slots=True)
+class StateHome:
+    """The paths of a state home. Making one touches nothing."""
+
+    path: Path
+
+    @property
+    def registry(self) -> Path:
+        """The SQLite file with all jobs."""
+        return self.path / "registry.db"
+
+    def job(self, name: str) -> Path:
+        """What belongs to one job alone."""
+        return self.path / "jobs" / name
+
+    def log(self, name: str, attempt: int) -> Path:
+        """What a driver wrote to standard error."""
+        return self.job(name) / f"driver-{attempt}.log"
+
+    def start_log(self, name: str, attempt: int) -> Path:
+        """The log of a driver that starts now; the oldest ones make room."""
+        fresh = self.log(name, attempt)
+        make_directory(fresh.parent)
+        logs = sorted(fresh.parent.glob("driver-*.log"), key=lambda each: each.stat().st_mtime)
+        for old in logs[: max(0, len(logs) - LOGS_KEPT + 1)]:
+            old.unlink(missing_ok=True)
+        return fresh
+
+
+def state_home(home: str | Path | None = None) -> Path:
+    """The state home that holds here, made if need be: the one that is named, else that of the settings."""
+    flags = {} if home is None else {"home": os.fspath(home)}
+    return Settings.resolve(flags, os.environ, Path.cwd()).ensure_home().resolve()
+
+
+def running_already(home: StateHome, job: str) -> Conflict:
+    """The error for a job that another supervisor has to itself."""
+    return Conflict(
+        "this job is already running",
+        where=str(home.path),
+        found=f"a live supervisor of job {job!r}",
+        hint=f"see it with `holdfast status {job}`, or stop it first",
+    )
+
+
+def led_already(home: StateHome, job: str, leader: str, address: str) -> Conflict:
+    """The error for a job that one of several supervisors leads."""
+    return Conflict(
+        "this job is already running",
+        where=str(home.path),
+        found=f"a leader of job {job!r}: {leader}",
+        hint=f"stand by for it with --ha {address}, or stop it first",
+    )
+
+
+class SupervisorLock(FileLock):
+    """Held by the one supervisor of a job while it lives."""
+
+    def __init__(self, home: StateHome, job: str) -> None:
+        super().__init__(supervisor_lock(home.path, job))

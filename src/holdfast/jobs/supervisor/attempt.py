@@ -1,0 +1,127 @@
+"""One driver of a job as its supervisor sees it, and what the driver said of the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.job.recovery import Recovery
+from holdfast.config.job.restart import RestartStrategy
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.jobs.background.savepoint_schedule import Periodic
+from holdfast.jobs.definition import strategy_from_fields
+from holdfast.jobs.failures import summary as failures
+from holdfast.jobs.processes.channel import Message
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.registry.registry import JobRecord
+from holdfast.model import Failure
+
+
+@dataclass(slots=True)
+class JobDefinition:
+    """What the driver said of the job, once its file was loaded."""
+
+    name: str
+    checkpoint: str
+    on_cancel: str
+    timeout_ms: int | None
+    tolerable_failures: int
+    restart: RestartStrategy
+    record: bool = True
+    savepoints: Periodic | None = None
+    recovery: Recovery = field(default_factory=Recovery)
+    alerts: Alerts = field(default_factory=Alerts)
+
+    @classmethod
+    def from_message(cls, message: Message) -> JobDefinition:
+        """What a driver sent as `defined`."""
+        apart = ("kind", "restart", "savepoints", "recovery", "alerts")
+        values = {key: value for key, value in message.items() if key not in apart}
+        wanted = message.get("savepoints")
+        return cls(
+            restart=strategy_from_fields(message["restart"]),
+            savepoints=None if wanted is None else Periodic(**wanted),
+            recovery=Recovery(**message.get("recovery", {})),
+            alerts=Alerts.from_dict(message.get("alerts") or {}),
+            **values,
+        )
+
+    def job_record(self, target: str, now_ms: int, since_ms: int | None) -> JobRecord:
+        """The job as this process begins to supervise it; `since_ms` is when another one began it before."""
+        return JobRecord.begun(self.name, target, self.checkpoint, self.on_cancel, now_ms, since_ms)
+
+    def require_same(self, former: JobDefinition, target: str) -> None:
+        """Refuse another job than the one that runs.
+
+        Raises:
+            Conflict: The job file says another name or checkpoint than it did.
+        """
+        if (self.name, self.checkpoint) != (former.name, former.checkpoint):
+            raise Conflict(
+                "the job file changed its name or checkpoint while the job ran",
+                where=target,
+                found=f"{self.name} in {self.checkpoint}",
+                expected=f"{former.name} in {former.checkpoint}",
+                hint="stop the job before changing either",
+            )
+
+
+@dataclass(slots=True)
+class DriverAttempt:
+    """One driver while it runs."""
+
+    process: DriverProcess
+    number: int = 0
+    recovers: bool = False
+    ending: str | None = None
+    failure: Failure | None = None
+    refusal: HoldfastError | None = None
+    failed_ms: int | None = None
+    leads: bool = True
+    until_s: float = 0.0
+    batches: int = 0
+    committed: set[str] = field(default_factory=set)
+    _busy_since: dict[str, float] = field(default_factory=dict)
+    _slow: dict[str, int] = field(default_factory=dict)
+
+    def cannot_begin(self, error: HoldfastError | OSError) -> None:
+        """Note why the driver is not let go: a refusal, or a file that could not be made, which may pass."""
+        if isinstance(error, HoldfastError):
+            self.refusal = error
+        else:
+            self.failure = failures.not_begun(error)
+
+    def busy(self, query: str, *, busy: bool) -> None:
+        """Note that a query has begun a batch, or ended one."""
+        if busy:
+            self._busy_since[query] = time.monotonic()
+        else:
+            self._busy_since.pop(query, None)
+
+    def has_committed(self, query: str) -> None:
+        """Note a batch; if the query is still busy, it is with the next one."""
+        self.batches += 1
+        self.committed.add(query)
+        if query in self._busy_since:
+            self._busy_since[query] = time.monotonic()
+
+    def too_slow(self, definition: JobDefinition, say: Callable[..., None]) -> bool:
+        """Whether batches ran too long too often, which is then the failure; `say` is told of each."""
+        timeout_ms = definition.timeout_ms
+        for query, late in () if timeout_ms is None else self.newly_slow(timeout_ms):
+            say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+            if late > definition.tolerable_failures:
+                line = f"a batch ran for {late} times {timeout_ms} ms without a commit"
+                self.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
+                return True
+        return False
+
+    def newly_slow(self, timeout_ms: int) -> Iterator[tuple[str, int]]:
+        """Queries whose batch has run a further time as long as it may, with how many times by now."""
+        for query, since in self._busy_since.items():
+            late = int((time.monotonic() - since) * 1000 / timeout_ms)
+            if late > self._slow.get(query, 0):
+                self._slow[query] = late
+                yield query, late

@@ -1,0 +1,132 @@
+"""A supervisor while another one leads its job: it waits, is elected, and does not lead where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+from holdfast import layout
+from holdfast.engine.state.ownership import Owner
+from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.jobs.ha.candidacy import Candidacy
+from holdfast.jobs.ha.leader_record import LeaderRecord, QueryPlace
+from holdfast.jobs.machine import host_name
+from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
+from holdfast.jobs.recovery.rollback import under_way
+from holdfast.jobs.terms import CannotLead
+from holdfast.storage import open_storage
+
+# What may be different on another machine, or later on this one.
+_PASSES: Final = (Conflict, Unavailable)
+
+
+class Say(Protocol):
+    """Tells an event of a job."""
+
+    def __call__(self, kind: str, text: str, **facts: object) -> None:
+        """Its kind, a line of text, and the same as values."""
+
+
+def stand_by(candidacy: Candidacy, wait: Callable[[float], bool], say: Say) -> bool:
+    """Wait until this supervisor leads; False if it was told to end.
+
+    Args:
+        candidacy: Its candidacy.
+        wait: Waits so many seconds; False if the supervisor was told to end.
+        say: Tells what happens.
+
+    Raises:
+        Conflict: The job is led by way of elections at another place.
+    """
+    leader, told = candidacy.watch(), False
+    who = "another supervisor" if leader is None else leader
+    say("standby", f"standing by, {who} leads", leader=who, elections=candidacy.address)
+    while wait(candidacy.next_try_s()):
+        try:
+            if candidacy.stand():
+                return True
+        except Unavailable as error:  # noqa: PERF203 - the servers may come back
+            if not told:
+                say("elections", f"{error.fact}: {error.found}")
+            told = True
+    return False
+
+
+def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: Callable[[], bool]) -> bool:
+    """Make the checkpoint of the job that this supervisor leads its own; False if it was told to end first.
+
+    Raises:
+        Deposed: It leads no longer.
+        CannotLead: This machine does not see what the former leader's queries have written.
+        Conflict: Another job has the checkpoint, and this supervisor has just been started.
+    """
+    record = candidacy.record
+    claim = replace(claim, election=candidacy.place_id, term=candidacy.token or 0)
+
+    def waiting(owner: Owner) -> None:
+        say("waiting", claim.describe(owner), pid=owner.pid, machine=host_name(owner.machine))
+
+    def patient() -> bool:
+        candidacy.require()
+        return goes_on()
+
+    driver = None if record is None else record.driver
+    if not claim.take_over(driver, waiting, patient, refuse_others=not candidacy.has_stood_by):
+        return False
+    if candidacy.has_stood_by:
+        require_places(record, claim.checkpoint)
+    return True
+
+
+def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
+    """Make sure that this machine sees the checkpoints that the former leader's queries have written.
+
+    A disk that is not mounted looks like a job that has never run, and the job would begin anew.
+
+    Raises:
+        CannotLead: It does not.
+    """
+    if record is None or not record.ran or under_way(checkpoint):
+        return
+    if record.checkpoint != checkpoint:
+        raise CannotLead(
+            "the supervisors of this job do not name the same checkpoint",
+            where=checkpoint,
+            found=f"{checkpoint} here, {record.checkpoint} at {record.holder}",
+        )
+    for place in record.queries.values():
+        try:
+            size = open_storage(place.checkpoint).size(layout.METADATA)
+        except HoldfastError as error:
+            raise CannotLead(
+                error.fact, where=place.checkpoint, found=f"{error.fact}: {error.found}"
+            ) from error
+        if size is None:
+            raise CannotLead(
+                "the checkpoint of the job's former leader is not here",
+                where=place.checkpoint,
+                found=f"no checkpoint in {place.checkpoint}, which {record.holder} has used: is it mounted?",
+            )
+
+
+def checkpoints_of(record: LeaderRecord | None, known: Mapping[str, str]) -> Mapping[str, str]:
+    """The checkpoints of a job's queries: what a state home knows may be from before another one led it."""
+    places: Mapping[str, QueryPlace] = {} if record is None else record.queries
+    return {name: place.checkpoint for name, place in places.items()} or known
+
+
+def require_final(refusal: HoldfastError, candidacy: Candidacy, *, begun: bool) -> None:
+    """Whether a refusal ends a supervisor. One that has stood by does not give that up for what may pass.
+
+    Args:
+        refusal: Why its driver could not run the job.
+        candidacy: Its candidacy.
+        begun: Whether the driver had the checkpoint by then, so that the refusal is the job's.
+
+    Raises:
+        CannotLead: It stands by again.
+    """
+    if candidacy.has_stood_by and not begun and isinstance(refusal, _PASSES):
+        why = f"{refusal.fact}: {refusal.found}" if refusal.found else refusal.fact
+        raise CannotLead(refusal.fact, where=refusal.where, found=why) from refusal

@@ -1,0 +1,207 @@
+"""`hf.bootstrap`: a savepoint from which a query starts warm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.at_rest.create.bootstrap import (
+    Bootstrapped,
+    BootstrapPlan,
+    WarmQuery,
+    bootstrap_query,
+    plan_bootstrap,
+)
+from holdfast.config.checks import whole
+from holdfast.errors import Invalid
+from holdfast.jobs.loader import load_module
+from holdfast.jobs.processes.user_query import built, job_of, session_for
+from holdfast.savepoints.access import Address, beside, now_ms, token
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.storage import open_storage
+from holdfast.storage.sandbox import sandbox
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.jobs.processes.user_query import Target
+
+ALL_CORES: Final = "local[*]"
+_LATEST_MS: Final = 1 << 52
+# The function of a plan's file.
+FUNCTION: Final = "warm"
+
+
+def bootstrap(
+    target: Target,
+    to: Address,
+    *,
+    history: Any = None,
+    start: Any = None,
+    states: Mapping[str, Any] | None = None,
+    watermark: datetime | int | None = None,
+    query: str | None = None,
+    label: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | Path | None = None,
+    spark: SparkSession | None = None,
+    tell: ProgressCallback | None = None,
+) -> Bootstrapped:
+    """Make a savepoint of what a query would know after a history, so that it starts warm.
+
+    With a history, the query itself is run over it, in one batch, in a directory that is gone afterwards:
+    it knows what it would know if that had been the first that it read. Any query can be, with Spark's
+    operators, Holdfast's, or your own processors. Its sink is left out: what the query would have put out
+    over the history is not written, such as windows that it has closed. No row of the history is late.
+
+    With states in place of a history, each is given the rows of a table, in the columns that `holdfast state
+    list` shows: for what other programs have worked out. Holdfast's keyed state can be given, with timers and
+    times to live, and of Spark's operators aggregates, deduplication, sessions, and values of
+    transformWithState; what others keep beside their rows only the query itself can make.
+
+    Start it with `holdfast run FILE.py -s SAVEPOINT`, or `savepoints.restore` it.
+
+    Classic mistake: a history that the live source will bring again. Files that the history was read of count
+    as read, and Kafka begins behind its last rows; where neither can be told, `start` has to.
+
+    Cost: the history is read and written once, and the query runs over it as one batch. With a session that
+    Spark starts, if none runs.
+
+    Args:
+        target: The query: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
+        to: The catalog of savepoints; made if need be.
+        history: A batch DataFrame with the columns of the query's source. With several sources a dictionary,
+            by the source's number in the query or its kind (`files`, `kafka`, …); those left out have none.
+            For a job it may be a function that is given the session and returns that.
+        start: Where the live query begins, by source likewise: for files the paths that count as read; for
+            Kafka and others the source's offset, as JSON or values. `first` is where the source's own options
+            say. By default behind the history: the files that it was read of, or Kafka's last offsets in it.
+        states: For each state a batch DataFrame, an Arrow table or a pandas frame, by the state's name, or by
+            its operator's and its own with a dot between.
+        watermark: The watermark that the query begins under, with states: epoch milliseconds, or a time.
+        query: Which sink, where the job has several.
+        label: A name for people.
+        overrides: Settings and parameters of the job, as in `holdfast run --set`.
+        master: Where Spark runs, if a session has to be started.
+        home: The state home.
+        spark: The session to use; a sink or writer has its own.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Invalid: History or start do not fit the query's sources, or it keeps no state.
+        Failed: The query failed over the history.
+        NotFound: There is no such file or job.
+        Unsupported: A source cannot be put aside.
+    """
+    catalog = open_storage(os.fspath(to), "savepoint")
+    with (
+        _warm(
+            target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
+        ) as warm,
+        sandbox(beside(catalog), "bootstrap", token()) as work,
+    ):
+        return bootstrap_query(warm, catalog, work, clock=now_ms, chance=os.urandom, label=label, tell=tell)
+
+
+def planned(
+    target: Target,
+    to: Address,
+    *,
+    history: Any = None,
+    start: Any = None,
+    states: Mapping[str, Any] | None = None,
+    watermark: datetime | int | None = None,
+    query: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | Path | None = None,
+    spark: SparkSession | None = None,
+) -> BootstrapPlan:
+    """What `bootstrap` would do; the query does not run, and nothing is written.
+
+    Raises:
+        As `bootstrap`.
+    """
+    with _warm(
+        target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
+    ) as warm:
+        return warm.plan
+
+
+def plan_of(path: Path) -> Callable[[SparkSession], Any]:
+    """The function `warm(spark)` of a plan's file, which returns the history, or a dictionary of `history`,
+    `start`, `states` and `watermark`.
+
+    Raises:
+        NotFound: There is no such file.
+        Invalid: It cannot be loaded, or has no such function.
+    """
+    function: Callable[[SparkSession], Any] | None = getattr(load_module(path), FUNCTION, None)
+    if not callable(function):
+        raise Invalid(
+            "the file does not say what the query is to have read",
+            where=str(path),
+            expected=f"def {FUNCTION}(spark): return spark.read…",
+        )
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a query is to have read, or to know."""
+
+    history: Any = None
+    start: Any = None
+    states: Mapping[str, Any] | None = None
+    watermark: datetime | int | None = None
+
+    def asked(self, spark: SparkSession) -> _Given:
+        """The same with a function called, which gives the history, or a dictionary of any of these."""
+        found = self.history(spark)
+        names = {each.name for each in fields(self)}
+        if isinstance(found, Mapping) and found and set(found) <= names:
+            return replace(self, **{"history": None, **found})
+        return replace(self, history=found)
+
+    def watermark_ms(self) -> int | None:
+        if isinstance(self.watermark, datetime):
+            return round(self.watermark.timestamp() * 1000)
+        return (
+            None if self.watermark is None else whole(self.watermark, "watermark", least=0, most=_LATEST_MS)
+        )
+
+
+@contextmanager
+def _warm(
+    target: Target,
+    to: Address,
+    given: _Given,
+    query: str | None,
+    overrides: Mapping[str, str] | None,
+    master: str | None,
+    home: str | Path | None,
+    spark: SparkSession | None,
+) -> Iterator[WarmQuery]:
+    job = job_of(target, overrides)
+    conf = {} if job is None else job.spark_conf()
+    where = master or (None if job is None else job.master) or ALL_CORES
+    with session_for(target, job, conf, where, home, spark, "bootstrap") as running:
+        code = built(target if job is None else job, running, query)
+        if callable(given.history):
+            given = given.asked(running)
+        yield plan_bootstrap(
+            code.frame,
+            code.mode,
+            code.name or (job.name if job is not None else "query"),
+            open_storage(os.fspath(to), "savepoint"),
+            given.history,
+            given.start,
+            given.states,
+            given.watermark_ms(),
+        )

@@ -1,0 +1,232 @@
+"""Say what new code would keep of a savepoint, before it is started: `hf.check`.
+
+Three things are put together. Spark plans a first batch of the new code beside nothing, which tells what each
+operator would keep; it plans the next batch on a copy of what the savepoint notes, which tells what it
+refuses; and the code's plan is laid beside the one that the saved state was made by, for what Spark does not
+compare. All of that happens in a temporary directory, with no source read and no sink written.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.checkpoints.state.shapes import OperatorShape, shapes
+from holdfast.config.spark_defaults import FORMAT_KEY
+from holdfast.errors import Unsupported
+from holdfast.formats.logs.plan_note import Plan
+from holdfast.jobs.processes.user_query import Code, built, job_of, session_for
+from holdfast.jobs.trials.keyed_compatibility import with_own
+from holdfast.model import Effect, PlanChange, StateVerdict, Try, UpgradeReport, Verdict
+from holdfast.savepoints.upgrade.dry_run_checkpoint import (
+    DryRunCheckpoint,
+    lay_out,
+    lay_out_first,
+    open_saved,
+)
+from holdfast.savepoints.upgrade.plan_changes import (
+    compare_plans,
+    format_change,
+    moved_sources,
+    pinned_changes,
+)
+from holdfast.savepoints.upgrade.state_sizes import Sizes, measured
+from holdfast.savepoints.upgrade.verdicts import compare_states, states_of, verdict_on, with_trial
+from holdfast.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.jobs.processes.user_query import Target
+
+_NO_PLAN: Final = (
+    "filters, watermarks, expressions, the sources' addresses and options, and the sink: no plan was noted"
+    " with this state; give the code that made it with --old"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rehearsed:
+    """What Spark said of a query beside nothing, and beside the savepoint."""
+
+    trial: Try
+    shapes: tuple[OperatorShape, ...] | None = None
+    changes: tuple[PlanChange, ...] = ()
+
+
+def check(
+    target: Target,
+    *,
+    against: str | os.PathLike[str],
+    query: str | None = None,
+    old: Target | None = None,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    master: str | None = None,
+    home: str | Path | None = None,
+    deep: bool = False,
+    spark: SparkSession | None = None,
+) -> UpgradeReport:
+    """Say what of a savepoint or checkpoint new code would keep, without starting it.
+
+    The job's function is called, so that its plan is there; a source may look up a schema by that, and no row
+    is read. Queries that the code starts itself are refused. What Python functions do inside is not compared.
+
+    Costs a Spark session on this machine, and some seconds, whatever the size of the state; the keys of
+    large state are counted only with `deep`.
+
+    Args:
+        target: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
+        against: A savepoint, or a checkpoint at its newest committed batch.
+        query: Which sink, where the job has several; `against` may then be the folder of their checkpoints.
+        old: The code that made the state, for a query that did not run under Holdfast: it is compared
+            with the new one. Where Holdfast ran it, its plan is in the savepoint.
+        overrides: Settings and parameters of the job, as in `holdfast run --set`.
+        conf: Spark settings of the session.
+        master: Where Spark runs; here, whatever the job says.
+        home: The state home.
+        deep: Count the keys of large state too, which reads all of it.
+        spark: The session to use; by default one is started and stopped. A sink or writer has its own.
+
+    Raises:
+        Invalid: The code starts its query itself, or which query is meant cannot be told.
+        NotFound: There is no such file, job, savepoint or checkpoint, or nothing is committed in it.
+        Corrupt: The savepoint is damaged.
+    """
+    saved = open_saved(os.fspath(against), query)
+    sizes = measured(saved.storage, saved.found, saved.recorded, deep=deep)
+    job = job_of(target, overrides)
+    given = {**({} if job is None else job.spark_conf()), **(conf or {})}
+    with session_for(target, job, given, master, home, spark, "check") as session:
+        code = built(target if job is None else job, session, query)
+        before, source = _old_plan(old, saved, session, query)
+        made = _rehearsed(code, saved)
+        settings = given if job is not None else _settings(session, saved)
+        state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
+        return _report(target, code, saved, sizes, made, before, source, settings, state_format)
+
+
+def _old_plan(
+    old: Target | None,
+    saved: DryRunCheckpoint,
+    spark: SparkSession,
+    query: str | None,
+) -> tuple[Plan | None, str | None]:
+    """The plan that made the state, and where it comes from."""
+    if old is not None:
+        job = job_of(old, None)
+        plan = built(old if job is None else job, spark, query).plan
+        return plan, None if plan is None else "old code"
+    note = saved.note
+    plan = None if note is None else note.at(saved.batch_id)
+    return plan, None if plan is None else "note"
+
+
+def _rehearsed(code: Code, saved: DryRunCheckpoint) -> _Rehearsed:
+    """Let Spark plan both batches, in a folder that is gone afterwards."""
+    from holdfast.engine.queries.dry_run import rehearse, without_sources  # noqa: PLC0415 - needs Spark
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-check-") as name:
+        # Spark resolves links in the paths that it writes down.
+        folder = Path(name).resolve()
+        (folder / "empty").mkdir()
+        try:
+            frame, count = without_sources(code.frame, folder / "empty")
+        except Unsupported as error:
+            why = f"{error.fact}: {error.found}"
+            return _Rehearsed(Try(ran=False, accepted=False, message=why))
+        first, next_ = folder / "first", folder / "next"
+        names = [each.name for each in code.plan.sources] if code.plan is not None else []
+        lay_out_first(saved, LocalStorage(first), names or [str(each) for each in range(count)])
+        alone = rehearse(frame, first, code.mode)
+        if not alone.accepted:
+            # The code cannot be started on anything, so the savepoint is not to blame.
+            why = f"Spark cannot plan this query at all: {alone.message}"
+            change = PlanChange("start", None, alone.error, Effect.FAILS, why)
+            return _Rehearsed(
+                Try(ran=True, accepted=False, spark_error=alone.error, message=alone.message),
+                changes=(change,),
+            )
+        lay_out(saved, LocalStorage(next_))
+        then = rehearse(frame, next_, code.mode)
+        trial = Try(ran=True, accepted=then.accepted, spark_error=then.error, message=then.message)
+        return _Rehearsed(trial, shapes(LocalStorage(first), 0))
+
+
+def _report(
+    target: Target,
+    code: Code,
+    saved: DryRunCheckpoint,
+    sizes: Sizes,
+    made: _Rehearsed,
+    before: Plan | None,
+    source: str | None,
+    settings: Mapping[str, str],
+    state_format: int,
+) -> UpgradeReport:
+    states, failures = _states(code, saved, sizes, made, before)
+    changes = [*made.changes, *failures]
+    if before is not None and code.plan is not None:
+        changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
+    changes += pinned_changes(saved.offsets.confs, settings)
+    changes += format_change(saved.state_format, state_format)
+    return UpgradeReport(
+        target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
+        against=saved.uri,
+        query=code.name,
+        batch_id=saved.batch_id,
+        states=states,
+        changes=tuple(changes),
+        trial=made.trial,
+        compared_with=source,
+        not_compared=tuple(_not_compared(before, code.plan, made.trial)),
+    )
+
+
+def _states(
+    code: Code, saved: DryRunCheckpoint, sizes: Sizes, made: _Rehearsed, before: Plan | None
+) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
+    old, trial = shapes(saved.storage, saved.batch_id), made.trial
+    if made.shapes is None:
+        # Spark has not said what the new code keeps; what there is stands or falls with the plan.
+        verdict, why = (
+            _by_plan(code, before) if not trial.ran else (Verdict.INCOMPATIBLE, trial.message or "")
+        )
+        listed = [(each, state) for each in old for state in states_of(each)]
+        return tuple(
+            verdict_on(each, state, sizes, verdict, why=why, spark_error=trial.spark_error)
+            for each, state in listed
+        ), ()
+    found = compare_states(old, made.shapes, sizes)
+    mixed = with_own(found, old, made.shapes, code.operators, saved, sizes, before)
+    return with_trial(mixed, trial.accepted, trial.spark_error, trial.message)
+
+
+def _by_plan(code: Code, before: Plan | None) -> tuple[Verdict, str]:
+    if before is None or code.plan is None:
+        return Verdict.INCOMPATIBLE, "the plan could not be tried, and there is none to compare it with"
+    same = len(before.steps) == len(code.plan.steps) and all(
+        one.same_as(other) for one, other in zip(before.steps, code.plan.steps, strict=True)
+    )
+    if same:
+        return Verdict.MAP, "the plan is as it was; it could not be tried"
+    return Verdict.INCOMPATIBLE, "the plan is another, and could not be tried"
+
+
+def _not_compared(before: Plan | None, now: Plan | None, trial: Try) -> Iterator[str]:
+    if now is None:
+        yield "the plan of the new code, which this Spark does not tell"
+    elif before is None:
+        yield _NO_PLAN
+    if not trial.ran:
+        yield f"what Spark says of the next batch: {trial.message}"
+
+
+def _settings(session: SparkSession, saved: DryRunCheckpoint) -> dict[str, str]:
+    """What a session has for the settings that a checkpoint has fixed."""
+    found = {key: session.conf.get(key, None) for key in saved.offsets.confs}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,221 @@
+"""Measure how long a recovery takes, by making one in a sandbox."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.state_home import SANDBOXES, state_home
+from holdfast.jobs.trials.comparison import trial_conf
+from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
+from holdfast.savepoints.catalog.catalog import listed, split_address
+from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
+from holdfast.savepoints.restoring import Operation, plan_restore, restore
+from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
+
+LONGEST_MS: Final = 300_000
+
+Tell = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drilled:
+    """A drill, beside the ones before it.
+
+    Attributes:
+        drill: What was measured.
+        earlier: Drills of the same query with the same job, oldest first.
+        max_ms: How long a recovery may take.
+        problem: Why it could not be written down.
+    """
+
+    drill: Drill
+    earlier: tuple[Drill, ...]
+    max_ms: int
+    problem: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether a recovery takes no longer than it may."""
+        return self.drill.recovery_ms <= self.max_ms
+
+    @property
+    def grown(self) -> bool:
+        """Whether it takes much longer than it did."""
+        return has_grown(self.earlier, self.drill)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know."""
+        said = []
+        if not self.ok:
+            said.append(f"recovery takes longer than {format_duration(self.max_ms)}")
+        usual = usual_ms(self.earlier, self.drill)
+        if self.grown and usual is not None:
+            said.append(
+                f"recovery takes {self.drill.recovery_ms / max(usual, 1):.1f} times what it took before"
+                f" ({format_duration(usual)} in the median of the last drills)"
+            )
+        if self.drill.job is None:
+            said.append(
+                "without --job this is not the time of a recovery: Spark and the job were not started"
+            )
+        if self.drill.empty:
+            said.append("there is no input behind the savepoint, so the first batch had none")
+        if self.problem is not None:
+            said.append(f"this drill could not be written down: {self.problem}")
+        return tuple(said)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.drill.as_dict(),
+            "ok": self.ok,
+            "grown": self.grown,
+            "max_ms": self.max_ms,
+            "warnings": list(self.warnings),
+            "earlier": [each.as_dict() for each in self.earlier],
+        }
+
+
+def drill(
+    savepoint: str | os.PathLike[str],
+    *,
+    job: str | None = None,
+    query: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    longest: Duration = LONGEST_MS,
+    home: str | Path | None = None,
+    tell: Tell | None = None,
+) -> Drilled:
+    """Restore a savepoint in a sandbox, run its job there to the first committed batch, and measure it.
+
+    The savepoint stays as it is, the job's sink is not touched, and the sandbox is removed.
+
+    Cost: that of a recovery. The first batch reads what the job's trigger would let it read.
+
+    Args:
+        savepoint: The savepoint's address, or that of a catalog for its newest.
+        job: The job: `FILE.py` or `FILE.py:JOB`. Without it only files are proved and copied.
+        query: Which of the job's queries, where that cannot be told from the savepoint.
+        overrides: Settings and parameters of the job, as `--set` takes them.
+        conf: Spark settings that win over the job's own.
+        longest: How long a recovery may take: `"5m"`, or a number of milliseconds.
+        home: The state home, in which the sandbox is.
+        tell: Called with steps done, steps in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint, or none in the catalog.
+        Corrupt: The savepoint is damaged: there would be no recovery.
+        Invalid: An argument cannot be right.
+        Unsupported: A source cannot be read beside the query that reads it.
+        Failed: The job failed on it.
+    """
+    max_ms = parse_duration(longest, "longest")
+    catalog, savepoint_id = newest(os.fspath(savepoint))
+    own = state_home(home)
+    say = tell or (lambda _done, _total, _note: None)
+    with sandbox(own / SANDBOXES, "drill", os.urandom(6).hex()) as place:
+        target = LocalStorage(place / "checkpoint")
+        say(0, 3, "proving")
+        began = time.monotonic()
+        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom)
+        proved = time.monotonic()
+        say(1, 3, "copying")
+        restore(catalog, target, plan, clock=_now_ms)
+        phases = {"verify": _ms(began, proved), "copy": _ms(proved, time.monotonic())}
+        outcome = None
+        if job is not None:
+            say(2, 3, "starting the job")
+            spec = TrialSpec(
+                target=job,
+                home=str(own),
+                checkpoint=str(place / "checkpoint"),
+                origin=plan.manifest.checkpoint,
+                log=str(place / "log"),
+                most=1,
+                query=query,
+                or_empty=True,
+                overrides=dict(overrides or {}),
+                conf={**trial_conf(plan.manifest, place / "spark", 1), **(conf or {})},
+            )
+            outcome = run_trial(
+                spec,
+                lambda message: say(
+                    2, 3, "starting Spark" if message["kind"] == "defined" else "running to the first batch"
+                ),
+            )
+            phases |= _phases(outcome)
+    found = Drill(
+        at_ms=_now_ms(),
+        savepoint=plan.savepoint,
+        query_id=plan.manifest.query_id,
+        size_bytes=plan.manifest.size_bytes,
+        job=None if outcome is None else outcome.job,
+        empty=outcome is not None and outcome.empty,
+        phases_ms=phases,
+        load_ms=None if outcome is None else outcome.batches[0].load_ms,
+    )
+    return _noted(catalog, found, max_ms)
+
+
+def newest(address: str) -> tuple[Storage, str]:
+    """The catalog and id of a savepoint; of the newest one, where a catalog is named.
+
+    Raises:
+        Invalid: It is neither.
+        NotFound: There is no savepoint in the catalog.
+    """
+    try:
+        catalog, savepoint_id = split_address(address)
+        return open_storage(catalog, "savepoint"), savepoint_id
+    except Invalid:
+        storage = open_storage(address, "savepoint")
+    found = [each.savepoint_id for each in listed(storage)]
+    if not found:
+        raise NotFound(
+            "there is no savepoint",
+            where=storage.uri,
+            expected="a savepoint, or a directory of savepoints",
+            hint="take one with `holdfast savepoint take CHECKPOINT DIR`",
+        )
+    return storage, found[-1]
+
+
+def _phases(outcome: TrialOutcome) -> dict[str, int]:
+    """What the job's start took, phase by phase."""
+    at, first = outcome.steps_s, outcome.batches[0]
+    return {
+        "job file": _ms(at["launched"], at["defined"]),
+        "Spark": _ms(at["defined"], at["session"]),
+        "plan": _ms(at["session"], first.began_s),
+        "first batch": first.work_ms,
+    }
+
+
+def _noted(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
+    earlier = tuple(each for each in drills(catalog) if each.is_like(found))
+    problem = None
+    try:
+        note(catalog, found, os.urandom(4))
+    except HoldfastError as error:
+        problem = error.fact
+    return Drilled(found, earlier, max_ms, problem)
+
+
+def _ms(since_s: float, until_s: float) -> int:
+    return max(round((until_s - since_s) * 1000), 0)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

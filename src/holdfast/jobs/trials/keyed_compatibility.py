@@ -1,0 +1,172 @@
+"""Put the verdicts on Holdfast's own operators, found by name, in place of those that Spark's words give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.checkpoints.state.shapes import OperatorShape
+from holdfast.formats.logs.plan_note import Plan
+from holdfast.layout import OWN, OwnFile
+from holdfast.model import StateVerdict, Verdict
+from holdfast.savepoints.upgrade.dry_run_checkpoint import DryRunCheckpoint
+from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
+from holdfast.savepoints.upgrade.verdicts import HOLDFAST
+from holdfast.worker.state.store import BASE, FORMS, LOG, META
+
+if TYPE_CHECKING:
+    from holdfast.stream.query.operator_check import Definition
+
+_OWN_VARIABLES: Final = frozenset({META, FORMS, BASE, LOG})
+_PREFIX: Final = "operator-"
+_SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Holdfast's operators on both sides.
+
+    Attributes:
+        notes: What each has noted, by the note's file name.
+        before: The name of each keyed operator of the savepoint by Spark's number; None where nobody knows.
+        now: The keyed operators of the new code by Spark's number.
+        sizes: How much state there is.
+    """
+
+    notes: Mapping[str, Mapping[str, Any]]
+    before: Mapping[int, str | None]
+    now: Mapping[int, Definition]
+    sizes: Sizes
+
+    def note_of(self, operator: str) -> Mapping[str, Any] | None:
+        """What a keyed operator has noted."""
+        return self.notes.get(f"{_PREFIX}{operator}{_SUFFIX}")
+
+    def size_of(self, number: int, state: str) -> Size | None:
+        """How much there is of a state of the savepoint."""
+        return self.sizes.of(number, state) if number in self.before else None
+
+
+def with_own(
+    verdicts: Sequence[StateVerdict],
+    old: Sequence[OperatorShape],
+    new: Sequence[OperatorShape],
+    operators: Sequence[Definition],
+    saved: DryRunCheckpoint,
+    sizes: Sizes,
+    before: Plan | None,
+) -> tuple[StateVerdict, ...]:
+    """The same verdicts, but for Holdfast's operators by their names and the names of their states.
+
+    Args:
+        verdicts: What comes of comparing what Spark noted.
+        old: The savepoint's operators.
+        new: Those of the new code.
+        operators: The new code's operators of Holdfast, in the order of its plan.
+        saved: The savepoint.
+        sizes: How much state it has.
+        before: The plan that made its state, if that is known.
+    """
+    from holdfast.stream.query.keyed_upgrades import note_verdicts  # noqa: PLC0415 - as above
+    from holdfast.stream.query.operator_check import Defined  # noqa: PLC0415 - needs Spark
+
+    keyed = [each for each in operators if isinstance(each, Defined)]
+    own_new = [each.operator_id for each in new if _is_own(each)]
+    notes = dict(_notes(saved))
+    own = _Own(
+        notes,
+        _names(old, notes, before),
+        dict(zip(own_new, keyed, strict=False)),
+        sizes,
+    )
+    labels = {each.label: each.operator_id for each in (*old, *new) if _is_own(each)}
+    found: list[StateVerdict] = []
+    done: set[int] = set()
+    for each in verdicts:
+        number = labels.get(each.operator)
+        if number is None:
+            found.append(each)
+        elif number not in done:
+            done.add(number)
+            found += _by_name(number, each, own)
+    others = [each for each in operators if not isinstance(each, Defined) and each.note_name in notes]
+    for other in others:
+        said = note_verdicts(other, notes[other.note_name])
+        found += [each for each in said if each.verdict is Verdict.INCOMPATIBLE]
+    return tuple(found)
+
+
+def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVerdict]:
+    """The verdicts on one operator of ours, at its number."""
+    from holdfast.stream.query.keyed_upgrades import note_verdicts, noted_states  # noqa: PLC0415 - needs Spark
+
+    was, now = own.before.get(number), own.now.get(number)
+    if number not in own.before or now is None:
+        # It is there on one side only, and what Spark says of that holds for each of its states.
+        note = own.note_of(was) if was is not None else None
+        if now is not None:
+            states = [(each.operator, each.state) for each in note_verdicts(now, None)]
+        elif was is not None and note is not None:
+            states = [(was, each) for each in noted_states(note)]
+        else:
+            states = [(was or general.operator, general.state)]
+        for operator, state in states:
+            yield _sized(replace(general, operator=operator, state=state), own.size_of(number, state))
+        return
+    name = _name(now)
+    mine = own.note_of(name)
+    if was is not None and was != name and mine is not None:
+        why = (
+            f"Spark finds operators by their number: {name} stands where {was} stood, and would be given its"
+            " state; put them back in the order that they had"
+        )
+        for state in noted_states(mine):
+            verdict = StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
+            yield _sized(verdict, own.size_of(number, state))
+        return
+    note = own.note_of(was) if mine is None and was is not None else mine
+    called = "" if was in (None, name) else f"the operator was called {was}"
+    for each in note_verdicts(now, note):
+        why = "; ".join(part for part in (called, each.why) if part)
+        size = None if each.verdict is Verdict.NEW else own.size_of(number, each.state)
+        yield _sized(replace(each, why=why), size)
+
+
+def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
+    if size is None:
+        return replace(verdict, keys=None, size_bytes=None)
+    return replace(verdict, keys=size.keys, size_bytes=size.size_bytes)
+
+
+def _name(operator: Definition) -> str:
+    return operator.note_name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+
+
+def _is_own(shape: OperatorShape) -> bool:
+    return frozenset(shape.variables) == _OWN_VARIABLES
+
+
+def _names(
+    old: Sequence[OperatorShape], notes: Mapping[str, Any], before: Plan | None
+) -> dict[int, str | None]:
+    """The savepoint's keyed operators by number: the plan has their order, and a single one needs none."""
+    numbers = [each.operator_id for each in old if _is_own(each)]
+    noted = [
+        each.removeprefix(_PREFIX).removesuffix(_SUFFIX) for each, note in notes.items() if "forms" in note
+    ]
+    names: Sequence[str | None] = [None] * len(numbers)
+    if before is not None and len(before.operators) == len(numbers):
+        names = before.operators
+    elif len(noted) == len(numbers) == 1:
+        names = noted
+    return dict(zip(numbers, names, strict=True))
+
+
+def _notes(saved: DryRunCheckpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in saved.storage.list(OWN).names:
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+            note = json.loads(saved.read(OwnFile(name).render()))
+            if isinstance(note, dict):
+                yield name, note

@@ -1,0 +1,102 @@
+"""Compare what two runs have kept: each state key by key, whatever partition its keys are in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoints.state.states import StateName, operator_states
+from holdfast.savepoints.differences.key_diff import Sample, State, StateDifference
+from holdfast.savepoints.differences.key_diff import compare_states as compare_rows
+from holdfast.storage.port import Storage
+
+Schemas = dict[StateName, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The verdict on the final state.
+
+    Attributes:
+        states: Every state that has keys in one of the two, the original first.
+        reshaped: The states whose keys or values have other columns in the new code.
+    """
+
+    states: tuple[StateDifference, ...]
+    reshaped: tuple[StateName, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every state has the same columns, keys and values."""
+        return not self.reshaped and all(each.same for each in self.states)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "equal": self.equal,
+            "states": [
+                {**each.as_dict(), "same_schema": each.state not in self.reshaped} for each in self.states
+            ],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What a person reads."""
+        if self.equal:
+            rows = sum(each.first_rows for each in self.states if not each.state.internal)
+            yield f"final state equal: {rows:,} keys"
+            return
+        yield "final state different:"
+        for name in self.reshaped:
+            yield f"  operator {name.operator_id}, state {name.label}: its keys or values have other columns"
+        for each in self.states:
+            if not each.same and not each.state.internal:
+                yield (
+                    f"  operator {each.state.operator_id}, state {each.state.label}:"
+                    f" {each.removed:,} keys only in the original, {each.added:,} only in the new code,"
+                    f" {each.changed:,} with another value"
+                )
+                yield from (f"    {line}" for sample in each.samples for line in _shown(sample))
+
+
+def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> States:
+    """Compare the state of two checkpoints at a batch that both have committed.
+
+    Cost: all rows of both are read, and once more where some differ.
+
+    Args:
+        original: The checkpoint of the original.
+        new: That of the new code.
+        batch_id: The batch.
+        samples: How many keys of each kind of difference to show, of each state.
+
+    Raises:
+        Unsupported: The state is of a kind that cannot be read from files.
+        Corrupt: A file is damaged.
+    """
+    found = compare_rows(State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples)
+    one, other = _schemas(original, batch_id), _schemas(new, batch_id)
+    reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
+    return States(found.states, tuple(reshaped))
+
+
+def _schemas(storage: Storage, batch_id: int) -> Schemas:
+    return {
+        codec.name: (codec.schema.key_schema, codec.schema.value_schema)
+        for operator in operator_states(storage, batch_id)
+        for codec in operator.known()
+        if codec.schema is not None
+    }
+
+
+def _shown(sample: Sample) -> Iterator[str]:
+    """A key and its value in the original, and in the new code."""
+    values = sample.as_dict()
+    for sign, side, missing in (("-", "first", "added"), ("+", "second", "removed")):
+        if sample.change != missing:
+            yield f"{sign} {_text(values['key'])}: {_text(values[side])}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

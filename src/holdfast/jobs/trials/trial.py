@@ -1,0 +1,133 @@
+"""A query run beside itself: on a checkpoint in a sandbox, in a process of its own, without its sink."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.errors import Failed
+from holdfast.jobs.failures import summary
+from holdfast.jobs.processes.channel import Message, error_from
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.model import TrialBatch
+
+COMMAND = (sys.executable, "-m", "holdfast.jobs.trials.trial_driver")
+
+Hear = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpec:
+    """What a trial runs.
+
+    Attributes:
+        target: The job file, and the job in it.
+        home: The state home.
+        checkpoint: The checkpoint in the sandbox.
+        origin: The checkpoint that its savepoint was taken from, which tells which of a job's queries it is.
+        log: The file for what Spark says.
+        most: So many batches at most.
+        query: The name of the query, where a person gave one.
+        output: The directory for its rows; None throws them away.
+        repeat: A checkpoint whose batches are to be run again, one by one; None takes the input as it comes.
+        or_empty: Whether to run a batch without input where there is none.
+        overrides: Settings and parameters of the job.
+        conf: Spark settings that win over the job's own.
+    """
+
+    target: str
+    home: str
+    checkpoint: str
+    origin: str
+    log: str
+    most: int
+    query: str | None = None
+    output: str | None = None
+    repeat: str | None = None
+    or_empty: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        """For the child's environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> TrialSpec:
+        """What `as_text` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """What a trial did.
+
+    Attributes:
+        job: The job's name.
+        batches: The batches that it committed, in order.
+        watermarks: How many watermarks the query keeps apart.
+        empty: Whether the one batch had to do without input.
+        steps_s: When what was reached, on the monotonic clock: `launched`, `defined`, `session`.
+    """
+
+    job: str
+    batches: tuple[TrialBatch, ...]
+    watermarks: int
+    empty: bool
+    steps_s: Mapping[str, float]
+
+
+def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
+    """Run a trial to its end. Killed meanwhile, it takes its process with it.
+
+    Args:
+        spec: What to run.
+        hear: Called with each message of the child: `defined`, `session`, `batch`.
+
+    Raises:
+        Failed: The job failed; the error has its last words.
+        HoldfastError: Whatever refuses the job.
+    """
+    steps = {"launched": time.monotonic()}
+    process = DriverProcess.start(spec, COMMAND, quiet=True)
+    job, last = spec.target, None
+    try:
+        for message in process.channel.messages():
+            kind = message["kind"]
+            if kind in ("defined", "session"):
+                steps[kind] = time.monotonic()
+            if kind == "defined":
+                job = str(message["name"])
+            if kind in ("done", "failed", "refused"):
+                last = message
+                break  # what Spark would still tidy up is in the sandbox
+            hear(message)
+    finally:
+        process.kill()
+        ended = process.reap()
+    if last is None:
+        last = {"kind": "failed", "failure": asdict(summary.killed(*ended))}
+    if last["kind"] == "refused":
+        raise error_from(last["error"])
+    if last["kind"] == "failed":
+        raise _failed(spec, last["failure"])
+    return TrialOutcome(
+        job,
+        tuple(TrialBatch(**each) for each in last["batches"]),
+        int(last["watermarks"]),
+        bool(last["empty"]),
+        steps,
+    )
+
+
+def _failed(spec: TrialSpec, what: Mapping[str, Any]) -> Failed:
+    return Failed(
+        "the query failed on the savepoint's state",
+        where=spec.target,
+        found=f"{what['error_class']}: {what['line']}",
+        hint="nothing but the sandbox was touched; mend the code, or use the savepoint that belongs to it",
+    )

@@ -1,0 +1,99 @@
+"""The process of a trial: it loads the job file, builds its queries, and runs one of them in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.jobs.failures import summary
+from holdfast.jobs.loader import load_job
+from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.driver import ENVIRONMENT, log_to, sinks_of
+from holdfast.jobs.trials.trial import TrialSpec
+from holdfast.storage import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.jobs.definition import Job
+    from holdfast.model import TrialBatch
+
+
+def run(spec: TrialSpec, channel: Channel) -> None:
+    """Run a trial; every ending is reported."""
+    from holdfast.stream.trials import QueryFailed  # noqa: PLC0415 - after the log is where it should be
+
+    try:
+        _run(spec, channel)
+    except HoldfastError as error:
+        channel.send("refused", error=error.as_dict())
+    except QueryFailed as error:
+        sys.stderr.write(error.text)
+        channel.send("failed", failure=asdict(summary.from_text(error.text, label="query")))
+    except Exception as error:  # a person's function may raise anything
+        detail = traceback.format_exc()
+        sys.stderr.write(detail)
+        channel.send("failed", failure=asdict(summary.from_exception(error, detail, label=summary.START)))
+
+
+def _run(spec: TrialSpec, channel: Channel) -> None:
+    from holdfast.stream.trials import Trial, chosen  # noqa: PLC0415 - as above
+
+    job = load_job(spec.target).with_overrides(spec.overrides)
+    channel.send("defined", name=job.name)
+    spark = _start_spark(job, spec)
+    channel.send("session", spark=spark.version)
+    sink = chosen(sinks_of(job(spark)), spec.query, spec.origin)
+    trial = Trial.of(sink, spec.checkpoint, spec.output)
+    done: list[TrialBatch] = []
+    empty = False
+    batches = trial.run(spec.most) if spec.repeat is None else trial.repeat(open_storage(spec.repeat))
+    for batch in batches:
+        done.append(batch)
+        channel.send("batch", batch_id=batch.batch_id, input_rows=batch.input_rows)
+    if not done and spec.or_empty:
+        done, empty = [trial.run_empty(int(time.time() * 1000))], True
+    channel.send("done", batches=[asdict(each) for each in done], watermarks=trial.watermarks, empty=empty)
+
+
+def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
+    from holdfast.engine.session.session import session  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - needs Spark
+
+    spark = session(
+        job.name,
+        master=job.master,
+        conf={**job.spark_conf(), **spec.conf},
+        extras=job.extras,
+        home=spec.home,
+    )
+    ship_by_value(sys.modules[job.build.__module__])
+    return spark
+
+
+def _die_with(channel: Channel) -> None:
+    """End with the one who asked: nobody needs what a trial does without him."""
+    for _ in channel.messages():
+        pass
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run as a child of `run_trial`."""
+    spec = TrialSpec.from_text(os.environ.pop(ENVIRONMENT))
+    channel = Channel.inherited()
+    log_to(spec.log)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with, args=(channel,), name="holdfast-orders", daemon=True).start()
+    run(spec, channel)
+
+
+if __name__ == "__main__":
+    main()

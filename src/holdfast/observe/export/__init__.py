@@ -1,0 +1,1 @@
+"""Metrics and alerts for other systems: Prometheus, OpenTelemetry, Grafana."""

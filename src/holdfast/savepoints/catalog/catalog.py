@@ -1,0 +1,303 @@
+"""A catalog of savepoints: a directory, and where things are in it.
+
+```
+objects/<2 digits>/<SHA-256>      the bytes of files, each once, never changed
+savepoints/<id>/manifest.json     a savepoint; written last, and what makes it exist
+savepoints/<id>/content.json      how many rows its states have, and their digests; absent until they are read
+savepoints/<id>/label-<n>.json    a label that it was given later; the greatest number counts
+takes/<token>.json                a take under way
+takes/<token>.ended               one that was given up for dead
+staging/<token>-<number>          what it holds on to meanwhile
+sweep.json                        a removal under way
+```
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.locations import canonical_uri, parse_storage
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.savepoint.manifest import Manifest, parse_manifest
+from holdfast.formats.savepoint.savepoint_label import LabelChange, parse_label_change
+from holdfast.storage.port import Storage, full
+
+OBJECTS: Final = "objects"
+SAVEPOINTS: Final = "savepoints"
+TAKES: Final = "takes"
+STAGING: Final = "staging"
+SWEEP: Final = "sweep.json"
+MANIFEST: Final = "manifest.json"
+CONTENT: Final = "content.json"
+# Whether the row counts and digests of a savepoint's states are recorded.
+RECORDED: Final = "recorded"
+PENDING: Final = "pending"
+_OBJECT_STORES = ("s3a", "gs", "abfs", "abfss")
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}-b[0-9]+-[0-9a-f]{4}")
+_LABEL = re.compile(r"label-([1-9][0-9]*)\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A savepoint in a catalog.
+
+    Attributes:
+        savepoint_id: Its id.
+        uri: Its address.
+        manifest: What it is, with the label that it has by now; None where the manifest is damaged.
+        problem: What is wrong with the manifest, or with the label.
+        content: Whether the row counts and digests of its states are `recorded`, or still `pending`; None
+            where the manifest is damaged.
+    """
+
+    savepoint_id: str
+    uri: str
+    manifest: Manifest | None
+    problem: str | None
+    content: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        found = self.manifest
+        return {
+            "savepoint": self.uri,
+            "id": self.savepoint_id,
+            "label": None if found is None else found.label,
+            "created_ms": None if found is None else found.created_ms,
+            "checkpoint": None if found is None else found.checkpoint,
+            "query_id": None if found is None else found.query_id,
+            "batch": None if found is None else found.batch_id,
+            "files": None if found is None else len(found.files),
+            "bytes": None if found is None else found.size_bytes,
+            "new_bytes": None if found is None else found.new_bytes,
+            "change": None if found is None else found.change,
+            "erasures": [] if found is None else list(found.erasures),
+            "content": self.content,
+            "problem": self.problem,
+        }
+
+
+def object_path(sha256: str) -> str:
+    """Where the bytes with this hash are.
+
+    In sixteen folders: some file systems bound the names in one, and making one takes as long as a few files.
+    """
+    return f"{OBJECTS}/{sha256[0]}/{sha256}"
+
+
+def manifest_path(savepoint_id: str) -> str:
+    """Where a savepoint's manifest is."""
+    return f"{SAVEPOINTS}/{savepoint_id}/{MANIFEST}"
+
+
+def content_path(savepoint_id: str) -> str:
+    """Where the row counts and digests of a savepoint's states are."""
+    return f"{SAVEPOINTS}/{savepoint_id}/{CONTENT}"
+
+
+def label_path(savepoint_id: str, number: int) -> str:
+    """Where the label is that a savepoint was given the so-manieth time."""
+    return f"{SAVEPOINTS}/{savepoint_id}/label-{number}.json"
+
+
+def label_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the labels among the files of a savepoint's directory, ascending."""
+    return sorted(int(match[1]) for name in names if (match := _LABEL.fullmatch(name)))
+
+
+def is_side_file(name: str) -> bool:
+    """Whether a file in a savepoint's directory is of those that belong to its manifest."""
+    return name == CONTENT or _LABEL.fullmatch(name) is not None
+
+
+def savepoint_uri(catalog: Storage, savepoint_id: str) -> str:
+    """A savepoint's address."""
+    return full(catalog.uri, f"{SAVEPOINTS}/{savepoint_id}")
+
+
+def new_id(created_ms: int, query_id: str, batch_id: int, chance: bytes) -> str:
+    """An id that sorts by time and says which query and batch: `20260305T080000.000Z-1f0c33aa-b41-9d2e`.
+
+    Args:
+        created_ms: When it is taken.
+        query_id: The query; eight digits of it are taken.
+        batch_id: The batch.
+        chance: Two random bytes or more, for takes of the same millisecond.
+    """
+    moment = dt.datetime.fromtimestamp(created_ms / 1000, dt.timezone.utc)
+    stamp = f"{moment:%Y%m%dT%H%M%S}.{created_ms % 1000:03}Z"
+    return f"{stamp}-{query_id[:8].lower()}-b{batch_id}-{chance[:2].hex()}"
+
+
+def split_address(savepoint: str) -> tuple[str, str]:
+    """The catalog's address and the id, from a savepoint's address.
+
+    Raises:
+        Invalid: It is no address of a savepoint.
+    """
+    uri = canonical_uri(parse_storage(savepoint, "savepoint"), Path.cwd()).removesuffix(f"/{MANIFEST}")
+    rest, _, savepoint_id = uri.rpartition("/")
+    catalog, _, folder = rest.rpartition("/")
+    if folder != SAVEPOINTS or not _ID.fullmatch(savepoint_id) or not catalog:
+        raise Invalid(
+            "this is no address of a savepoint",
+            found=savepoint,
+            expected=f"DIR/{SAVEPOINTS}/ID",
+            hint="see the savepoints of a catalog with `holdfast savepoint list DIR`",
+        )
+    return catalog, savepoint_id
+
+
+def is_savepoint(address: str) -> bool:
+    """Whether an address is written like a savepoint's; nothing is looked at."""
+    parts = address.rstrip("/").removesuffix(f"/{MANIFEST}").split("/")
+    return len(parts) > 1 and parts[-2] == SAVEPOINTS and _ID.fullmatch(parts[-1]) is not None
+
+
+def ids(catalog: Storage) -> list[str]:
+    """The ids in a catalog, oldest first; one that is being taken or removed may have no manifest."""
+    return sorted(name for name in catalog.list(SAVEPOINTS).names if _ID.fullmatch(name))
+
+
+def load(catalog: Storage, savepoint_id: str) -> Manifest:
+    """Read a savepoint's manifest.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The manifest is damaged.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    path = manifest_path(savepoint_id)
+    try:
+        data = catalog.read(path)
+    except NotFound as error:
+        raise NotFound(
+            "there is no such savepoint",
+            where=savepoint_uri(catalog, savepoint_id),
+            hint=f"see the savepoints of this catalog with `holdfast savepoint list {catalog.uri}`",
+        ) from error
+    manifest = parse_manifest(data, full(catalog.uri, path))
+    if manifest.savepoint_id != savepoint_id:
+        raise Corrupt(
+            "the manifest is that of another savepoint",
+            where=full(catalog.uri, path),
+            found=manifest.savepoint_id,
+            expected=savepoint_id,
+            hint="put back the right one from a copy, or delete this savepoint",
+        )
+    return manifest
+
+
+def described(catalog: Storage, savepoint_id: str) -> Listed:
+    """A savepoint with its newest label, and whether its digests are recorded.
+
+    Cost: a listing, and the manifest and the label are read.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The manifest is damaged.
+        Unsupported: A newer Holdfast wrote it.
+    """
+    manifest = load(catalog, savepoint_id)
+    names = catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names
+    problem = None
+    try:
+        numbers = label_numbers(names)
+        if numbers:
+            manifest = replace(manifest, label=load_label(catalog, savepoint_id, numbers[-1]).label)
+    except HoldfastError as error:
+        problem = _problem(error)
+    content = RECORDED if manifest.has_content or CONTENT in names else PENDING
+    return Listed(savepoint_id, savepoint_uri(catalog, savepoint_id), manifest, problem, content)
+
+
+def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
+    """Read a label that a savepoint was given later.
+
+    Raises:
+        NotFound: There is none with this number.
+        Corrupt: It is damaged, or of another savepoint.
+    """
+    path = label_path(savepoint_id, number)
+    change = parse_label_change(catalog.read(path), full(catalog.uri, path))
+    if change.savepoint != savepoint_id:
+        raise Corrupt(
+            "the label is that of another savepoint",
+            where=full(catalog.uri, path),
+            found=change.savepoint,
+            expected=savepoint_id,
+            hint="delete this file; the label is then the one before",
+        )
+    return change
+
+
+def listed(catalog: Storage) -> Iterator[Listed]:
+    """Every savepoint of a catalog, oldest first.
+
+    Cost: a listing of the catalog and one of each savepoint; every manifest is read.
+    """
+    for savepoint_id in ids(catalog):
+        try:
+            yield described(catalog, savepoint_id)
+        except NotFound:  # noqa: PERF203 - a listing and a file are read in it
+            continue  # removed, or not yet complete
+        except HoldfastError as error:
+            yield Listed(savepoint_id, savepoint_uri(catalog, savepoint_id), None, _problem(error))
+
+
+def _problem(error: HoldfastError) -> str:
+    return f"{error.fact}: {error.found}" if error.found else error.fact
+
+
+def same_file(one: Storage, path: str, other: Storage, other_path: str) -> bool:
+    """Whether two paths are hard links to one file, which therefore has the same bytes."""
+    here, there = _local(one, path), _local(other, other_path)
+    if here is None or there is None:
+        return False
+    try:
+        return os.path.samefile(here, there)  # noqa: PTH121 - text, see `_local`
+    except OSError:
+        return False
+
+
+def modified_ns(storage: Storage, path: str) -> int | None:
+    """When a file was last written; None where that cannot be told, or there is none."""
+    place = _local(storage, path)
+    try:
+        return None if place is None else os.stat(place).st_mtime_ns  # noqa: PTH116 - text, see `_local`
+    except OSError:
+        return None
+
+
+def same_disk(one: Storage, other: Storage) -> bool:
+    """Whether files of one can be hard links in the other: both local, and on one file system."""
+    here, there = _local(one, ""), _local(other, "")
+    return here is not None and there is not None and _device(here) == _device(there)
+
+
+def copies_by_itself(one: Storage, other: Storage) -> bool:
+    """Whether a storage copies files from one to the other without their bytes coming here."""
+    scheme = one.uri.partition(":")[0]
+    return scheme in _OBJECT_STORES and other.uri.startswith(f"{scheme}:")
+
+
+def _local(storage: Storage, path: str) -> str | None:
+    # As text: a take asks for every file, and a path as an object costs more than what is asked.
+    here = storage.uri.startswith("file://")
+    return f"{storage.uri.removeprefix('file://')}/{path}" if here else None
+
+
+def _device(path: str) -> int | None:
+    """The file system of a path, or of the nearest directory above it that is there."""
+    for each in (Path(path), *Path(path).parents):
+        try:
+            return each.stat().st_dev
+        except OSError:  # noqa: PERF203 - a few directories at the most
+            continue
+    return None

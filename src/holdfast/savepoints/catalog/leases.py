@@ -1,0 +1,303 @@
+"""Who may do what in a catalog at the same time.
+
+Takes may run side by side. A removal must not run beside a take: it would remove bytes that the take has
+found and is about to rely on. Nobody waits for anybody. A take writes down that it is under way, and then
+looks for a removal; a removal writes down that it is under way, and then looks for takes. Whoever sees the
+other gives way, so at least one of them does.
+
+A process that was killed leaves its note behind. A note that was not renewed for an hour is taken for that of
+a dead one, by a removal alone. If the owner of such a note comes back to life, it finds that it was given up:
+a take looks again after it has written its manifest, and withdraws it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.errors import Conflict, NotFound
+from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
+from holdfast.storage.bulk import passing
+from holdfast.storage.port import Storage, full
+
+Clock = Callable[[], int]
+
+DEAD_AFTER_MS: Final = 3_600_000
+BEAT_MS: Final = 60_000
+_LOOK_MS: Final = 1_000
+# What was given up is remembered this many times longer than it takes to be given up.
+_REMEMBERED: Final = 24
+_NOTE = ".json"
+_ENDED = ".ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A process at work in a catalog.
+
+    Attributes:
+        token: Its name.
+        beat_ms: When it last renewed its note.
+        owner: Process and machine.
+    """
+
+    token: str
+    beat_ms: int
+    owner: str
+
+    def dead(self, now_ms: int, after_ms: int) -> bool:
+        """Whether it is taken for dead."""
+        return now_ms - self.beat_ms >= after_ms
+
+    def render(self) -> bytes:
+        """The file."""
+        return json.dumps({"token": self.token, "beat_ms": self.beat_ms, "owner": self.owner}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The takes of a catalog: those under way, those that died, and notes of earlier ones to be forgotten."""
+
+    live: tuple[Note, ...]
+    dead: tuple[Note, ...]
+    forgotten: tuple[str, ...]
+
+
+class TakeLease:
+    """A take's place in a catalog, from `begin` to `end`.
+
+    Args:
+        catalog: The catalog.
+        token: The take's name, which no other has.
+        clock: The time in epoch milliseconds.
+    """
+
+    def __init__(self, catalog: Storage, token: str, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._path = f"{TAKES}/{token}{_NOTE}"
+        self._ended = f"{TAKES}/{token}{_ENDED}"
+        self._beat_ms = 0
+        self.token = token
+
+    def begin(self) -> None:
+        """Say that a take is under way.
+
+        Raises:
+            Conflict: A removal is under way.
+        """
+        self._write(replace=False)
+        sweep = _read(self._catalog, SWEEP)
+        if sweep is not None:
+            self._catalog.delete(self._path)
+            raise Conflict(
+                "savepoints are being removed from this catalog",
+                where=full(self._catalog.uri, SWEEP),
+                found=sweep.owner,
+                hint="take it again when that is done; if that process was killed, "
+                f"`holdfast savepoint gc {self._catalog.uri} --older-than 0s` clears up after it",
+            )
+
+    def beat(self) -> None:
+        """Show that the take lives, if it is time to.
+
+        Raises:
+            Conflict: It was taken for dead.
+        """
+        if self._clock() - self._beat_ms >= BEAT_MS:
+            self.check()
+            self._write(replace=True)
+
+    def check(self) -> None:
+        """Make sure that nobody has taken it for dead.
+
+        Raises:
+            Conflict: Somebody has, and what it copied may be gone.
+        """
+        if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
+            raise Conflict(
+                "this take was given up for dead, and what it had copied was removed",
+                where=full(self._catalog.uri, self._path),
+                hint="take it again",
+            )
+
+    def end(self) -> None:
+        """Take the note away."""
+        self._catalog.delete(self._path)
+
+    def _write(self, *, replace: bool) -> None:
+        self._beat_ms = self._clock()
+        note = Note(self.token, self._beat_ms, _owner())
+        passing(self._catalog).write(self._path, note.render(), replace=replace)
+
+
+class GcLease:
+    """A removal's place in a catalog, from `begin` to `end`.
+
+    Args:
+        catalog: The catalog.
+        token: The removal's name, which no other has.
+        clock: The time in epoch milliseconds.
+        dead_after_ms: How long a note may go without being renewed.
+    """
+
+    def __init__(self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int) -> None:
+        self._catalog = catalog
+        self._token = token
+        self._clock = clock
+        self._dead_after_ms = dead_after_ms
+        self._beat_ms = 0
+        self._looked_ms = 0
+
+    def begin(self) -> Takes:
+        """Say that a removal is under way, and give way to takes.
+
+        Returns:
+            The takes, of which none lives.
+
+        Raises:
+            Conflict: A take or another removal is under way.
+        """
+        other = _read(self._catalog, SWEEP)
+        if other is not None and not other.dead(self._clock(), self._dead_after_ms):
+            raise self.busy("another removal is under way in this catalog", SWEEP, other)
+        self._write(replace=other is not None)
+        self.check()
+        found = takes(self._catalog, self._clock(), self._dead_after_ms)
+        if found.live:
+            self.end()
+            first = found.live[0]
+            raise self.busy(
+                "a savepoint is being taken into this catalog", f"{TAKES}/{first.token}{_NOTE}", first
+            )
+        return found
+
+    def check(self) -> None:
+        """Make sure that the removal is still this one's turn; looks once a second.
+
+        Raises:
+            Conflict: Another has taken it for dead.
+        """
+        now = self._clock()
+        if now - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now
+        note = _read(self._catalog, SWEEP)
+        if note is None or note.token != self._token:
+            raise Conflict(
+                "another removal has taken over from this one", where=full(self._catalog.uri, SWEEP)
+            )
+        if now - self._beat_ms >= BEAT_MS:
+            self._write(replace=True)
+
+    def give_up(self, note: Note) -> None:
+        """Clear up after a dead take: remember that it was given up, then take its note away."""
+        with suppress(Conflict):  # given up before, by a removal that was killed
+            self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
+        self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
+
+    def forget(self, path: str) -> None:
+        """Forget a take that was given up long ago."""
+        self._catalog.delete(path)
+
+    def end(self) -> None:
+        """Take the note away, if it is still this one's."""
+        note = _read(self._catalog, SWEEP)
+        if note is not None and note.token == self._token:
+            self._catalog.delete(SWEEP)
+
+    def _write(self, *, replace: bool) -> None:
+        self._beat_ms = self._clock()
+        self._catalog.write(SWEEP, Note(self._token, self._beat_ms, _owner()).render(), replace=replace)
+
+    def busy(self, fact: str, path: str, note: Note) -> Conflict:
+        """The error for another that is under way."""
+        return Conflict(
+            fact,
+            where=full(self._catalog.uri, path),
+            found=note.owner,
+            hint="try again when that is done; if that process was killed, "
+            f"`holdfast savepoint gc {self._catalog.uri} --older-than 0s` clears up after it",
+        )
+
+
+def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
+    """The takes that have a note in a catalog."""
+    live: list[Note] = []
+    dead: list[Note] = []
+    forgotten: list[str] = []
+    for name in sorted(catalog.list(TAKES).names):
+        path = f"{TAKES}/{name}"
+        note = _read(catalog, path)
+        if note is None:
+            continue
+        if name.endswith(_NOTE):
+            (dead if note.dead(now_ms, dead_after_ms) else live).append(note)
+        elif name.endswith(_ENDED) and note.dead(now_ms, dead_after_ms * _REMEMBERED):
+            forgotten.append(path)
+    return Takes(tuple(live), tuple(dead), tuple(forgotten))
+
+
+def require_no_turn(catalog: Storage, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS) -> None:
+    """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
+
+    Raises:
+        Conflict: One is under way.
+    """
+    turn = GcLease(catalog, "", clock, dead_after_ms)
+    sweep = _read(catalog, SWEEP)
+    if sweep is not None and not sweep.dead(clock(), dead_after_ms) and not _has_died(sweep):
+        raise turn.busy("another removal is under way in this catalog", SWEEP, sweep)
+    for note in takes(catalog, clock(), dead_after_ms).live:
+        raise turn.busy("a savepoint is being taken into this catalog", f"{TAKES}/{note.token}{_NOTE}", note)
+
+
+def clear_dead_sweep(catalog: Storage) -> None:
+    """Take away the note of a removal whose process has died on this machine.
+
+    One of another machine may live, and is left to the time that a note holds for.
+    """
+    note = _read(catalog, SWEEP)
+    if note is not None and _has_died(note):
+        catalog.delete(SWEEP)
+
+
+def _has_died(note: Note) -> bool:
+    """Whether a process of this machine wrote a note and is gone."""
+    words = note.owner.split()
+    if len(words) != 4 or words[3] != socket.gethostname() or not words[1].isdigit():
+        return False
+    try:
+        os.kill(int(words[1]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it lives, and is somebody else's
+        return False
+    return False
+
+
+def staged(token: str, number: int) -> str:
+    """Where a take holds on to a file until its hash is known."""
+    return f"{STAGING}/{token}-{number}"
+
+
+def _read(catalog: Storage, path: str) -> Note | None:
+    """A note; one that cannot be read is as old as can be, and nobody's."""
+    try:
+        data = catalog.read(path)
+    except NotFound:
+        return None
+    try:
+        given: Any = json.loads(data)
+        return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]))
+    except (ValueError, TypeError, KeyError):
+        return Note(path.rpartition("/")[2].partition(".")[0], 0, "nobody who can be named")
+
+
+def _owner() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"

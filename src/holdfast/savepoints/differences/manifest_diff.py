@@ -1,0 +1,161 @@
+"""What differs between two savepoints, as far as their manifests tell: nothing of the state is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import layout
+from holdfast.formats.savepoint.manifest import Manifest, SavedFile
+from holdfast.layout import SharedFile, StoreFile
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is one way in the first savepoint and another in the second; None where it is not there."""
+
+    name: str
+    first: Any
+    second: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"name": self.name, "first": self.first, "second": self.second}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDifference:
+    """The state files of one partition of one operator, told apart by their bytes.
+
+    Attributes:
+        operator_id: The operator.
+        partition: The partition.
+        first_bytes: In the first savepoint alone.
+        second_bytes: In the second alone.
+        shared_bytes: In both.
+    """
+
+    operator_id: int
+    partition: int
+    first_bytes: int
+    second_bytes: int
+    shared_bytes: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Plain values for JSON."""
+        return {
+            "operator_id": self.operator_id,
+            "partition": self.partition,
+            "first_bytes": self.first_bytes,
+            "second_bytes": self.second_bytes,
+            "shared_bytes": self.shared_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two savepoints beside each other.
+
+    Attributes:
+        first: The first one.
+        second: The second one.
+        changes: What they are of: query, batch, watermark, settings.
+        sources: The offsets of each source that has moved.
+        operators: Operators that came, went, or have other partitions, stores or schemas.
+        partitions: The state files of every partition.
+    """
+
+    first: str
+    second: str
+    changes: tuple[Change, ...]
+    sources: tuple[Change, ...]
+    operators: tuple[Change, ...]
+    partitions: tuple[PartitionDifference, ...]
+
+    @property
+    def same_state(self) -> bool:
+        """Whether all state files are the same. Different files may still hold the same state."""
+        return not any(each.first_bytes or each.second_bytes for each in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "first": self.first,
+            "second": self.second,
+            "same_state": self.same_state,
+            "changes": [each.as_dict() for each in self.changes],
+            "sources": [each.as_dict() for each in self.sources],
+            "operators": [each.as_dict() for each in self.operators],
+            "partitions": [each.as_dict() for each in self.partitions],
+        }
+
+
+def compare(first: Manifest, second: Manifest) -> Difference:
+    """Put two savepoints beside each other; they may be of different queries and from different catalogs."""
+    return Difference(
+        first.savepoint_id,
+        second.savepoint_id,
+        changes=(*_changes(_facts(first), _facts(second)), *_changes(_confs(first), _confs(second))),
+        sources=_changes(_by(first, "sources", "name", "offset"), _by(second, "sources", "name", "offset")),
+        operators=_changes(_operators(first), _operators(second)),
+        partitions=tuple(_partitions(first.files, second.files)),
+    )
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    named = ("checkpoint", "query_id", "batch", "watermark_ms", "provider")
+    return {name: manifest.fields.get(name) for name in named}
+
+
+def _confs(manifest: Manifest) -> Mapping[str, Any]:
+    return manifest.fields.get("confs") or {}
+
+
+def _by(manifest: Manifest, listed: str, key: str, value: str) -> dict[str, Any]:
+    return {str(each[key]): each[value] for each in manifest.fields.get(listed) or ()}
+
+
+def _operators(manifest: Manifest) -> dict[str, Any]:
+    """What is the same for an operator as long as its query is: not its sizes and rows."""
+    return {
+        str(each["operator_id"]): {
+            "name": each["holdfast_name"] or each["name"],
+            "partitions": each["partitions"],
+            "variables": each["variables"],
+            "stores": {store["name"]: store["schema"] for store in each["stores"]},
+        }
+        for each in manifest.fields.get("operators") or ()
+    }
+
+
+def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Change, ...]:
+    names = [*first, *(name for name in second if name not in first)]
+    return tuple(
+        Change(name, first.get(name), second.get(name))
+        for name in names
+        if first.get(name) != second.get(name)
+    )
+
+
+def _partitions(first: Iterable[SavedFile], second: Iterable[SavedFile]) -> Iterable[PartitionDifference]:
+    one, other = _state(first), _state(second)
+    for place in sorted({*one, *other}):
+        here, there = one.get(place, {}), other.get(place, {})
+        yield PartitionDifference(
+            *place,
+            first_bytes=sum(size for sha256, size in here.items() if sha256 not in there),
+            second_bytes=sum(size for sha256, size in there.items() if sha256 not in here),
+            shared_bytes=sum(size for sha256, size in here.items() if sha256 in there),
+        )
+
+
+def _state(files: Iterable[SavedFile]) -> dict[tuple[int, int], dict[str, int]]:
+    """Hash and size of state files, by operator and partition."""
+    found: dict[tuple[int, int], dict[str, int]] = {}
+    for file in files:
+        place = layout.parse(file.path)
+        if isinstance(place, (StoreFile, SharedFile)):
+            store = place.store
+            found.setdefault((store.operator_id, store.partition), {})[file.sha256] = file.size_bytes
+    return found

@@ -1,0 +1,1 @@
+"""Prove that a savepoint is what was taken."""

@@ -1,0 +1,1 @@
+"""State written anew: other partitions, another provider, changed rows."""

@@ -1,0 +1,218 @@
+"""Make a savepoint of another one, with some of its files changed: nothing else is stored again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._version import __version__
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.errors import Conflict, HoldfastError, Internal
+from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of
+from holdfast.formats.savepoint.savepoint_content import SavepointContent
+from holdfast.savepoints.catalog.catalog import load, new_id, object_path, savepoint_uri
+from holdfast.savepoints.catalog.leases import Clock, TakeLease
+from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.proof.digests import digest, recorded
+from holdfast.savepoints.taking.facts import facts
+from holdfast.savepoints.taking.taking import Chance, Taken, check_label, let_go, publish
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hashing import hash_file
+from holdfast.storage.port import Storage, full
+
+# Looks at what is about to be published; raises if it is not as it should be.
+Prove = Callable[[SavepointView], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Which files of a savepoint are others.
+
+    Attributes:
+        made: Where the new files are, under their paths in the checkpoint.
+        written: The paths of those that are new, or have other bytes.
+        removed: Paths that go.
+    """
+
+    made: Storage
+    written: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+
+    def files(self, before: Collection[SavedFile]) -> list[SavedFile]:
+        """The files afterwards, ascending by path. Cost: what is new is read, for its hash."""
+        hows = {file.path: file.how for file in before}
+        gone = self.written | self.removed
+        new = []
+        for path in self.written:
+            sha256, size = hash_file(self.made, path, self.made.size(path) or 0)
+            new.append(SavedFile(path, size, sha256, hows.get(path, WHOLE)))
+        return sorted([*(file for file in before if file.path not in gone), *new], key=lambda file: file.path)
+
+
+def derive(
+    catalog: Storage,
+    source: Manifest,
+    changes: FileChanges,
+    change: Mapping[str, Any] | None,
+    *,
+    noted: Mapping[str, Any] | None = None,
+    origin: Storage | None = None,
+    label: str | None = None,
+    deep: bool = False,
+    prove: Prove | None = None,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Make a savepoint that has some other files than the one it is made of, which stays as it is.
+
+    Before the manifest is written, with which the savepoint comes to be, what is new is verified as a
+    checkpoint is.
+
+    Cost: what is new is written; in another catalog, everything. Then the rows are counted and hashed; those
+    of stores that are as they were only where they were not before.
+
+    Args:
+        catalog: Where the new savepoint goes.
+        source: What it is made of.
+        changes: The files that are others.
+        change: What the manifest says of it; None where nobody has changed anything by hand.
+        noted: What else the manifest says.
+        origin: The catalog that the source is in, if that is another one.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        prove: A last look at it, before it is published.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        Conflict: Savepoints are being removed from the catalog, or the source has changed meanwhile.
+        NotFound: The source has been deleted meanwhile.
+        Internal: What was made does not fit together; there is no new savepoint.
+    """
+    check_label(label)
+    home = catalog if origin is None else origin
+    turn = TakeLease(catalog, chance(8).hex(), clock)
+    turn.begin()
+    try:
+        require_unchanged(home, source)
+        saved = changes.files(source.files)
+        with in_bulk(catalog) as quick:
+            new_bytes = _store(quick, home, changes, saved, turn, tell)
+        view = SavepointView(catalog, saved, source.checkpoint)
+        known = frozenset(file.path for file in source.files) - changes.written
+        require_whole(view, known, catalog)
+        if prove is not None:
+            prove(view)
+        fields = {
+            "id": "",
+            "label": label,
+            "created_ms": clock(),
+            "checkpoint": source.checkpoint,
+            **facts(view, [file.path for file in saved], deep=deep, tell=tell),
+            "size_bytes": sum(file.size_bytes for file in saved),
+            "new_bytes": sum(new_bytes.values()),
+            "holdfast": __version__,
+            **({} if change is None else {CHANGE: dict(change)}),
+            **(noted or {}),
+        }
+        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
+        manifest = manifest_of({**fields, "id": name}, saved)
+        require_unchanged(home, source)
+        publish(catalog, manifest, turn)
+    except BaseException:
+        with suppress(HoldfastError):  # what is left is cleared up by the next removal
+            let_go(catalog, turn.token)
+            turn.end()
+        raise
+    turn.end()
+    with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+        digest(catalog, name, clock=clock, known=_recorded(home, source), tell=tell)
+    return Taken(savepoint_uri(catalog, name), manifest, len(new_bytes))
+
+
+def _recorded(catalog: Storage, source: Manifest) -> SavepointContent | None:
+    """The counts and digests of what a savepoint is made of: most of its stores stay as they are."""
+    with suppress(HoldfastError):
+        return recorded(catalog, source.savepoint_id)
+    return None
+
+
+def store_object(catalog: Storage, file: SavedFile, origin: Storage, path: str) -> bool:
+    """Put a file under its hash, by a link where that is possible; whether it was not there before."""
+    target = object_path(file.sha256)
+    held = catalog.size(target)
+    if held == file.size_bytes:
+        return False
+    if held is not None:  # it was damaged since; these are the right bytes
+        catalog.delete(target)
+    with suppress(Conflict):  # somebody else was quicker
+        catalog.copy(path, target, origin=origin)
+    return True
+
+
+def _store(
+    catalog: Storage,
+    home: Storage,
+    changes: FileChanges,
+    saved: Collection[SavedFile],
+    turn: TakeLease,
+    tell: ProgressCallback | None,
+) -> dict[str, int]:
+    """Put what is new under its hash; the bytes of each that the catalog did not hold."""
+    new: dict[str, int] = {}
+    elsewhere = catalog.uri != home.uri
+
+    def put(file: SavedFile) -> None:
+        turn.beat()
+        made = file.path in changes.written
+        origin, path = (changes.made, file.path) if made else (home, object_path(file.sha256))
+        if store_object(catalog, file, origin, path):
+            new[file.sha256] = file.size_bytes
+
+    wanted = {file.sha256: file for file in saved if elsewhere or file.path in changes.written}
+    each(put, wanted.values(), WORKERS, tell, "writing")
+    return new
+
+
+def require_unchanged(catalog: Storage, source: Manifest) -> None:
+    """Make sure that a savepoint is what it was when something was planned with it.
+
+    Raises:
+        NotFound: It was deleted.
+        Conflict: It has another manifest.
+    """
+    if load(catalog, source.savepoint_id).render() != source.render():
+        raise Conflict(
+            "the savepoint has changed since this was planned",
+            where=savepoint_uri(catalog, source.savepoint_id),
+            found="another manifest",
+            hint="plan it again",
+        )
+
+
+def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) -> None:
+    """Verify files that are to be a savepoint, as a checkpoint is verified.
+
+    Args:
+        view: The files.
+        known: Those whose bytes were verified before.
+        catalog: Where they are.
+
+    Raises:
+        Internal: They do not fit together.
+    """
+    found = verify(view, None, known)
+    if found.ok:
+        return
+    first, more = found.problems[0], len(found.problems) - 1
+    raise Internal(
+        "what was made does not fit together, and no savepoint was made",
+        where=full(catalog.uri, first.file),
+        found=first.what + (f"; and {more} more" if more else ""),
+        hint="the savepoint that it was made of is as it was; please report this",
+    )

@@ -1,0 +1,159 @@
+"""Which partition the keys of a state belong to: by what of them Spark's hash goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.checkpoints.state.states import StateCodec
+from holdfast.checkpoints.values import Operator
+from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.rows.row_forms import KeyKind
+from holdfast.formats.rows.row_hashes import row_hashes
+from holdfast.layout import OperatorMetadataFile
+from holdfast.storage.port import Storage
+
+# Operators whose rows go by their whole key.
+_BY_KEY: Final = frozenset(
+    {
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "flatMapGroupsWithState",
+        "applyInPandasWithState",
+    }
+)
+_SESSIONS: Final = "sessionWindowStateStoreSaveExec"
+_JOIN: Final = "symmetricHashJoin"
+# Families of joins whose keys have an index or a time behind the columns that are joined by.
+_BY_ONE_LESS: Final = ("-keyWithIndexToValue", "-keyWithTsToValues", "-tsWithKey")
+_WITH_STATE: Final = "transformWithState"
+_TTL: Final = "$ttl_"
+_COMPOSITE: Final = ("key", "userKey")
+
+_Fields = Sequence[Mapping[str, Any]]
+
+
+class Placement:
+    """Where the keys of one state belong.
+
+    Args:
+        checkpoint: The checkpoint.
+        operator: The state's operator.
+        state: The state.
+        where: Its address, for messages.
+
+    Raises:
+        Unsupported: By what the operator's keys go is not known here.
+        Corrupt: The state has no schema.
+    """
+
+    def __init__(self, checkpoint: Storage, operator: Operator, state: StateCodec, where: str) -> None:
+        if state.schema is None:
+            raise Corrupt("a state has no schema", where=where, found=state.name.label)
+        self._state = state
+        self._where = where
+        self._fields: _Fields = json.loads(state.schema.key_schema)["fields"]
+        self._part: KeyKind | None = None
+        self._inside = 0
+        self._hashed = self._by(checkpoint, operator)
+
+    def hashes(self, keys: Sequence[bytes]) -> list[int]:
+        """Spark's hash of what decides the partition: it is the rest of a division by their number.
+
+        Args:
+            keys: Keys as they are stored, without the number of their column family.
+
+        Raises:
+            Corrupt: A key is damaged.
+            Unsupported: A key has a type whose hash is not known here.
+        """
+        if not self._hashed:
+            # What goes by no key at all is gathered in one task.
+            return [0] * len(keys)
+        if self._part is None:
+            rows = [self._state.key_row(key) for key in keys]
+        else:
+            rows = [self._row_of_part(key) for key in keys]
+        return row_hashes(rows, self._fields, self._hashed, self._where)
+
+    def _by(self, checkpoint: Storage, operator: Operator) -> int:
+        """How many fields of the row are hashed; sees to which row that is."""
+        name = operator.name
+        if name in _BY_KEY:
+            return len(self._fields)
+        if name == _JOIN:
+            label = self._state.name.label
+            return len(self._fields) - (1 if label.endswith(_BY_ONE_LESS) else 0)
+        if name == _SESSIONS:
+            columns = _prefix(checkpoint, operator, self._state.name.store)
+            if self._state.values.rocksdb:
+                self._part = KeyKind.PREFIX
+                self._fields = self._fields[:columns]
+            return columns
+        if name.startswith(_WITH_STATE):
+            return self._by_grouping()
+        if operator.gathered:
+            return 0
+        raise Unsupported(
+            "which partition a key of this operator belongs to is not known here",
+            where=self._where,
+            found=name or "an operator without a name",
+            hint="keep the number of partitions that it has",
+        )
+
+    def _by_grouping(self) -> int:
+        """The families of transformWithState: their keys are, or hold, what the query groups by."""
+        form = self._state.key_form
+        if form.kind is KeyKind.ROW:
+            return len(self._fields)
+        if form.kind in (KeyKind.PREFIX, KeyKind.RANGE):
+            self._part = form.kind
+            ranged = form.kind is KeyKind.RANGE
+            left = [each for at, each in enumerate(self._fields) if (at in form.first) is not ranged]
+            self._fields = self._unwrapped(left)
+            if self._state.name.family.startswith(_TTL) and _names(self._fields) == _COMPOSITE:
+                # An index of what expires holds the key of a map's entry, with what is grouped by in it.
+                self._fields = self._unwrapped(self._fields)
+            return len(self._fields)
+        raise Unsupported(
+            "which partition these keys belong to is not known here",
+            where=self._where,
+            found=f"{self._state.name.label}, with keys by {form.kind.value}",
+        )
+
+    def _unwrapped(self, fields: _Fields) -> _Fields:
+        """The fields of the first of these, which is a struct: its hash is theirs, one after the other."""
+        inner = fields[0]["type"]
+        if not isinstance(inner, dict) or inner.get("type") != "struct":
+            raise Unsupported(
+                "which partition these keys belong to is not known here",
+                where=self._where,
+                found=f"{self._state.name.label}, with keys of {', '.join(_names(fields))}",
+            )
+        self._inside += 1
+        found: _Fields = inner["fields"]
+        return found
+
+    def _row_of_part(self, key: bytes) -> bytes:
+        """The part of a key that has what is grouped by, and in that the struct of it."""
+        size = int.from_bytes(key[:4], "little")
+        row = key[5 : 4 + size] if self._part is KeyKind.PREFIX else key[5 + size :]
+        for _ in range(self._inside):
+            # Behind eight bytes for nulls, since no such struct has more than two fields: size and place.
+            start = int.from_bytes(row[12:16], "little")
+            row = row[start : start + int.from_bytes(row[8:12], "little")]
+        return row
+
+
+def _names(fields: _Fields) -> tuple[str, ...]:
+    return tuple(str(each["name"]) for each in fields)
+
+
+def _prefix(checkpoint: Storage, operator: Operator, store: str) -> int:
+    path = OperatorMetadataFile(operator.operator_id).render()
+    fields: Mapping[str, Any] = parse_operator(checkpoint.read(path), path).fields
+    info = next(each for each in fields["stateStoreInfo"] if each["storeName"] == store)
+    return int(info["numColsPrefixKey"])

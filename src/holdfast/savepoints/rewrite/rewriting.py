@@ -1,0 +1,257 @@
+"""All state of a checkpoint, written anew: by another provider, in other partitions, in another format.
+
+The rows stay what they are; only what is around them and the files that they are in change. What is done is a
+batch of its own that reads nothing: the state of every partition is written whole, under the next version.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import codec_of, read
+from holdfast.checkpoints.logs.logs import operator_folders, read_operator
+from holdfast.checkpoints.state.families import Families, Pairs
+from holdfast.checkpoints.state.rows import base_families, store_chunks
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.checkpoints.values import Operator, ProgressCallback
+from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.errors import Corrupt
+from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
+from holdfast.layout import OperatorMetadataFile, StoreId
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
+from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.storage.port import Storage, full
+
+# How much all writers of an operator may hold in memory together, and each at least.
+_BUFFERS: Final = 256 << 20
+_BUFFER: Final = 4 << 20
+_MOST: Final = 64 << 20
+_UNSAFE_ROW: Final = "unsaferow"
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """How a checkpoint keeps its state.
+
+    Attributes:
+        rocksdb: By RocksDB, else on the heap.
+        partitions: In how many partitions; operators that go by no key are in one all the same.
+        state_format: The state-checkpoint format, 1 or 2.
+    """
+
+    rocksdb: bool
+    partitions: int
+    state_format: int
+
+    @property
+    def provider(self) -> str:
+        """The class of the provider."""
+        return ROCKSDB_PROVIDER if self.rocksdb else MEMORY_PROVIDER
+
+
+def rewrite(
+    checkpoint: Storage, shape: StateShape, folder: Path, clock: Clock, tell: ProgressCallback | None = None
+) -> int:
+    """Bring all state into another shape, in a batch of its own.
+
+    No query may use the checkpoint meanwhile, and its newest batch has to be committed. Where the number of
+    partitions changes, every key has to be in the one that Spark's hash gives it now: else its place is
+    decided by something that is not known here.
+
+    Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores take
+    their room on the disk, the heap's are held in memory, one operator at a time. No Spark.
+
+    Args:
+        checkpoint: The checkpoint; it is changed.
+        shape: What its state is to be like.
+        folder: A directory to work in that is not there yet.
+        clock: The time in epoch milliseconds.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Returns:
+        The batch.
+
+    Raises:
+        Unsupported: An operator, or the type of a key, whose partition is not known here; or one that the
+            provider cannot keep.
+        Corrupt: A file is damaged.
+    """
+    folder.mkdir()
+    # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
+    confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and not _on_rocksdb(checkpoint) else {}
+    confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
+    batch = begin(checkpoint, confs)
+    states = {each.operator_id: each for each in operator_states(checkpoint, batch.before)}
+    total = sum(each.partitions * len(each.store_names) for each in states.values())
+    ids: dict[int, tuple[tuple[str, ...], ...]] = {}
+    done = 0
+    for operator in batch.found.operators:
+        work = _Rewriting(batch, operator, states[operator.operator_id], shape, folder, clock())
+        for name in operator.store_names:
+            if tell is not None:
+                tell(done, total, "writing state")
+            work.store(name)
+            done += operator.partitions
+        ids[operator.operator_id] = work.ids()
+        work.note_partitions()
+    batch.commit(ids if shape.state_format > 1 else None)
+    if tell is not None:
+        tell(done, total, "writing state")
+    return batch.batch_id
+
+
+def _on_rocksdb(checkpoint: Storage) -> bool:
+    return read(checkpoint).confs.get(PROVIDER, MEMORY_PROVIDER) == ROCKSDB_PROVIDER
+
+
+class _Rewriting:
+    """One operator's state."""
+
+    def __init__(
+        self,
+        batch: MaintenanceCommit,
+        operator: Operator,
+        states: OperatorStates,
+        shape: StateShape,
+        folder: Path,
+        now_ms: int,
+    ) -> None:
+        self._batch = batch
+        self._checkpoint = batch.checkpoint
+        self._operator = operator
+        self._states = states
+        self._folder = folder
+        self._now_ms = now_ms
+        self._partitions = 1 if operator.gathered else shape.partitions
+        self._moves = self._partitions != operator.partitions
+        values = replace(states.values, rocksdb=shape.rocksdb)
+        self._form = StoreForm(values, codec_of(batch.offsets), shape.state_format > 1)
+        self._same_form = states.values == values
+        self._targets: dict[StateName, StateCodec] = {}
+        self._ids: list[list[str]] = [[] for _ in range(self._partitions)]
+        self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
+
+    def store(self, name: str) -> None:
+        """Write what every partition has of one store."""
+        numbers = self._families(name)
+        places: dict[StateName, Placement] = {}
+        with ExitStack() as stack:
+            writers = [stack.enter_context(self._writer(name, to, numbers)) for to in range(self._partitions)]
+            for partition in range(self._operator.partitions):
+                store = StoreId(self._operator.operator_id, partition, name)
+                as_stored = self._same_form and self._given(store) == numbers
+                for state, pairs in store_chunks(self._checkpoint, self._states, store):
+                    if not self._moves:
+                        self._add(writers[partition], state, pairs, as_stored=as_stored)
+                        continue
+                    if state.name not in places:
+                        places[state.name] = Placement(self._checkpoint, self._operator, state, self._where)
+                    for to, some in self._placed(places[state.name], store, pairs).items():
+                        self._add(writers[to], state, some, as_stored=as_stored)
+            for to, writer in enumerate(writers):
+                self._ids[to].append(writer.finish().unique_id or "")
+
+    def ids(self) -> tuple[tuple[str, ...], ...]:
+        """The unique ids of what was written, by partition and store."""
+        return tuple(tuple(each) for each in self._ids)
+
+    def note_partitions(self) -> None:
+        """Have the operator's metadata say how many partitions there are."""
+        if not self._moves:
+            return
+        [found] = [
+            each
+            for each in operator_folders(self._checkpoint, self._batch.before)
+            if each.operator_id == self._operator.operator_id
+        ]
+        noted = read_operator(self._checkpoint, found.metadata_path)
+        if noted is None or found.metadata_path is None:
+            return
+        data = noted.with_partitions(self._partitions).render()
+        if noted.version == 1:
+            self._checkpoint.delete(layout.HadoopChecksum(found.metadata_path).render())
+            self._checkpoint.write(found.metadata_path, data, replace=True)
+            return
+        path = OperatorMetadataFile(self._operator.operator_id, self._batch.batch_id).render()
+        self._checkpoint.write(path, data)
+
+    def _writer(self, name: str, partition: int, families: Families) -> StoreWriter:
+        store = StoreId(self._operator.operator_id, partition, name)
+        return StoreWriter(
+            self._checkpoint,
+            self._form.file(store, self._batch.version),
+            self._form,
+            self._folder / store.folder.replace("/", "-"),
+            families=families,
+            now_ms=self._now_ms,
+            buffer_bytes=min(max(_BUFFERS // self._partitions, _BUFFER), _MOST),
+        )
+
+    def _given(self, store: StoreId) -> Families:
+        return base_families(self._checkpoint, self._states, store)
+
+    def _families(self, name: str) -> Families:
+        """Numbers for the column families, as the first partition that has some numbers them."""
+        known = {codec.name.family for codec in self._states.known() if codec.name.store == name}
+        for partition in range(self._operator.partitions):
+            given = self._given(StoreId(self._operator.operator_id, partition, name))
+            if given.numbers is None:
+                return given
+            if given.numbers:
+                return given.with_names(known)
+        return Families({}).with_names(known)
+
+    def _placed(self, place: Placement, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
+        """Rows by the partition that they go to."""
+        placed: dict[int, Pairs] = {}
+        for value, pair in zip(place.hashes([key for key, _ in pairs]), pairs, strict=True):
+            if value % self._operator.partitions != store.partition:
+                raise self._elsewhere(store, value % self._operator.partitions)
+            placed.setdefault(value % self._partitions, []).append(pair)
+        return placed
+
+    def _add(self, writer: StoreWriter, state: StateCodec, pairs: Pairs, *, as_stored: bool) -> None:
+        family = state.name.family
+        if as_stored:
+            writer.add_stored(pairs, family)
+            return
+        keys = [key for key, _ in pairs]
+        if self._form.values.rocksdb != self._states.values.rocksdb:
+            rows = [state.key_row(key) for key in keys]
+            keys = [self._target(state).stored_key(row) for row in rows]
+        try:
+            found = [state.values.rows(value, state.where) for _, value in pairs]
+        except (struct.error, ValueError, IndexError) as error:
+            raise Corrupt("a row of state is damaged", where=self._where, found=str(error)) from error
+        if not any(is_list for _, is_list in found):
+            writer.add(keys, [rows[0] for rows, _ in found], family)
+            return
+        lists = [(key, rows) for key, (rows, is_list) in zip(keys, found, strict=True) if is_list]
+        writer.add_lists([key for key, _ in lists], [rows for _, rows in lists], family)
+        single = [(key, rows[0]) for key, (rows, is_list) in zip(keys, found, strict=True) if not is_list]
+        writer.add([key for key, _ in single], [row for _, row in single], family)
+
+    def _target(self, state: StateCodec) -> StateCodec:
+        """What puts keys together as they are stored there."""
+        found = self._targets.get(state.name)
+        if found is None:
+            values = self._form.values
+            found = StateCodec(state.name, values, state.schema, state.key_form, state.where)
+            self._targets[state.name] = found
+        return found
+
+    def _elsewhere(self, store: StoreId, place: int) -> Corrupt:
+        return Corrupt(
+            "a key is not in the partition that Spark's hash gives it",
+            where=full(self._checkpoint.uri, store.folder),
+            found=f"a key of partition {place}",
+            expected=f"only keys of partition {store.partition}",
+            hint="`holdfast checkpoint verify` tells whether files were exchanged",
+        )

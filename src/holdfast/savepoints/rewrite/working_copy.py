@@ -1,0 +1,132 @@
+"""Change state in a copy that nobody else sees, and make a new checkpoint of what has become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.savepoints.catalog.catalog import load, savepoint_uri
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
+from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import Chance, take
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be changed: a checkpoint, or a savepoint in its catalog."""
+
+    storage: Storage
+    savepoint_id: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return (
+            self.storage.uri if self.savepoint_id is None else savepoint_uri(self.storage, self.savepoint_id)
+        )
+
+    def view(self) -> tuple[Storage, str]:
+        """It as a checkpoint, and the address of the checkpoint that it is or was taken of."""
+        if self.savepoint_id is None:
+            return self.storage, self.storage.uri
+        manifest = load(self.storage, self.savepoint_id)
+        return SavepointView(self.storage, manifest.files, manifest.checkpoint), manifest.checkpoint
+
+
+class WorkingCopy:
+    """A copy of a checkpoint or savepoint, in a directory that nobody else sees, that may be changed.
+
+    Args:
+        folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, chance: Chance, tell: ProgressCallback | None) -> None:
+        self.place = folder / "checkpoint"
+        self.checkpoint = LocalStorage(self.place)
+        self._catalog = LocalStorage(folder / "catalog")
+        self._clock = clock
+        self._chance = chance
+        self._tell = tell
+
+    def copied(self, source: Source) -> int:
+        """Copy the source to where it may be changed, and say its batch."""
+        if source.savepoint_id is None:
+            return self._restored(self._catalog, self._taken(source.storage), self.checkpoint).batch_id
+        return self._restored(source.storage, source.savepoint_id, self.checkpoint).batch_id
+
+    def copied_at(self, source: Source, batch_id: int) -> None:
+        """Copy the source, which has to be at a batch still.
+
+        Raises:
+            Conflict: It has gone on.
+        """
+        copy = self.copied(source)
+        if copy != batch_id:
+            raise Conflict(
+                "the query has gone on since this was planned",
+                where=source.uri,
+                found=f"batch {copy}",
+                expected=f"batch {batch_id}",
+                hint="stop it first",
+            )
+
+    def published(
+        self,
+        target: Storage,
+        operation: Operation,
+        named: tuple[str, str],
+        guard: CheckpointGuard | None = None,
+    ) -> Restored:
+        """Make a checkpoint of what the copy has become.
+
+        Args:
+            target: The checkpoint that is to be made.
+            operation: What makes it.
+            named: The address that a person has named, and that of its checkpoint.
+            guard: The guard of the checkpoint that was copied; None where it was a savepoint.
+
+        Raises:
+            Conflict: The checkpoint that was copied is used after all; nothing was made.
+        """
+        if guard is not None:
+            guard.require_unmoved()
+        savepoint_id = self._taken(self.checkpoint)
+        made = plan_restore(
+            self._catalog,
+            savepoint_id,
+            target,
+            operation,
+            chance=self._chance,
+            named=named,
+            tell=self._tell,
+        )
+        restored = restore(self._catalog, target, made, clock=self._clock, tell=self._tell)
+        if guard is not None:
+            try:
+                guard.require_unmoved()
+            except HoldfastError:
+                # Two checkpoints of one query must not be.
+                withdraw(target)
+                raise
+        return restored
+
+    def _taken(self, checkpoint: Storage) -> str:
+        plan = plan_take(checkpoint, self._catalog)
+        taken = take(checkpoint, self._catalog, plan, clock=self._clock, chance=self._chance, tell=self._tell)
+        return taken.manifest.savepoint_id
+
+    def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
+        plan = plan_restore(
+            catalog, savepoint_id, target, Operation.RESTORE, chance=self._chance, tell=self._tell
+        )
+        return restore(catalog, target, plan, clock=self._clock, tell=self._tell)

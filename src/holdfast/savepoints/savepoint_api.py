@@ -1,0 +1,578 @@
+"""Savepoints by address: what `hf.savepoints` offers. Without Spark; the query may run or not."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoints import record_of
+from holdfast.checkpoints.guard.checkpoint_guard import (
+    CheckpointGuard,
+    held_between_drivers,
+    held_for_making,
+    refuse_held,
+)
+from holdfast.config.checks import whole
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import HoldfastError
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.savepoint.savepoint_label import LabelChange
+from holdfast.savepoints import restoring
+from holdfast.savepoints.access import (
+    Address,
+    beside,
+    now_ms,
+    opened,
+    source_guard,
+    source_of,
+    source_usage,
+    token,
+)
+from holdfast.savepoints.catalog import catalog as catalogs
+from holdfast.savepoints.catalog import removal
+from holdfast.savepoints.catalog.catalog import Listed
+from holdfast.savepoints.catalog.removal import Removal
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.differences.manifest_diff import Difference, compare
+from holdfast.savepoints.places import place_of
+from holdfast.savepoints.proof import digests
+from holdfast.savepoints.proof.digests import Digested
+from holdfast.savepoints.proof.proof import Proof, prove
+from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore
+from holdfast.savepoints.taking import labels, taking
+from holdfast.savepoints.taking.pace import Pace, seems_to_run
+from holdfast.savepoints.taking.planning import check_apart, plan_take
+from holdfast.savepoints.taking.taking import Taken
+from holdfast.storage import open_storage
+from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.differences.key_diff import State, StatesDifference
+    from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
+    from holdfast.savepoints.rewrite.working_copy import Source
+
+
+def take(
+    checkpoint: Address,
+    catalog: Address,
+    *,
+    batch: int | None = None,
+    label: str | None = None,
+    deep: bool = False,
+    digest: bool = True,
+    gentle: bool | None = None,
+    home: Address | None = None,
+    drop_expired: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Take a savepoint of a query's checkpoint, while the query runs or not.
+
+    The query is not paused and its checkpoint is not touched. What the catalog holds already is not stored
+    again; on the checkpoint's own disk nothing is copied at all, which also means that a savepoint there
+    does not outlive that disk.
+
+    Args:
+        checkpoint: The checkpoint's path or URI.
+        catalog: The directory of savepoints; made if need be.
+        batch: A committed batch whose state is still kept; the newest by default.
+        label: A name for people.
+        deep: Read the rows of the state before the savepoint comes to be, so that the manifest has their
+            exact number and a digest of each state. It takes about two seconds a million rows; state of up
+            to 2 MB is read in any case.
+        digest: Once the savepoint is there, do as `digest` does, unless the manifest has them. What fails
+            then leaves it pending. Without it the call returns sooner, and the digests are pending.
+        gentle: Use a few hundredths of this machine's processors only, so that a running query keeps its
+            pace; for the take ten seconds at the most, for the digests as long as it takes. By default that
+            is done where a batch was begun in the last minute.
+        home: The state home, which may have a record of the checkpoint's good batches; by default the one
+            that holds here.
+        drop_expired: Leave out what has expired by the batch's own time or watermark in keyed state of
+            Holdfast's; see `hf.drop_expired`. The state with a time to live is read then, and what has lost
+            something is written anew.
+        tell: Called with files done, files in all, and what is being done.
+
+    Returns:
+        The savepoint: its address is `uri`.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: The checkpoint is damaged, or has lost state that a record or the note of its plan knows of;
+            there is no savepoint.
+        Conflict: Savepoints are being removed from the catalog.
+        Invalid: An argument cannot be right.
+        Unsupported: The rows were asked for, and are of a kind that cannot be read.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+    """
+    if batch is not None:
+        whole(batch, "batch", least=0)
+    taking.check_label(label)
+    origin, into = open_storage(os.fspath(checkpoint)), open_storage(os.fspath(catalog), "catalog")
+    record = record_of(origin, home)
+    gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
+    pace = Pace() if gently else None
+    if drop_expired:
+        with sandbox(beside(into), "take", token()) as work:
+            # What has expired never gets into the catalog, which only sees what was made without it.
+            kept = LocalStorage(work / "catalog")
+            plan = plan_take(origin, kept, batch, record)
+            complete = taking.take(origin, kept, plan, clock=now_ms, chance=os.urandom, pace=pace, tell=tell)
+            taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
+    else:
+        plan = plan_take(origin, into, batch, record)
+        taken = taking.take(
+            origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
+        )
+    if digest:
+        with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
+            _digest(into, taken.manifest.savepoint_id, gently, tell)
+    return taken
+
+
+def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
+    """Every savepoint in a catalog, oldest first; one whose manifest is damaged says so.
+
+    Raises:
+        Unavailable: The catalog does not answer.
+    """
+    return tuple(catalogs.listed(open_storage(os.fspath(catalog), "catalog")))
+
+
+def show(savepoint: Address) -> Manifest:
+    """What a savepoint says of itself, with the label that it has by now.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: Its manifest or its label is damaged.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    manifest = catalogs.load(catalog, savepoint_id)
+    return replace(manifest, label=labels.current_label(catalog, manifest))
+
+
+def digest(
+    savepoint: Address, *, gentle: bool | None = None, tell: ProgressCallback | None = None
+) -> Digested:
+    """Count and hash the rows of a savepoint and record that beside its manifest, once.
+
+    `verify(deep=True)` compares the rows with it from then on. A savepoint that has its digests already stays
+    as it is, and stores with the same files as in an earlier savepoint are not read again.
+
+    Cost: about two seconds a million rows on one core, and every file of state is read for its hash.
+
+    Args:
+        savepoint: The savepoint's address.
+        gentle: Use a few hundredths of this machine's processors only, as long as it takes. By default that
+            is done where the query has begun a batch in the last minute.
+        tell: Called with stores done, stores in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint, or it was deleted meanwhile.
+        Corrupt: It is damaged; nothing is recorded.
+        Unsupported: Its state is of a kind that cannot be read.
+        Conflict: It has changed meanwhile, as by an erasure.
+    """
+    return _digest(*opened(savepoint), gentle, tell)
+
+
+def label(savepoint: Address, label: str | None) -> LabelChange:
+    """Give a savepoint another label; None takes it away. The manifest stays as it was written.
+
+    Who and when is kept with each label. Periodic savepoints are deleted by their label, so one that was
+    given another is kept.
+
+    Args:
+        savepoint: The savepoint's address.
+        label: The new label.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Invalid: The label is empty, too long, or holds control characters.
+        Conflict: Somebody else has changed the label at the same moment.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
+
+
+def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | None = None) -> Proof:
+    """Prove that a savepoint is, bit for bit, what was taken, and that it fits together.
+
+    Args:
+        savepoint: The savepoint's address.
+        deep: Read every row of the state too, and compare their number and digest with those that are
+            recorded. Where they are `pending` there is nothing to compare with, and `content` says so.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Returns:
+        The proof: `ok`, or the `problems`, each with its file.
+
+    Raises:
+        NotFound: There is no such savepoint.
+    """
+    return prove(*opened(savepoint), deep=deep, tell=tell)
+
+
+def diff(
+    first: Address, second: Address, *, samples: int = 5, tell: ProgressCallback | None = None
+) -> StatesDifference:
+    """What differs between two states key by key: keys added, removed and changed, with some of them.
+
+    Partitions, files and providers may be different, and the two may be of different queries. Holdfast's own
+    keyed operators are compared by the keys of their users.
+
+    Args:
+        first: A savepoint's address, or a checkpoint's, with `@BATCH` behind it for another batch than the
+            newest.
+        second: Another one.
+        samples: How many keys of each kind of difference to show, of each state.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint or checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: A file that had to be read is damaged.
+        Unsupported: A state is of a kind that cannot be read.
+        Invalid: An argument cannot be right.
+    """
+    from holdfast.savepoints.differences.key_diff import compare_states  # noqa: PLC0415 - only what is asked for
+
+    whole(samples, "samples", least=0)
+    return compare_states(_state(first), _state(second), samples=samples, tell=tell)
+
+
+def diff_files(first: Address, second: Address) -> Difference:
+    """What differs between two savepoints, by their manifests: position, settings, operators, state files.
+
+    Nothing of the state is read. Other files may hold the same state; `diff` tells.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: A manifest is damaged.
+    """
+    return compare(show(first), show(second))
+
+
+def _state(address: Address) -> State:
+    """The state at an address: a savepoint's, or a checkpoint's at a batch."""
+    from holdfast.savepoints.differences.key_diff import State  # noqa: PLC0415 - as above
+
+    place = place_of(address)
+    return State(place.storage, place.batch_id, place.name)
+
+
+def restore(
+    savepoint: Address,
+    checkpoint: Address,
+    *,
+    claim: bool = False,
+    drop_expired: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Restored:
+    """Make a new checkpoint from which the query goes on after the savepoint's batch, exactly once.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        claim: Delete the savepoint afterwards. By default it stays, and can be restored again.
+        drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
+            `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
+            query goes on exactly as it would have.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The savepoint is damaged; nothing was done.
+        Conflict: The target exists.
+        Unsupported: What had expired cannot be dropped.
+    """
+    made = (
+        _make_without_expired(savepoint, checkpoint, Operation.RESTORE, tell)
+        if drop_expired
+        else _make(savepoint, checkpoint, Operation.RESTORE, tell)
+    )
+    if claim:
+        delete(savepoint)
+    return made
+
+
+def fork(
+    savepoint: Address,
+    checkpoint: Address,
+    *,
+    drop_expired: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Restored:
+    """Make a new checkpoint with the same state for another query, with an id of its own.
+
+    Sinks such as Delta tell by the query's id which batches they have; the fork's are new to them.
+
+    Args:
+        savepoint: The savepoint's address.
+        checkpoint: A directory that does not exist.
+        drop_expired: Leave out what had expired at the savepoint's batch, as `restore` does.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Corrupt: The savepoint is damaged; nothing was done.
+        Conflict: The target exists.
+        Unsupported: What had expired cannot be dropped.
+    """
+    if drop_expired:
+        return _make_without_expired(savepoint, checkpoint, Operation.FORK, tell)
+    return _make(savepoint, checkpoint, Operation.FORK, tell)
+
+
+def rescale(
+    source: Address,
+    checkpoint: Address | None = None,
+    *,
+    partitions: int,
+    master: str | None = None,
+    stopped: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Rescaled:
+    """Make a new checkpoint with the same state in another number of partitions.
+
+    The rows of every state are counted and hashed before and after, and are the same, or nothing is made.
+    What is rescaled stays as it is. The state is moved in a batch of its own, which reads nothing; the query
+    goes on with the batch after that one. Let no other query run on the old checkpoint afterwards.
+
+    Spark itself moves what is in RocksDB; a session is started for it, or the running one used.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        checkpoint: A directory that does not exist; by default beside the checkpoint, with `-pN` behind its
+            name.
+        partitions: How many partitions the state is to have.
+        master: Where Spark runs.
+        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
+            none. The checkpoint is watched all the same, for some seconds to two minutes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or nobody has
+            said that none does.
+        Corrupt: The source is damaged.
+        Invalid: The query has no state, or an argument cannot be right.
+        Unsupported: Its state cannot be moved.
+    """
+    given, target, plan = _rescale(source, checkpoint, partitions)
+    with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
+        return _rescaled(given, target, plan, guard, master, tell)
+
+
+def rescale_between_drivers(
+    checkpoint: Address,
+    target: Address,
+    *,
+    partitions: int,
+    master: str | None,
+    tell: ProgressCallback | None = None,
+) -> Rescaled:
+    """As `rescale`, for the supervisor of a job that runs no driver meanwhile: nobody else has to say so.
+
+    Raises:
+        As `rescale`.
+    """
+    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - reads state, which others do not
+
+    given, into = source_of(checkpoint), open_storage(os.fspath(target))
+    plan = rescaling.plan_rescale(given, into, partitions)
+    with held_between_drivers(given.storage, "rescale") as guard:
+        return _rescaled(given, into, plan, guard, master, tell)
+
+
+def _rescaled(
+    given: Source,
+    target: Storage,
+    plan: RescalePlan,
+    guard: CheckpointGuard | None,
+    master: str | None,
+    tell: ProgressCallback | None,
+) -> Rescaled:
+    from holdfast.engine.state.repartition import repartitioning  # noqa: PLC0415 - only this one needs Spark
+    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - as above
+
+    with sandbox(beside(target), "rescale", token()) as work:
+        return rescaling.rescale(
+            given,
+            target,
+            plan,
+            work,
+            repartitioning(master),
+            clock=now_ms,
+            chance=os.urandom,
+            tell=tell,
+            guard=guard,
+        )
+
+
+def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
+    """What `rescale` would do; changes nothing, and starts no Spark.
+
+    Raises:
+        As `rescale`.
+    """
+    given, _, plan = _rescale(source, checkpoint, partitions)
+    return replace(plan, usage=source_usage(given))
+
+
+def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
+    """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+    """
+    return removal.delete(*opened(savepoint), clock=now_ms, token=token(), tell=tell)
+
+
+def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
+    """Clear up what no savepoint needs: what killed takes and deletes have left.
+
+    Args:
+        catalog: The catalog.
+        older_than: How long a take may have been silent before it is taken for dead. Running ones show
+            themselves every minute.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+        Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
+    """
+    dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
+    storage = open_storage(os.fspath(catalog), "catalog")
+    return removal.sweep(storage, clock=now_ms, token=token(), dead_after_ms=dead_after_ms, tell=tell)
+
+
+def _rescale(
+    source: Address, checkpoint: Address | None, partitions: int
+) -> tuple[Source, Storage, RescalePlan]:
+    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - as above
+
+    whole(partitions, "partitions", least=1)
+    given = source_of(source)
+    if given.savepoint_id is None:
+        refuse_held(given.storage)
+    if checkpoint is None:
+        checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
+    target = open_storage(os.fspath(checkpoint))
+    return given, target, rescaling.plan_rescale(given, target, partitions)
+
+
+def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
+    """As `restore`, but what an earlier call has finished, and no query has used, will do.
+
+    For who may be killed between the restore and the start of the query, and does both again.
+
+    Raises:
+        As `restore`.
+    """
+    return _make(savepoint, checkpoint, Operation.RESTORE, None, again=True)
+
+
+def _digest(
+    catalog: Storage, savepoint_id: str, gentle: bool | None, tell: ProgressCallback | None
+) -> Digested:
+    if gentle is None:
+        gentle = False
+        with suppress(HoldfastError):  # the checkpoint may be out of reach by now
+            checkpoint = catalogs.load(catalog, savepoint_id).checkpoint
+            gentle = seems_to_run(open_storage(checkpoint), now_ms())
+    step = Pace(longest_s=math.inf).step if gentle else (lambda: None)
+    return digests.digest(catalog, savepoint_id, clock=now_ms, step=step, tell=tell)
+
+
+def plan_restore_once(
+    savepoint: Address, checkpoint: Address, *, tell: ProgressCallback | None = None
+) -> RestorePlan:
+    """What `restore_once` would do; the savepoint is proved, and nothing is changed.
+
+    Raises:
+        As `restore`.
+    """
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    return plan_restore(
+        catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom, again=True, tell=tell
+    )
+
+
+def _make(
+    savepoint: Address,
+    checkpoint: Address,
+    operation: Operation,
+    tell: ProgressCallback | None,
+    *,
+    again: bool = False,
+) -> Restored:
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    # Who makes one once more holds the lock already, or nobody does.
+    with nullcontext() if again else held_for_making(target, operation.value):
+        plan = plan_restore(
+            catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell
+        )
+        return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+
+
+def _make_without_expired(
+    savepoint: Address, checkpoint: Address, operation: Operation, tell: ProgressCallback | None
+) -> Restored:
+    """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
+    catalog, savepoint_id = opened(savepoint)
+    target = open_storage(os.fspath(checkpoint))
+    check_apart(target, catalog)
+    uri = catalogs.savepoint_uri(catalog, savepoint_id)
+    restoring.free(target, uri, operation)
+    with held_for_making(target, operation.value), sandbox(beside(target), "restore", token()) as work:
+        kept = LocalStorage(work / "catalog")
+        made = _without_expired(uri, kept.uri, tell=tell)
+        plan = plan_restore(
+            kept,
+            made.manifest.savepoint_id,
+            target,
+            operation,
+            chance=os.urandom,
+            named=(uri, made.manifest.checkpoint),
+            tell=tell,
+        )
+        return restoring.restore(kept, target, plan, clock=now_ms, tell=tell)
+
+
+def _without_expired(
+    savepoint: Address,
+    to: Address,
+    *,
+    label: str | None = None,
+    deep: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """What `hf.drop_expired` makes: it reads keyed state, of which this room knows nothing."""
+    import holdfast  # noqa: PLC0415 - its public names are made of this module's
+
+    return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)
+
+
+__all__: builtins.list[str] = [
+    "delete",
+    "diff",
+    "diff_files",
+    "digest",
+    "fork",
+    "gc",
+    "label",
+    "list",
+    "plan_rescale",
+    "rescale",
+    "restore",
+    "show",
+    "take",
+    "verify",
+]

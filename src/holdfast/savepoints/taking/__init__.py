@@ -1,0 +1,1 @@
+"""Take a savepoint, once or again and again."""

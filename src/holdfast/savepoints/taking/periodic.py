@@ -1,0 +1,130 @@
+"""Savepoints that are taken again and again, of which the newest few stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.checkpoints.record import Record
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.savepoints.catalog.catalog import described, ids
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.catalog.removal import delete
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.taking.pace import Pace
+from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import Chance, Taken, take
+from holdfast.storage.port import Storage
+
+# What tells savepoints that may be deleted by themselves from those that somebody took.
+LABEL: Final = "periodic"
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTake:
+    """What one turn has done.
+
+    Attributes:
+        query_id: The query.
+        batch_id: The newest committed batch.
+        taken: The savepoint; None where there is one of this batch already.
+        removed: The ids of those that made room for it.
+        left: Why some that should have been removed are still there.
+    """
+
+    query_id: str
+    batch_id: int
+    taken: Taken | None
+    removed: tuple[str, ...] = ()
+    left: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        about = {} if self.taken is None else self.taken.as_dict()
+        return {
+            "savepoint": None,
+            "batch": self.batch_id,
+            **about,
+            "removed": list(self.removed),
+            "left": self.left,
+        }
+
+
+def take_and_retain(
+    checkpoint: Storage,
+    catalog: Storage,
+    *,
+    retained: int | None,
+    clock: Clock,
+    chance: Chance,
+    label: str = LABEL,
+    deep: bool = False,
+    record: Record | None = None,
+    tell: ProgressCallback | None = None,
+) -> PeriodicTake:
+    """Take a savepoint, unless the newest of its kind is of the same batch; delete those that are too many.
+
+    Of a kind are savepoints of one query and one checkpoint with the same label; no other is looked at, and
+    one that was given another label later is no longer of the kind. One that cannot be deleted now, since a
+    take is under way for example, is deleted after a later take.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        retained: How many stay, at least one; None for all.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        label: The label.
+        deep: Read the rows of the state however many there are.
+        record: What the checkpoint's files were when their batches were committed.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        NotFound: There is no checkpoint, or no committed batch yet.
+        Corrupt: The checkpoint is damaged; there is no savepoint, and none was deleted.
+        Conflict: Savepoints are being removed from the catalog.
+        Unavailable: A storage does not answer.
+    """
+    plan = plan_take(checkpoint, catalog, record=record)
+    before = list(_of_a_kind(catalog, plan.query_id, plan.checkpoint, label))
+    if before and before[-1].batch_id == plan.batch_id:
+        return PeriodicTake(plan.query_id, plan.batch_id, None)
+    taken = take(
+        checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, pace=Pace(), tell=tell
+    )
+    removed: list[str] = []
+    left = None
+    for each in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:
+        try:
+            if described(catalog, each.savepoint_id).manifest != each:
+                continue  # somebody has labelled it otherwise meanwhile, to keep it
+            delete(catalog, each.savepoint_id, clock=clock, token=chance(8).hex())
+            removed.append(each.savepoint_id)
+        except (Conflict, Unavailable) as error:
+            left = error.fact
+            break
+        except NotFound:
+            continue  # somebody else was quicker
+    return PeriodicTake(plan.query_id, taken.manifest.batch_id, taken, tuple(removed), left)
+
+
+def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
+    """When the newest savepoint of a kind was taken; None if there is none."""
+    return max((each.created_ms for each in _of_a_kind(catalog, query_id, checkpoint, label)), default=None)
+
+
+def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> Iterator[Manifest]:
+    """Oldest first. The id tells of which query one may be, so that few manifests are read."""
+    for savepoint_id in ids(catalog):
+        if f"-{query_id[:8].lower()}-" not in savepoint_id:
+            continue
+        with suppress(HoldfastError):  # not complete, damaged or deleted meanwhile: not one to rely on
+            listed = described(catalog, savepoint_id)
+            manifest = listed.manifest
+            if manifest is None or listed.problem is not None:
+                continue
+            if (manifest.query_id, manifest.checkpoint, manifest.label) == (query_id, checkpoint, label):
+                yield manifest

@@ -1,0 +1,254 @@
+"""Plan a savepoint: which files it would consist of, and which of them a catalog holds already."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast.checkpoints.copy.file_set import CutFile, FileSet, How, cut
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.record import Record
+from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.formats.savepoint.manifest import SavedFile
+from holdfast.savepoints.catalog.catalog import ids, load, modified_ns, object_path, same_file
+from holdfast.storage.port import Storage, full
+
+# A running query deletes what old batches needed; the next cut is of a newer batch.
+LOOKS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file of a savepoint that is to be taken.
+
+    Attributes:
+        file: Where it comes from and how.
+        size_bytes: Its size, before a source's log is cut.
+        held: The same file in an earlier savepoint, if it has not changed since.
+    """
+
+    file: CutFile
+    size_bytes: int
+    held: SavedFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakePlan:
+    """What a take would do, as things are now.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        asked: The batch that was asked for; None for the newest.
+        batch_id: The batch that it is of.
+        query_id: The query.
+        files: The files.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
+        record: What the files were when their batches were committed, as far as somebody noted it.
+    """
+
+    checkpoint: str
+    catalog: str
+    asked: int | None
+    batch_id: int
+    query_id: str
+    files: tuple[PlannedFile, ...]
+    untold: str | None = None
+    record: Record | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(each.size_bytes for each in self.files)
+
+    @property
+    def new_files(self) -> int:
+        """The files that the catalog is not known to hold."""
+        return sum(each.held is None for each in self.files)
+
+    @property
+    def new_bytes(self) -> int:
+        """Their bytes; some may turn out to be held under another name."""
+        return sum(each.size_bytes for each in self.files if each.held is None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "checkpoint": self.checkpoint,
+            "catalog": self.catalog,
+            "batch": self.batch_id,
+            "query_id": self.query_id,
+            "files": len(self.files),
+            "bytes": self.size_bytes,
+            "new_files": self.new_files,
+            "new_bytes": self.new_bytes,
+            "untold": self.untold,
+        }
+
+
+def plan_take(
+    checkpoint: Storage, catalog: Storage, batch_id: int | None = None, record: Record | None = None
+) -> TakePlan:
+    """Work out what a savepoint would consist of; changes nothing.
+
+    Cost: that of a cut, the newest manifest of the same query, and a look at each file's size.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        batch_id: A committed batch whose files are still kept; the newest by default.
+        record: What the files were when their batches were committed; state that it names must be there.
+
+    Raises:
+        NotFound: There is no checkpoint, or the batch is not committed or no longer kept.
+        Corrupt: The checkpoint is damaged, or has lost its state.
+        Unsupported: The state is of a provider that is not known here.
+        Invalid: One of the two directories is inside the other.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be listed.
+    """
+    check_apart(checkpoint, catalog)
+    places: set[str | None] = set()
+    for _ in range(LOOKS):
+        try:
+            return _plan(checkpoint, catalog, batch_id, record)
+        except NotFound as error:  # noqa: PERF203 - a few looks, not a loop over data
+            if is_about_a_file(error, checkpoint) and _is_old(checkpoint, batch_id):
+                cut(checkpoint, batch_id)  # it says so if the whole batch is gone
+                raise
+            if not is_about_a_file(error, checkpoint):
+                raise
+            places.add(error.where)
+            missing = error
+        except Corrupt as error:
+            raise _with_address(error, checkpoint) from error
+    if len(places) == 1:
+        raise Corrupt(
+            "the checkpoint has lost a file, and no savepoint was taken",
+            where=missing.where,
+            found="no such file",
+            hint=see_damage(checkpoint),
+        ) from missing
+    raise too_fast(missing) from missing
+
+
+def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None, record: Record | None) -> TakePlan:
+    found = cut(checkpoint, batch_id, record)
+    earlier = _Earlier(checkpoint, catalog, found)
+    listings = {
+        folder: checkpoint.list(folder) for folder in {layout.split(file.origin)[0] for file in found.files}
+    }
+    files = []
+    for file in found.files:
+        folder, name = layout.split(file.origin)
+        size = listings[folder].size(name)
+        if size is None:
+            raise NotFound("a file is gone", where=full(checkpoint.uri, file.origin))
+        files.append(PlannedFile(file, size, earlier.same(file, size)))
+    return TakePlan(
+        checkpoint.uri,
+        catalog.uri,
+        batch_id,
+        found.batch_id,
+        found.query_id,
+        tuple(files),
+        found.untold,
+        record,
+    )
+
+
+class _Earlier:
+    """What the newest savepoint of the same checkpoint tells about files that are still the same."""
+
+    def __init__(self, checkpoint: Storage, catalog: Storage, found: FileSet) -> None:
+        self._checkpoint = checkpoint
+        self._catalog = catalog
+        self._files: dict[str, SavedFile] = {}
+        for savepoint_id in reversed(ids(catalog)):
+            if f"-{found.query_id[:8].lower()}-" not in savepoint_id:
+                continue
+            with suppress(HoldfastError):  # one that cannot be read tells nothing
+                manifest = load(catalog, savepoint_id)
+                if manifest.changed:  # its files may have the names of others that were written by Spark
+                    continue
+                if (manifest.query_id, manifest.checkpoint) == (found.query_id, found.uri):
+                    self._files = {file.path: file for file in manifest.files}
+                    return
+
+    def same(self, file: CutFile, size_bytes: int) -> SavedFile | None:
+        """The saved file, if this one has not changed: it is the same, or of a name that is given once."""
+        before = self._files.get(file.path)
+        if before is None or file.how is not How.WHOLE or before.size_bytes != size_bytes:
+            return None
+        path = object_path(before.sha256)
+        linked = same_file(self._checkpoint, file.origin, self._catalog, path)
+        if not linked and not named_for_life(file.path):
+            return None
+        if before.modified_ns is not None and modified_ns(self._catalog, path) != before.modified_ns:
+            return None  # somebody wrote into it, and into the savepoint with it
+        return before if self._catalog.size(path) == size_bytes else None
+
+
+def named_for_life(path: str) -> bool:
+    """Whether Spark put a unique id into the name, so that there never is another file of it."""
+    place = layout.parse(path)
+    return isinstance(place, layout.SharedFile) or (
+        isinstance(place, layout.StoreFile) and place.unique_id is not None
+    )
+
+
+def check_apart(checkpoint: Storage, catalog: Storage) -> None:
+    """Refuse a catalog in a checkpoint, and a checkpoint in a catalog.
+
+    Raises:
+        Invalid: One of the two is inside the other.
+    """
+    one, other = f"{checkpoint.uri.rstrip('/')}/", f"{catalog.uri.rstrip('/')}/"
+    if one.startswith(other) or other.startswith(one):
+        raise Invalid(
+            "a catalog and a checkpoint must not be inside one another",
+            where=catalog.uri,
+            found=f"checkpoint {checkpoint.uri}",
+            expected="two directories apart",
+        )
+
+
+def is_about_a_file(error: NotFound, checkpoint: Storage) -> bool:
+    """Whether a file of a checkpoint is gone, rather than the checkpoint or the batch."""
+    return error.where is not None and error.where.startswith(f"{checkpoint.uri.rstrip('/')}/")
+
+
+def _is_old(checkpoint: Storage, batch_id: int | None) -> bool:
+    newest = Logs(checkpoint).newest
+    return batch_id is not None and newest is not None and batch_id < newest
+
+
+def too_fast(error: NotFound) -> Unavailable:
+    """The error for a query that deletes files faster than they can be copied."""
+    return Unavailable(
+        f"the query deleted files before they could be copied, {LOOKS} times",
+        where=error.where,
+        found="no such file",
+        hint="let the query keep more batches (spark.sql.streaming.minBatchesToRetain), "
+        "or take the savepoint into a directory on the checkpoint's own disk",
+    )
+
+
+def see_damage(checkpoint: Storage) -> str:
+    """What to do about a damaged checkpoint."""
+    return (
+        f"`holdfast checkpoint verify {checkpoint.uri}` names all damage and the batches that are whole; "
+        "take one of those with --batch"
+    )
+
+
+def _with_address(error: Corrupt, checkpoint: Storage) -> Corrupt:
+    where = error.where or ""
+    return Corrupt(
+        error.fact,
+        where=where if where.startswith(checkpoint.uri) else full(checkpoint.uri, where),
+        found=error.found,
+        expected=error.expected,
+        hint=error.hint or see_damage(checkpoint),
+    )

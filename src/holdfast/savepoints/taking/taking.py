@@ -1,0 +1,374 @@
+"""Take a savepoint: a consistent copy of a checkpoint at a committed batch, while the query runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast import layout
+from holdfast._version import __version__
+from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.verification.verifying import verify
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.files.checksums import Comparison, parse_hadoop_checksum
+from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
+from holdfast.savepoints.catalog.catalog import (
+    STAGING,
+    copies_by_itself,
+    manifest_path,
+    modified_ns,
+    new_id,
+    object_path,
+    same_disk,
+    same_file,
+    savepoint_uri,
+)
+from holdfast.savepoints.catalog.leases import Clock, TakeLease, staged
+from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.taking.facts import facts
+from holdfast.savepoints.taking.pace import Pace
+from holdfast.savepoints.taking.planning import (
+    LOOKS,
+    PlannedFile,
+    TakePlan,
+    is_about_a_file,
+    named_for_life,
+    plan_take,
+    see_damage,
+    too_fast,
+)
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.bulk import in_bulk
+from holdfast.storage.hashing import hash_file, hash_of
+from holdfast.storage.port import Storage, full
+
+Chance = Callable[[int], bytes]
+
+# A checkpoint that looks damaged twice is damaged, and not only caught while a file was being replaced.
+_PROOFS: Final = 2
+_LONGEST_LABEL: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A savepoint that was taken.
+
+    Attributes:
+        uri: Its address.
+        manifest: What it is.
+        new_files: The files that the catalog did not hold before.
+        untold: The words for a query that keeps no state or has lost it; None where that can be told.
+    """
+
+    uri: str
+    manifest: Manifest
+    new_files: int
+    untold: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "savepoint": self.uri,
+            "id": self.manifest.savepoint_id,
+            "label": self.manifest.label,
+            "checkpoint": self.manifest.checkpoint,
+            "query_id": self.manifest.query_id,
+            "batch": self.manifest.batch_id,
+            "files": len(self.manifest.files),
+            "bytes": self.manifest.size_bytes,
+            "new_files": self.new_files,
+            "new_bytes": self.manifest.new_bytes,
+            "untold": self.untold,
+        }
+
+
+def take(
+    checkpoint: Storage,
+    catalog: Storage,
+    plan: TakePlan,
+    *,
+    clock: Clock,
+    chance: Chance,
+    label: str | None = None,
+    deep: bool = False,
+    operation: str | None = None,
+    workers: int = WORKERS,
+    pace: Pace | None = None,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
+
+    The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
+    one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
+    twice.
+    Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
+    checkpoint is.
+
+    Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
+    the proof; and the state's rows, where they are few or asked for.
+
+    Args:
+        checkpoint: The checkpoint.
+        catalog: The catalog.
+        plan: What `plan_take` gave for these two.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        operation: Which operation of a control plane asked for it, by which that one knows it again.
+        workers: How many files to work on at a time.
+        pace: Leaves a running query its processors; one file at a time then.
+        tell: Called with files done, files in all, and what is being done.
+
+    Raises:
+        Conflict: Savepoints are being removed from the catalog.
+        Corrupt: The checkpoint is damaged; there is no savepoint.
+        Unsupported: The rows were asked for, and cannot be read; there is no savepoint.
+        NotFound: The batch that was asked for is no longer kept.
+        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+    """
+    check_label(label)
+    if pace is not None:
+        workers, tell = 1, pace.before(tell)
+    turn = TakeLease(catalog, chance(8).hex(), clock)
+    turn.begin()
+    try:
+        with in_bulk(catalog) as quick:
+            one = _Take(checkpoint, quick, turn, workers, tell)
+            saved = one.saved(plan)
+        fields = {
+            "id": "",
+            "label": label,
+            "created_ms": clock(),
+            "checkpoint": checkpoint.uri,
+            **facts(one.view(saved), [file.path for file in saved], deep=deep, tell=tell),
+            "size_bytes": sum(file.size_bytes for file in saved),
+            "new_bytes": one.new_bytes(saved),
+            "holdfast": __version__,
+            **({} if operation is None else {"operation": operation}),
+        }
+        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
+        manifest = manifest_of({**fields, "id": name}, saved)
+        publish(catalog, manifest, turn)
+    except BaseException:
+        with suppress(HoldfastError):  # what is left is cleared up by the next removal
+            let_go(catalog, turn.token)
+            turn.end()
+        raise
+    turn.end()
+    return Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved), plan.untold)
+
+
+def check_label(label: str | None) -> None:
+    """Refuse a label that cannot be shown.
+
+    Raises:
+        Invalid: It is empty, too long, or holds control characters.
+    """
+    if label is None:
+        return
+    if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise Invalid(
+            "this is no label",
+            found=repr(label[:_LONGEST_LABEL]),
+            expected=f"text of up to {_LONGEST_LABEL} characters",
+        )
+
+
+@dataclass(slots=True)
+class _Take:
+    """The copying of one take.
+
+    Attributes:
+        stored: Size of what this take has put into the catalog, by hash.
+        kept: What a savepoint of the catalog held before, by hash.
+        proved: Linked data files that were compared with their checksums while they were hashed.
+        at: Where the catalog has a file now.
+    """
+
+    checkpoint: Storage
+    catalog: Storage
+    turn: TakeLease
+    workers: int
+    tell: ProgressCallback | None
+    stored: dict[str, int] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    proved: set[str] = field(default_factory=set)
+    at: dict[str, str] = field(default_factory=dict)
+
+    def saved(self, plan: TakePlan) -> list[SavedFile]:
+        """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
+        links = same_disk(self.checkpoint, self.catalog)
+        proofs = 0
+        for look in range(LOOKS):
+            try:
+                current = (
+                    plan if look == 0 else plan_take(self.checkpoint, self.catalog, plan.asked, plan.record)
+                )
+                saved = self._copied(current, links, look)
+            except NotFound as error:
+                let_go(self.catalog, self.turn.token)
+                if not is_about_a_file(error, self.checkpoint):
+                    raise
+                gone = error
+                continue
+            proofs += 1
+            damage = self._damage(saved)
+            if damage is None:
+                return saved
+            if proofs == _PROOFS:
+                raise damage
+        raise too_fast(gone) from gone
+
+    def view(self, saved: list[SavedFile]) -> SavepointView:
+        """What was saved, as a checkpoint."""
+        return SavepointView(self.catalog, saved, self.checkpoint.uri)
+
+    def new_bytes(self, saved: list[SavedFile]) -> int:
+        """The bytes that the catalog did not hold before."""
+        return sum(self.stored[sha256] for sha256 in {file.sha256 for file in saved} if sha256 in self.stored)
+
+    def new_files(self, saved: list[SavedFile]) -> int:
+        """The files that it did not hold."""
+        return len({file.sha256 for file in saved} & self.stored.keys())
+
+    def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
+        """First a hold on every file, so that none can be taken away, and then their hashes."""
+        self.proved.clear()
+        numbered = enumerate(plan.files, start=look * len(plan.files))
+        held = each(
+            lambda item: self._hold(item[1], staged(self.turn.token, item[0]), links),
+            numbered,
+            self.workers,
+            self.tell,
+            "copying",
+        )
+        return each(
+            lambda one: one if isinstance(one, SavedFile) else self._settle(*one),
+            held,
+            self.workers,
+            self.tell,
+            "hashing",
+        )
+
+    def _hold(self, planned: PlannedFile, hold: str, links: bool) -> SavedFile | tuple[PlannedFile, str]:
+        self.turn.beat()
+        file, size = planned.file, planned.size_bytes
+        before = planned.held
+        if before is not None and self.catalog.size(object_path(before.sha256)) == size:
+            self.kept.add(before.sha256)
+            self.at[file.path] = object_path(before.sha256)
+            return before
+        if links and file.how is How.WHOLE and never_changes(file.path):
+            self.catalog.copy(file.origin, hold, origin=self.checkpoint)
+            self.at[file.path] = hold
+            return planned, hold
+        data = self.checkpoint.read(file.origin)
+        if file.how is How.SOURCE_LOG:
+            data = file.content(data, "")
+        sha256 = hash_of(data)
+        # What may get other bytes under its name must not be copied after it was read.
+        aside = file.how is How.WHOLE and named_for_life(file.path)
+        if aside and copies_by_itself(self.checkpoint, self.catalog):
+            self._store(
+                sha256, len(data), lambda path: self.catalog.copy(file.origin, path, origin=self.checkpoint)
+            )
+        else:
+            self._store(sha256, len(data), lambda path: self.catalog.write(path, data))
+        return SavedFile(file.path, len(data), sha256, file.how.value)
+
+    def _settle(self, planned: PlannedFile, hold: str) -> SavedFile:
+        self.turn.beat()
+        written_ns = modified_ns(self.catalog, hold)
+        sums = self._sums(planned.file.path)
+        sha256, size = hash_file(self.catalog, hold, planned.size_bytes, None if sums is None else sums.see)
+        self._store(sha256, size, lambda path: self.catalog.copy(hold, path))
+        self.at[planned.file.path] = object_path(sha256)
+        self.catalog.delete(hold)
+        linked = same_file(self.checkpoint, planned.file.origin, self.catalog, object_path(sha256))
+        # Only of a link are the catalog's bytes those that were read here.
+        if linked and sums is not None and sums.fits:
+            self.proved.add(planned.file.path)
+        return SavedFile(
+            planned.file.path, size, sha256, planned.file.how.value, written_ns if linked else None
+        )
+
+    def _sums(self, path: str) -> Comparison | None:
+        """What Hadoop wrote beside a data file, whose bytes are most of a state and need not be read twice.
+
+        Where it is not at hand or cannot be read, there is the proof, which says so.
+        """
+        if not isinstance(layout.parse(path), layout.SharedFile):
+            return None
+        beside = layout.HadoopChecksum(path).render()
+        try:
+            return Comparison(parse_hadoop_checksum(self.catalog.read(self.at[beside]), beside))
+        except (KeyError, NotFound, Corrupt):
+            return None
+
+    def _store(self, sha256: str, size: int, put: Callable[[str], None]) -> None:
+        path = object_path(sha256)
+        held = self.catalog.size(path)
+        if held == size:
+            return
+        if held is not None:  # it was damaged since; what was taken now is right
+            self.catalog.delete(path)
+        try:
+            put(path)
+            self.stored[sha256] = size
+        except Conflict:
+            pass  # another take, or another file of this one, was quicker
+
+    def _damage(self, saved: list[SavedFile]) -> Corrupt | None:
+        # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
+        known = self.proved.union(file.path for file in saved if file.sha256 in self.kept)
+        found = verify(self.view(saved), self.tell, known, unpack=False)
+        if found.ok:
+            return None
+        first, more = found.problems[0], len(found.problems) - 1
+        return Corrupt(
+            "the checkpoint is damaged, and no savepoint was taken",
+            where=full(self.checkpoint.uri, first.file),
+            found=first.what + (f"; and {more} more" if more else ""),
+            hint=see_damage(self.checkpoint),
+        )
+
+
+def let_go(catalog: Storage, token: str) -> None:
+    """Let go of the files that a take holds on to."""
+    for name in catalog.list(STAGING).names:
+        if name.startswith(f"{token}-"):
+            catalog.delete(f"{STAGING}/{name}")
+
+
+def never_changes(path: str) -> bool:
+    """Whether nothing ever writes into this file of a checkpoint once it is there, so that a link is a copy.
+
+    State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
+    what hangs on them is not worth the little that a link saves.
+    """
+    place = layout.parse(path)
+    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
+        place = layout.parse(place.of)
+    return isinstance(place, (layout.StoreFile, layout.SharedFile))
+
+
+def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
+    """Write a manifest, with which its savepoint comes to be, and read it back.
+
+    Raises:
+        Conflict: The take was given up for dead meanwhile; there is no savepoint.
+        Corrupt: It does not read as it was written; there is no savepoint.
+    """
+    path, data = manifest_path(manifest.savepoint_id), manifest.render()
+    turn.check()
+    catalog.write(path, data)
+    try:
+        turn.check()
+        if catalog.read(path) != data:
+            raise Corrupt("a manifest does not read as it was written", where=full(catalog.uri, path))
+    except HoldfastError:
+        catalog.delete(path)
+        raise

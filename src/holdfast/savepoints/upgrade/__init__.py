@@ -1,0 +1,1 @@
+"""What the state of a savepoint is to new code."""

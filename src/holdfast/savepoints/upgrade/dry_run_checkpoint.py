@@ -1,0 +1,190 @@
+"""What a query is checked against, and the small local checkpoints in which Spark is asked about it.
+
+Spark plans a batch from a query's logs and from what it noted of each operator; state files are read only
+when the batch runs. So what is laid out here is a few small files, however much state there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.copy.file_set import CutFile, How
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import Checkpoint
+from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
+from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.logs.plan_note import NOTE, PlanNote, parse_note
+from holdfast.formats.logs.query import QueryMetadata
+from holdfast.formats.logs.source_log import parse_source
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.formats.savepoint.savepoint_content import RecordedState
+from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
+from holdfast.savepoints.catalog.catalog import load, savepoint_uri, split_address
+from holdfast.savepoints.proof.digests import recorded_states
+from holdfast.savepoints.restoring import hadoop_address
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage import open_storage
+from holdfast.storage.hashing import hash_of
+from holdfast.storage.port import Storage, full
+
+_FIRST: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunCheckpoint:
+    """A savepoint, or a checkpoint at its newest committed batch.
+
+    Attributes:
+        uri: Its address.
+        storage: Its files, under their paths in the checkpoint.
+        batch_id: The batch.
+        found: What the files say.
+        manifest: That of a savepoint.
+        recorded: The rows of a savepoint's states as they were counted; None where they were not.
+    """
+
+    uri: str
+    storage: Storage
+    batch_id: int
+    found: Checkpoint
+    manifest: Manifest | None
+    recorded: tuple[RecordedState, ...] | None = None
+
+    @property
+    def offsets(self) -> OffsetLog:
+        """Its offsets and the settings that it has fixed."""
+        offsets = Logs(self.storage).offsets(self.batch_id)
+        if offsets is None:
+            raise NotFound(
+                "the offsets of the batch are gone",
+                where=full(self.uri, LogFile(Log.OFFSETS, self.batch_id).render()),
+            )
+        return offsets
+
+    @property
+    def note(self) -> PlanNote | None:
+        """The plans that were noted in it."""
+        path = OwnFile(NOTE).render()
+        try:
+            return parse_note(self.read(path), full(self.uri, path))
+        except NotFound:
+            return None
+
+    @property
+    def state_format(self) -> int | None:
+        """The state-checkpoint format of its state; None without state."""
+        return max((each.format_version for each in self.found.operators), default=None)
+
+    def last_files(self, source: str) -> tuple[str, ...]:
+        """The files that its batch has read from a file source; empty for other sources."""
+        end = log_offset(self.offsets.offsets.get(source))
+        if end is None:
+            return ()
+        earlier = Logs(self.storage).offsets(self.batch_id - 1) if self.batch_id else None
+        start = None if earlier is None else log_offset(earlier.offsets.get(source))
+        found: list[str] = []
+        for entry in range(0 if start is None else start + 1, end + 1):
+            for compact in (False, True):
+                path = SourceLogFile(source, entry, compact).render()
+                if self.storage.size(path) is not None:
+                    seen = parse_source(self.read(path), path).seen(path)
+                    found += [each.path for each in seen if each.entry == entry]
+        return tuple(found)
+
+    def read(self, path: str) -> bytes:
+        """A file, proved against the manifest where there is one."""
+        data = self.storage.read(path)
+        listed = (
+            next((each for each in self.manifest.files if each.path == path), None) if self.manifest else None
+        )
+        if listed is not None and hash_of(data) != listed.sha256:
+            raise Corrupt(
+                "the savepoint is damaged",
+                where=full(self.uri, path),
+                found=f"SHA-256 {hash_of(data)}",
+                expected=listed.sha256,
+                hint=f"`holdfast savepoint verify {self.uri}` names all damage",
+            )
+        return data
+
+
+def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
+    """Open what a query is to be checked against.
+
+    Args:
+        address: A savepoint, a checkpoint, or the folder of a job whose queries have a checkpoint each.
+        query: Which of them.
+
+    Raises:
+        NotFound: There is neither, or no batch is committed yet.
+        Corrupt: A file that was read is damaged.
+    """
+    try:
+        catalog_uri, savepoint_id = split_address(address)
+    except Invalid:
+        return _checkpoint(address, query)
+    catalog = open_storage(catalog_uri, "savepoint")
+    manifest = load(catalog, savepoint_id)
+    uri = savepoint_uri(catalog, savepoint_id)
+    view = SavepointView(catalog, manifest.files, uri)
+    recorded = None
+    with suppress(Corrupt, Unsupported):  # it tells how many rows there are, and nothing that matters here
+        recorded = recorded_states(catalog, manifest)
+    return DryRunCheckpoint(uri, view, manifest.batch_id, read(view), manifest, recorded)
+
+
+def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
+    storage = open_storage(address)
+    if query is not None and layout.METADATA not in storage.list().names:
+        storage = open_storage(f"{address.rstrip('/')}/{query}")
+    found = read(storage)
+    if found.batch_id is None:
+        raise NotFound("nothing is committed yet, so there is no state to keep", where=storage.uri)
+    return DryRunCheckpoint(storage.uri, storage, found.batch_id, found, None)
+
+
+def lay_out(saved: DryRunCheckpoint, sandbox: Storage) -> None:
+    """Write a checkpoint that stands before the batch after the saved one, with empty sources.
+
+    The batch is in the offset log and not in the commit log, so Spark plans it at once; each source has no
+    position, as before its first row, and so has nothing to read.
+    """
+    offsets = saved.offsets
+    nothing = OffsetLog(offsets.version, offsets.fields, dict.fromkeys(offsets.offsets))
+    commit = LogFile(Log.COMMITS, saved.batch_id).render()
+    sandbox.write(commit, saved.read(commit))
+    for path, place in Tree(saved.storage).places():
+        if isinstance(place, (SchemaFile, OperatorMetadataFile)) and (place.batch_id or 0) <= saved.batch_id:
+            sandbox.write(path, _moved(path, place, saved.read(path), sandbox))
+    for batch_id in (saved.batch_id, saved.batch_id + 1):
+        sandbox.write(LogFile(Log.OFFSETS, batch_id).render(), nothing.render())
+    sandbox.write(layout.METADATA, QueryMetadata(saved.found.query_id).render())
+
+
+def lay_out_first(saved: DryRunCheckpoint, sandbox: Storage, sources: Sequence[str]) -> None:
+    """Write a checkpoint that stands before its first batch, with the settings that the saved one has fixed.
+
+    Args:
+        saved: The savepoint.
+        sandbox: An empty place.
+        sources: The names of the new query's sources.
+    """
+    fixed = saved.offsets
+    names = sources if fixed.version > 1 else [str(number) for number in range(len(sources))]
+    nothing = OffsetLog(fixed.version, fixed.fields, dict.fromkeys(names))
+    sandbox.write(LogFile(Log.OFFSETS, _FIRST).render(), nothing.render())
+    sandbox.write(layout.METADATA, QueryMetadata(saved.found.query_id).render())
+
+
+def _moved(path: str, place: layout.Place, data: bytes, sandbox: Storage) -> bytes:
+    """Schema paths are absolute, and led into the sandbox: what Spark writes must not land elsewhere."""
+    if isinstance(place, OperatorMetadataFile) and parse_operator(data, path).version > 1:
+        return CutFile(path, How.SCHEMA_PATHS, path).content(data, hadoop_address(sandbox.uri))
+    return data

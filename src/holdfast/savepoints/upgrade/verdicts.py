@@ -1,0 +1,233 @@
+"""What the state of a savepoint is to another query: a verdict for each state, by what both keep.
+
+Works on what Spark noted of each operator, so it knows nothing of plans. The rules are Spark's: operators are
+known by their number alone, their keys and values by type and place and not by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
+from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.model import Effect, PlanChange, StateVerdict, Verdict
+from holdfast.savepoints.upgrade.state_sizes import Sizes
+
+OTHER_OPERATOR: Final = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+NO_DIRECTORY: Final = "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
+OTHER_KEY: Final = "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"
+OTHER_VALUE: Final = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
+# What stands for Spark's condition where Holdfast refuses the start.
+HOLDFAST: Final = "holdfast.Invalid"
+_TTL: Final = "ttlEnabled"
+_KIND: Final = "stateVariableType"
+
+
+def compare_states(
+    old: Sequence[OperatorShape], new: Sequence[OperatorShape], sizes: Sizes
+) -> tuple[StateVerdict, ...]:
+    """A verdict for each state of either, in the order of Spark's numbers.
+
+    Args:
+        old: What the savepoint's operators keep.
+        new: What those of the new code keep, from a first batch of theirs.
+        sizes: How much of it there is.
+    """
+    before, after = ({each.operator_id: each for each in some} for some in (old, new))
+    return tuple(
+        verdict
+        for number in sorted({*before, *after})
+        for verdict in _operator(before.get(number), after.get(number), sizes)
+    )
+
+
+def states_of(shape: OperatorShape) -> tuple[str, ...]:
+    """The names of an operator's states: those of its variables, else of its stores."""
+    return tuple(sorted(shape.variables)) or tuple(store.name for store in shape.stores)
+
+
+def verdict_on(
+    old: OperatorShape, state: str, sizes: Sizes, verdict: Verdict, **said: str | None
+) -> StateVerdict:
+    """A verdict on a state that is in the savepoint, with its size."""
+    size = sizes.of(old.operator_id, state)
+    return StateVerdict(
+        old.label,
+        state,
+        verdict,
+        why=said.get("why") or "",
+        keys=None if size is None else size.keys,
+        size_bytes=None if size is None else size.size_bytes,
+        spark_error=said.get("spark_error"),
+    )
+
+
+def with_trial(
+    verdicts: Sequence[StateVerdict], accepted: bool, error: str | None, message: str | None
+) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
+    """Set verdicts right by what Spark itself said of the next batch.
+
+    What Spark accepts is kept, though its schema has changed. Where it refuses, its error takes the place of
+    the one that was expected; where none was, the error stands for itself.
+    """
+    refused = [each for each in verdicts if each.verdict is Verdict.INCOMPATIBLE]
+    if accepted:
+        return tuple(_accepted(each) for each in verdicts), ()
+    if any(each.spark_error == error for each in refused):
+        return tuple(verdicts), ()
+    foreseen = [each for each in refused if each.spark_error != HOLDFAST]
+    if foreseen:
+        corrected = tuple(
+            _with(each, each.verdict, f"{each.why}; Spark says: {message}", error)
+            if each in foreseen
+            else each
+            for each in verdicts
+        )
+        return corrected, ()
+    return tuple(verdicts), (PlanChange("start", None, error, Effect.FAILS, message or ""),)
+
+
+def _accepted(each: StateVerdict) -> StateVerdict:
+    if each.verdict is not Verdict.INCOMPATIBLE or each.spark_error == HOLDFAST:
+        return each
+    return _with(each, Verdict.MIGRATE, f"{each.why}; Spark reads it through the new schema", None)
+
+
+def _with(each: StateVerdict, verdict: Verdict, why: str, error: str | None) -> StateVerdict:
+    return StateVerdict(each.operator, each.state, verdict, why, each.keys, each.size_bytes, error)
+
+
+def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes) -> Iterator[StateVerdict]:
+    if old is None:
+        for state in states_of(new) if new is not None else ():
+            yield StateVerdict(
+                new.label if new is not None else "",
+                state,
+                Verdict.INCOMPATIBLE,
+                why="the savepoint has no operator of this number, and Spark adds none",
+                spark_error=NO_DIRECTORY,
+            )
+    elif new is None or new.kind != old.kind:
+        today = "the new query has no operator of this number" if new is None else f"it is {new.kind} now"
+        for state in states_of(old):
+            yield verdict_on(old, state, sizes, Verdict.INCOMPATIBLE, why=today, spark_error=OTHER_OPERATOR)
+    elif old.variables or new.variables:
+        yield from _variables(old, new, sizes)
+    else:
+        yield from _stores(old, new, sizes)
+
+
+def _stores(old: OperatorShape, new: OperatorShape, sizes: Sizes) -> Iterator[StateVerdict]:
+    today = {store.name: store for store in new.stores}
+    for store in old.stores:
+        there = today.pop(store.name, None)
+        if there is None:
+            yield verdict_on(old, store.name, sizes, Verdict.DROP, why="the new query has no such store")
+        else:
+            yield _families(old, store.name, _first(store), _first(there), sizes)
+    for name in today:
+        yield StateVerdict(new.label, name, Verdict.NEW, "it starts empty")
+
+
+def _variables(old: OperatorShape, new: OperatorShape, sizes: Sizes) -> Iterator[StateVerdict]:
+    stored, declared = _by_name(old), _by_name(new)
+    for name in sorted(old.variables):
+        if name not in new.variables:
+            yield verdict_on(old, name, sizes, Verdict.DROP, why="the new query does not declare it")
+            continue
+        before, after = old.variables[name], new.variables[name]
+        other = [key for key in (_KIND, _TTL) if before.get(key) != after.get(key)]
+        if other:
+            why = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in other)
+            yield verdict_on(old, name, sizes, Verdict.INCOMPATIBLE, why=why, spark_error=OTHER_VALUE)
+        else:
+            yield _families(old, name, stored.get(name), declared.get(name), sizes)
+    for name in sorted(set(new.variables) - set(old.variables)):
+        yield StateVerdict(new.label, name, Verdict.NEW, "it starts empty")
+
+
+def _families(
+    old: OperatorShape, state: str, stored: ColumnFamily | None, declared: ColumnFamily | None, sizes: Sizes
+) -> StateVerdict:
+    if stored is None or declared is None:
+        return verdict_on(
+            old, state, sizes, Verdict.MAP, why="its schema was not noted, and was not compared"
+        )
+    keys = json.loads(stored.key_schema), json.loads(declared.key_schema)
+    values = json.loads(stored.value_schema), json.loads(declared.value_schema)
+    for (before, after), what, error in ((keys, "keys", OTHER_KEY), (values, "values", OTHER_VALUE)):
+        if not fits(after, before):
+            why = f"{what} were ({text_of(before)}) and are ({text_of(after)})"
+            return verdict_on(old, state, sizes, Verdict.INCOMPATIBLE, why=why, spark_error=error)
+    names = [*_renames(*keys), *_renames(*values)]
+    why = ", ".join(dict.fromkeys(f"{was} is called {now} now" for was, now in names))
+    return verdict_on(old, state, sizes, Verdict.MAP, why=why)
+
+
+def fits(new: Any, stored: Any) -> bool:
+    """Whether values of a new type can stand where a stored one was: names do not count.
+
+    Args:
+        new: A type of Spark's, from its JSON.
+        stored: The stored one. It may allow nulls that the new one does not have, and not the other way.
+    """
+    if isinstance(new, str) or isinstance(stored, str):
+        return bool(new == stored)
+    if new.get("type") != stored.get("type"):
+        return False
+    if new["type"] == "struct":
+        return len(new["fields"]) == len(stored["fields"]) and all(
+            (before["nullable"] or not after["nullable"]) and fits(after["type"], before["type"])
+            for after, before in zip(new["fields"], stored["fields"], strict=True)
+        )
+    if new["type"] == "array":
+        return _nulls(new, stored, "containsNull") and fits(new["elementType"], stored["elementType"])
+    if new["type"] == "map":
+        return (
+            _nulls(new, stored, "valueContainsNull")
+            and fits(new["keyType"], stored["keyType"])
+            and fits(new["valueType"], stored["valueType"])
+        )
+    return bool(new == stored)
+
+
+def text_of(given: Any) -> str:
+    """A type for people: `key string, count long`."""
+    if isinstance(given, str):
+        return given
+    if given.get("type") == "struct":
+        return ", ".join(f"{each['name']} {_inner(each['type'])}" for each in given["fields"])
+    return _inner(given)
+
+
+def _inner(given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    if given["type"] == "struct":
+        return f"struct<{text_of(given)}>"
+    if given["type"] == "array":
+        return f"array<{_inner(given['elementType'])}>"
+    if given["type"] == "map":
+        return f"map<{_inner(given['keyType'])}, {_inner(given['valueType'])}>"
+    return str(given["type"])
+
+
+def _nulls(new: Any, stored: Any, key: str) -> bool:
+    return bool(stored[key] or not new[key])
+
+
+def _renames(old: Any, new: Any) -> list[tuple[str, str]]:
+    if isinstance(old, str) or old.get("type") != "struct":
+        return []
+    pairs = zip(old["fields"], new["fields"], strict=True)
+    return [(before["name"], after["name"]) for before, after in pairs if before["name"] != after["name"]]
+
+
+def _first(store: StoreShape) -> ColumnFamily | None:
+    return store.families[0] if store.families else None
+
+
+def _by_name(shape: OperatorShape) -> dict[str, ColumnFamily]:
+    return {family.name: family for store in shape.stores for family in store.families}

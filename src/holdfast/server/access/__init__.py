@@ -1,0 +1,1 @@
+"""Who may ask, and for which directories."""

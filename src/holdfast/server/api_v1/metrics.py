@@ -1,0 +1,105 @@
+"""What is measured of jobs, which alerts stand, and how recoveries went."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts, metrics_json, metrics_text
+from holdfast.observe.export.prometheus import CONTENT_TYPE
+from holdfast.server.api_v1.jobs import JobName
+from holdfast.server.api_v1.models import Shape
+from holdfast.server.control_plane import ControlPlane
+
+# Prediction lists folders of checkpoints; nobody needs it newer than this.
+_PREDICTED_S: Final = 10.0
+
+OfJob = Annotated[str | None, Query(description="Only of this job, by name or id.", max_length=64)]
+
+
+class Metrics(Shape):
+    """The newest numbers."""
+
+    at_ms: int
+    metrics: list[dict[str, Any]] = Field(description="What is measured: name, unit, kind, meaning.")
+    samples: list[dict[str, Any]] = Field(description="The values, each with its labels.")
+
+
+class Alerts(Shape):
+    """Alerts that stand, the firing ones first."""
+
+    alerts: list[dict[str, Any]] = Field(
+        description="Each with its rule, job, phase (`firing` or `pending`), since when, value and threshold."
+    )
+
+
+class AlertEvents(Shape):
+    """What has happened to alerts, oldest first."""
+
+    events: list[dict[str, Any]]
+
+
+class Recoveries(Shape):
+    """What recoveries of a job took, and what the next one will."""
+
+    recoveries: list[dict[str, Any]] = Field(description="Each by phase, oldest first.")
+    prediction: dict[str, Any] | None = Field(
+        description="How long the next one will take, and how far off that may be; none without a past."
+    )
+
+
+def router(plane: ControlPlane) -> APIRouter:
+    """The resources of what is measured."""
+    api = APIRouter(tags=["watching"])
+
+    def named(job: str | None) -> str | None:
+        return None if job is None else plane.status(job).job.name
+
+    @api.get("/metrics", summary="All numbers")
+    def metrics(job: OfJob = None) -> Metrics:
+        """The newest numbers of all jobs, or of one. Prometheus reads the same at `/metrics`."""
+        return Metrics.model_validate(metrics_json(plane.home, plane.clock(), named(job)))
+
+    @api.get("/alerts", summary="What is wrong")
+    def standing_alerts(job: OfJob = None) -> Alerts:
+        """The alerts that stand, of all jobs or of one."""
+        return Alerts(alerts=[each.as_dict() for each in alerts(plane.home, named(job))])
+
+    @api.get("/alerts/events", summary="What was wrong")
+    def events_of_alerts(
+        job: OfJob = None,
+        last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
+    ) -> AlertEvents:
+        """Alerts that fired and cleared, oldest first."""
+        return AlertEvents(events=[each.as_dict() for each in alert_events(plane.home, named(job), last)])
+
+    @api.get("/jobs/{job}/recovery", summary="What recoveries take")
+    def recovery(job: JobName) -> Recoveries:
+        """The recoveries of a job by phase, and a prediction of the next."""
+        details = plane.brief(job)
+        name = details.status.job.name
+        predicted = plane.looks.at(
+            ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_S
+        )
+        return Recoveries(
+            recoveries=[each.as_dict() for each in details.recoveries],
+            prediction=None if predicted is None else predicted.as_dict(),
+        )
+
+    return api
+
+
+def for_prometheus(plane: ControlPlane) -> Route:
+    """`/metrics` in Prometheus's text format."""
+
+    async def scrape(_: Request) -> Response:
+        text = await run_in_threadpool(metrics_text, plane.home, plane.clock())
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    return Route("/metrics", scrape, methods=["GET"], include_in_schema=False)

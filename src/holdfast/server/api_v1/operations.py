@@ -1,0 +1,229 @@
+"""What was asked for: operations, and the requests that make them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.jobs.operations.rescale_spec import moves_of
+from holdfast.jobs.operations.rescaler import VERB as RESCALE
+from holdfast.savepoints.taking.taking import check_label
+from holdfast.server.access import path_policy
+from holdfast.server.api_v1.jobs import JobName
+from holdfast.server.api_v1.models import Shape
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.flink.vertices import MAX_PARALLELISM, vertices
+
+ID = r"^[0-9a-f]{32}$"
+Address = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class Wanted(BaseModel):
+    """What all requests for an operation have in common."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    operation: str | None = Field(
+        default=None,
+        pattern=ID,
+        description="An id of your own, 32 hexadecimal digits: sent again, it is the same operation.",
+    )
+
+
+class WantedSavepoint(Wanted):
+    """A savepoint of a job's queries."""
+
+    directory: Address | None = Field(
+        default=None, description="The catalog. By default the one that the job's last savepoint is in."
+    )
+    label: str | None = Field(default=None, description="A name for people.", max_length=200)
+
+
+class WantedTake(WantedSavepoint):
+    """A savepoint of a job that goes on."""
+
+    queries: list[str] | None = Field(default=None, description="Only of these queries.", max_length=100)
+    deep: bool = Field(default=False, description="Count and hash the rows of the state, whatever they are.")
+
+
+class WantedRescale(Wanted):
+    """Other partitions for a running job."""
+
+    partitions: dict[str, Annotated[int, Field(ge=1, le=MAX_PARALLELISM)]] = Field(
+        description="How many partitions the state of each of these queries is to have.", min_length=1
+    )
+
+
+class WantedVerify(Wanted):
+    """The proof of a savepoint."""
+
+    savepoint: Address = Field(description="Its address.")
+    deep: bool = Field(default=False, description="Read every row of its state.")
+
+
+class WantedDiff(Wanted):
+    """Two states beside each other."""
+
+    first: Address = Field(description="A savepoint's address, or a checkpoint's with `@BATCH` behind it.")
+    second: Address = Field(description="Another one.")
+    samples: int = Field(default=5, ge=0, le=1000, description="So many keys of each kind of difference.")
+    files: bool = Field(default=False, description="Compare the manifests of two savepoints only.")
+
+
+class WantedCheckpoint(Wanted):
+    """A checkpoint that is to be made of a savepoint."""
+
+    savepoint: Address = Field(description="The savepoint's address.")
+    checkpoint: Address = Field(description="A directory that does not exist.")
+
+
+class WantedDelete(Wanted):
+    """Savepoints that are to go."""
+
+    savepoints: list[Address] = Field(description="Their addresses.", min_length=1, max_length=100)
+
+
+class Operation(Shape):
+    """One thing that was asked for, and what became of it."""
+
+    operation: str = Field(description="Its id.")
+    verb: str = Field(
+        description="`savepoint`, `stop`, `checkpoint`, `rescale`, `verify`, `diff`, `restore`, `fork` or"
+        " `dispose`."
+    )
+    job: str | None = Field(description="The job that it is about.")
+    arguments: dict[str, Any]
+    state: str = Field(description="`asked`, `running`, `completed` or `failed`.")
+    asked_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    progress: dict[str, Any] | None = Field(description="How far it is: `done`, `total` and `what`.")
+    result: dict[str, Any] | None = Field(description="What came of it, in the verb's own shape.")
+    error: dict[str, Any] | None = Field(description="Why it failed, in the shape of every error.")
+
+
+class Operations(Shape):
+    """Operations, the newest first."""
+
+    operations: list[Operation]
+
+
+def router(plane: ControlPlane) -> APIRouter:
+    """The resources of operations."""
+    api = APIRouter(tags=["operations"])
+
+    @api.get("/operations", summary="What was asked for")
+    def operations(
+        job: Annotated[str | None, Query(description="Only of this job.", max_length=64)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    ) -> Operations:
+        """Operations of this state home, the newest first; old ones are forgotten."""
+        name = None if job is None else plane.status(job).job.name
+        found = [each.as_dict() for each in plane.operations.newest(name, limit)]
+        return Operations.model_validate({"operations": found})
+
+    @api.get("/operations/{operation}", summary="One operation")
+    def operation(operation: Annotated[str, Path(pattern=ID)]) -> Operation:
+        """How far an operation is, and what came of it."""
+        return Operation.model_validate(plane.operation(operation).as_dict())
+
+    _of_jobs(api, plane)
+    _of_savepoints(api, plane)
+    return api
+
+
+def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
+    @api.post("/jobs/{job}/savepoints", status_code=202, summary="Take a savepoint of a job")
+    def take_savepoint(job: JobName, wanted: WantedTake) -> Operation:
+        """Take a savepoint of each query of a job, while it runs or not."""
+        details = plane.brief(job)
+        check_label(wanted.label)
+        for query in wanted.queries or ():
+            plane.query(details, query)
+        arguments = {
+            "catalog": path_policy.catalog_of(plane, details, wanted.directory, "directory"),
+            "label": wanted.label,
+            "queries": wanted.queries,
+            "deep": wanted.deep,
+        }
+        return _asked(plane, wanted, "savepoint", details.status.job.name, arguments)
+
+    @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
+    def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> Operation:
+        """Stop a job after the batch that runs, then take a savepoint of each of its queries."""
+        details = plane.brief(job)
+        check_label(wanted.label)
+        name = plane.control.running(details.status.job.name).job.name
+        catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
+        return _asked(plane, wanted, "stop", name, {"catalog": catalog, "label": wanted.label})
+
+    @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
+    def wait_for_checkpoint(job: JobName, wanted: Wanted) -> Operation:
+        """Wait until all that a job has begun to work on is committed; done at once where it is."""
+        name = plane.control.running(job).job.name
+        return _asked(plane, wanted, "checkpoint", name, {})
+
+    @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
+    def rescale(job: JobName, wanted: WantedRescale) -> Operation:
+        """Bring queries into other partitions: the job stops between two batches, and goes on."""
+        name = plane.control.running(job).job.name
+        details = plane.brief(name)
+        before = {each.query.name: each.parallelism for each in vertices(details)}
+        moves_of("0" * 32, wanted.partitions, {each.name: each for each in details.queries})
+        arguments = {"partitions": wanted.partitions, "before": before}
+        found = _asked(plane, wanted, RESCALE, name, arguments)
+        plane.registry.request(name, RESCALE, plane.clock())
+        return found
+
+
+def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
+    @api.post("/savepoints/verify", status_code=202, summary="Prove a savepoint")
+    def verify_savepoint(wanted: WantedVerify) -> Operation:
+        """Prove that a savepoint is, bit for bit, what was taken, and that it fits together."""
+        savepoint = path_policy.savepoint(plane, wanted.savepoint, "savepoint")
+        return _asked(plane, wanted, "verify", None, {"savepoint": savepoint, "deep": wanted.deep})
+
+    @api.post("/savepoints/diff", status_code=202, summary="Compare two states")
+    def diff_states(wanted: WantedDiff) -> Operation:
+        """What differs between two savepoints or batches, key by key."""
+        arguments = {
+            "first": path_policy.state(plane, wanted.first, "first"),
+            "second": path_policy.state(plane, wanted.second, "second"),
+            "samples": wanted.samples,
+            "files": wanted.files,
+        }
+        return _asked(plane, wanted, "diff", None, arguments)
+
+    @api.post("/savepoints/restore", status_code=202, summary="Make a checkpoint of a savepoint")
+    def restore_savepoint(wanted: WantedCheckpoint) -> Operation:
+        """Make a new checkpoint from which the query goes on after the savepoint's batch."""
+        return _asked(plane, wanted, "restore", None, _checkpoint(plane, wanted))
+
+    @api.post("/savepoints/fork", status_code=202, summary="Make a checkpoint for another query")
+    def fork_savepoint(wanted: WantedCheckpoint) -> Operation:
+        """Make a new checkpoint with the same state for another query, with an id of its own."""
+        return _asked(plane, wanted, "fork", None, _checkpoint(plane, wanted))
+
+    @api.post("/savepoints/delete", status_code=202, summary="Delete savepoints")
+    def delete_savepoints(wanted: WantedDelete) -> Operation:
+        """Delete savepoints, and the bytes that no other one of their catalogs needs."""
+        given = [path_policy.savepoint(plane, each, "savepoints") for each in wanted.savepoints]
+        return _asked(plane, wanted, "dispose", None, {"savepoints": given})
+
+
+def _asked(
+    plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Mapping[str, Any]
+) -> Operation:
+    operation_id = wanted.operation or os.urandom(16).hex()
+    return Operation.model_validate(plane.ask(operation_id, verb, job, arguments).as_dict())
+
+
+def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> dict[str, Any]:
+    return {
+        "savepoint": path_policy.savepoint(plane, wanted.savepoint, "savepoint"),
+        "checkpoint": path_policy.new_checkpoint(plane, wanted.checkpoint, "checkpoint"),
+    }

@@ -1,0 +1,106 @@
+"""Savepoints in their catalogs, as our own resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.catalog.catalog import PENDING, RECORDED, listed
+from holdfast.savepoints.proof.digests import recorded_states
+from holdfast.savepoints.savepoint_api import show
+from holdfast.server.access import path_policy
+from holdfast.server.api_v1.models import Shape
+from holdfast.server.control_plane import ControlPlane
+from holdfast.storage import open_storage
+
+
+class Savepoint(Shape):
+    """A savepoint in a catalog."""
+
+    savepoint: str = Field(description="Its address.")
+    id: str
+    label: str | None
+    created_ms: int | None
+    checkpoint: str | None = Field(description="Where it was taken from.")
+    query_id: str | None
+    batch: int | None
+    files: int | None
+    bytes: int | None
+    new_bytes: int | None = Field(description="The bytes that the catalog did not hold before.")
+    content: str | None = Field(
+        description="Whether row counts and digests of its states are `recorded`, or still `pending`."
+    )
+    problem: str | None = Field(description="What is wrong with its manifest, or its label.")
+
+
+class Savepoints(Shape):
+    """Savepoints by catalog, in each the newest first."""
+
+    catalogs: dict[str, list[Savepoint]]
+
+
+class Manifest(Shape):
+    """What a savepoint says of itself."""
+
+    manifest: dict[str, Any] = Field(
+        description="Its manifest with the newest label, files included if they were asked for."
+    )
+    content: str = Field(
+        description="Whether row counts and digests of its states are `recorded`, or `pending`."
+    )
+    states: list[dict[str, Any]] | None = Field(description="Rows and digest of each state, once recorded.")
+
+
+def router(plane: ControlPlane) -> APIRouter:
+    """The resources of savepoints."""
+    api = APIRouter(tags=["savepoints"])
+
+    @api.get("/savepoints", summary="The savepoints of catalogs")
+    def savepoints(
+        job: Annotated[str | None, Query(description="Those of a job's catalogs.", max_length=64)] = None,
+        catalog: Annotated[str | None, Query(description="Those of this one.", max_length=4096)] = None,
+        limit: Annotated[int, Query(description="So many of each catalog.", ge=1, le=1000)] = 100,
+    ) -> Savepoints:
+        """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
+        if catalog is not None:
+            places_found = [path_policy.named(plane, catalog, "catalog")]
+        else:
+            places_found = list(dict.fromkeys(_catalogs(plane, job)))
+        found = {uri: _listed(plane, uri, limit) for uri in places_found}
+        return Savepoints.model_validate({"catalogs": found})
+
+    @api.get("/savepoints/show", summary="One savepoint")
+    def show_savepoint(
+        savepoint: Annotated[str, Query(description="Its address.", min_length=1, max_length=4096)],
+        files: Annotated[bool, Query(description="With the list of its files.")] = False,
+    ) -> Manifest:
+        """What a savepoint's manifest says, and what was recorded of its rows."""
+        uri = path_policy.savepoint(plane, savepoint, "savepoint")
+        found = show(uri)
+        states = recorded_states(opened(uri)[0], found)
+        return Manifest(
+            manifest=found.as_dict() if files else {**found.fields, "label": found.label},
+            content=PENDING if states is None else RECORDED,
+            states=None if states is None else [state.as_dict() for state in states],
+        )
+
+    return api
+
+
+def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
+    names = [each.job.name for each in plane.jobs()] if job is None else [plane.status(job).job.name]
+    for name in names:
+        yield from plane.catalogs(plane.brief(name))
+    if plane.settings.savepoints is not None:
+        yield plane.settings.savepoints
+
+
+def _listed(plane: ControlPlane, uri: str, limit: int) -> list[dict[str, Any]]:
+    def look() -> list[dict[str, Any]]:
+        return [each.as_dict() for each in listed(open_storage(uri, "catalog"))]
+
+    return list(reversed(plane.looks.at(("savepoints", uri), look)))[:limit]

@@ -1,0 +1,280 @@
+"""State by key, row by row and in SQL: of a running job as of its newest commit, and of savepoints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.checkpoint import read
+from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.savepoints.places import place_of
+from holdfast.server.access import path_policy
+from holdfast.server.api_v1.jobs import JobName, QueryName
+from holdfast.server.api_v1.models import Shape
+from holdfast.server.bounded.bounded_process import Limits, Lines, ask
+from holdfast.server.bounded.state_sql import MODULE
+from holdfast.server.control_plane import ControlPlane
+
+LARGEST_FOR_SQL: Final = 512 << 20
+SQL_LIMITS: Final = Limits(seconds=20.0, memory_bytes=2 << 30, answer_bytes=8 << 20)
+SQL_AT_ONCE: Final = 2
+_WAIT_S: Final = 10.0
+_PIECE: Final = 1 << 16
+_FURTHEST: Final = 100_000
+_SQL: Final = (
+    "What a SELECT says of a query's states. It reads no file and changes nothing. It has a process of its "
+    f"own, with {SQL_LIMITS.seconds:g} s and {SQL_LIMITS.memory_bytes >> 20} MiB of memory for reading the "
+    f"states, planning and running. {SQL_AT_ONCE} run at the same time; who has waited {_WAIT_S:g} s for "
+    f"them gets 503. An answer holds {SQL_LIMITS.answer_bytes >> 20} MiB of rows at most, and `more` says "
+    "whether there are others."
+)
+
+StateName = Annotated[
+    str, Path(description="A state, OPERATOR.STATE, or an operator with one state.", max_length=400)
+]
+
+
+class At(Shape):
+    """Which state is looked at, and how old it is."""
+
+    job: str
+    query: str
+    place: str = Field(description="The checkpoint or savepoint.")
+    batch: int = Field(description="The batch whose state it is.")
+    committed_ms: int | None = Field(description="When that was committed, as far as it is known.")
+    age_ms: int | None = Field(description="How long ago.")
+
+
+class States(At):
+    """The stateful operators of a query."""
+
+    operators: list[dict[str, Any]] = Field(description="With their states, and the columns of these.")
+
+
+class Value(At):
+    """What a state holds for one key."""
+
+    operator: str
+    state: str
+    form: str = Field(description="What the state holds: a value, a list, a map, timers, rows.")
+    key: Any
+    exists: bool = Field(description="Whether the state knows the key.")
+    value: Any
+    expires_ms: list[int | None] | None
+    partition: int | None
+    size_bytes: int
+
+
+class Rows(At):
+    """Rows of a state, in no order that means anything."""
+
+    state: str
+    rows: list[dict[str, Any]]
+    more: bool = Field(description="Whether there are more of them.")
+
+
+class WantedSql(BaseModel):
+    """A question to states."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(
+        description="One SELECT in DuckDB's dialect; states are its tables.", min_length=1, max_length=20_000
+    )
+    limit: int = Field(default=1000, ge=1, le=10_000, description="So many rows at most.")
+
+
+class Answer(At):
+    """What a query says of states."""
+
+    columns: list[str]
+    more: bool = Field(description="Whether rows were left out.")
+    left_out: Literal["rows", "bytes"] | None = Field(
+        description=f"By which bound: the request's limit, or {SQL_LIMITS.answer_bytes >> 20} MiB of rows."
+    )
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which of a job's states is meant."""
+
+    query: QueryName = None
+    batch: Annotated[
+        int | None, Query(description="A committed batch that is still kept; the newest one.", ge=0)
+    ] = None
+    savepoint: Annotated[
+        str | None, Query(description="A savepoint's address, in place of the checkpoint.", max_length=4096)
+    ] = None
+
+
+def router(plane: ControlPlane) -> APIRouter:
+    """The resources of state."""
+    api = APIRouter(tags=["state"])
+    turns = asyncio.Semaphore(SQL_AT_ONCE)
+
+    @api.get("/jobs/{job}/state", summary="The states of a query")
+    def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
+        """The stateful operators of a query, their states, and the columns of these."""
+        reader, at = _opened(plane, job, which)
+        return States(**at, operators=[each.as_dict() for each in reader.operators])
+
+    @api.get("/jobs/{job}/state/{state}", summary="A key's value")
+    def value(
+        job: JobName,
+        state: StateName,
+        which: Annotated[Which, Depends()],
+        key: Annotated[
+            list[str],
+            Query(
+                description="The key: `column=value` for each column, or JSON, or the value of the only one.",
+                min_length=1,
+                max_length=50,
+            ),
+        ],
+    ) -> Value:
+        """What a state holds for one key, out of the newest commit of a job that may be running."""
+        reader, at = _opened(plane, job, which)
+        found = reader.get_written(state, key).as_dict()
+        return Value.model_validate({**found, **at})
+
+    @api.get("/jobs/{job}/state/{state}/rows", summary="Rows of a state")
+    def rows(
+        job: JobName,
+        state: StateName,
+        which: Annotated[Which, Depends()],
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        skip: Annotated[int, Query(description="Leave out so many of the first.", ge=0, le=_FURTHEST)] = 0,
+    ) -> Rows:
+        """Some rows of a state. Name the batch to go on in the same state with the next ones."""
+        reader, at = _opened(plane, job, which)
+        found = [each.as_dict() for each in islice(reader.scan(state), skip, skip + limit + 1)]
+        return Rows(**at, state=state, rows=found[:limit], more=len(found) > limit)
+
+    @api.post("/jobs/{job}/sql", summary="SQL over state", response_model=Answer, description=_SQL)
+    async def sql(
+        request: Request, job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]
+    ) -> Any:
+        """Answer in a process of its own, which ends when the client has gone."""
+        reader, at = await run_in_threadpool(_opened, plane, job, which)
+        await run_in_threadpool(_check_small_enough, reader)
+        question = {
+            "address": at["place"],
+            "batch": at["batch"],
+            "sql": wanted.sql,
+            "rows": wanted.limit,
+            "bytes": SQL_LIMITS.answer_bytes,
+        }
+        async with _turn(turns):
+            answer = await _unless_gone(request, ask(MODULE, question, SQL_LIMITS))
+        return StreamingResponse(_pieces(at, answer), media_type="application/json")
+
+    return api
+
+
+def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, dict[str, Any]]:
+    """What reads the state that is meant, and what it is."""
+    details = plane.details(job)
+    query = plane.query(details, which.query)
+    address = query.checkpoint
+    if which.savepoint is not None:
+        address = path_policy.savepoint(plane, which.savepoint, "savepoint")
+    place = place_of(address, which.batch)
+    reader = StateReader(place.storage, place.batch_id)
+    if not reader.operators:
+        raise NotFound("this query has no state", where=place.name, found="no stateful operator")
+    heard = [
+        each.committed_ms
+        for each in details.batches
+        if each.query == query.name and each.batch_id == reader.batch_id
+    ]
+    committed = heard[-1] if heard and which.savepoint is None else None
+    return reader, {
+        "job": details.status.job.name,
+        "query": query.name,
+        "place": place.name,
+        "batch": reader.batch_id,
+        "committed_ms": committed,
+        "age_ms": None if committed is None else max(0, plane.clock() - committed),
+    }
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Wait until fewer are asking.
+
+    Raises:
+        Unavailable: It takes too long.
+    """
+    try:
+        await asyncio.wait_for(turns.acquire(), _WAIT_S)
+    except (asyncio.TimeoutError, TimeoutError) as error:
+        raise Unavailable(
+            "others are asking in SQL", expected=f"{SQL_AT_ONCE} at the same time", hint="try again"
+        ) from error
+    try:
+        yield
+    finally:
+        turns.release()
+
+
+async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> Lines:
+    """The answer; nobody goes on to work for a client that has gone.
+
+    Raises:
+        Unavailable: It has gone.
+    """
+    answer = asyncio.ensure_future(asking)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Unavailable("the client has gone")
+        return answer.result()
+    finally:
+        for each in (answer, gone):
+            each.cancel()
+        await asyncio.gather(answer, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
+    """The answer as JSON, some rows at a time: a client that takes its time holds no second copy of it."""
+    head = json.dumps({**at, **answer.facts}, ensure_ascii=False)
+    held = [head[:-1].encode("utf-8", "surrogatepass"), b', "rows": [']
+    size = 0
+    for number, line in enumerate(answer.lines):
+        held += [b",", line] if number else [line]
+        size += len(line)
+        if size >= _PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join([*held, b"]}"])
+
+
+def _check_small_enough(reader: StateReader) -> None:
+    """States are read whole for SQL; what cannot fit into the memory of its process is refused at once."""
+    size = read(reader.storage).size_bytes
+    if size > LARGEST_FOR_SQL:
+        raise Invalid(
+            "this state is too large to be asked in SQL over HTTP",
+            found=f"{size:,} bytes",
+            expected=f"{LARGEST_FOR_SQL:,} at most",
+            hint="ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+        )

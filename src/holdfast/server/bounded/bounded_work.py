@@ -1,0 +1,107 @@
+"""A piece of work in a process of its own, as that process sees it: bounded from its first moment on.
+
+The question comes as one line of JSON. The answer goes out line by line, and its last line says that it is
+whole or why it is not. Nothing heavy is loaded before the bounds are set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.jobs.background.worker import error_of
+
+DONE: Final = "done"
+REFUSED: Final = "refused"
+_PR_SET_PDEATHSIG: Final = 1
+_OUT_OF_MEMORY_SCORE: Final = "1000"
+_DESCRIPTORS: Final = 1024
+
+Facts = dict[str, Any]
+# Gets the question, and a dictionary for what is to be said of the answer as a whole; yields its lines.
+Work = Callable[[Facts, Facts], Iterator[bytes]]
+
+
+def run(work: Work) -> None:
+    """Answer one question within its bounds, and end.
+
+    Args:
+        work: Answers it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked = json.loads(sys.stdin.buffer.readline())
+    _end_with(int(asked["parent"]))
+    _bound(asked["memory_bytes"], asked["cpu_s"])
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)  # whatever a library prints is no part of the answer
+        _answer(work, asked["question"], answer, int(asked["memory_bytes"]))
+        answer.flush()
+    os._exit(0)  # nothing is left to tidy, and no thread worth waiting for
+
+
+def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
+    facts: Facts = {}
+    try:
+        answer.writelines(line + b"\n" for line in work(question, facts))
+        last: Facts = {DONE: facts}
+    except HoldfastError as error:
+        last = {REFUSED: error.as_dict()}
+    except MemoryError:  # that of Arrow is one too
+        last = {REFUSED: too_much_memory(memory).as_dict()}
+    except Exception as error:  # whatever it is, who asks has to learn of it
+        last = {REFUSED: error_of(error).as_dict()}
+    answer.write(json.dumps(last).encode() + b"\n")
+
+
+def too_much_memory(most: int, found: str | None = None) -> Unavailable:
+    """The error for work that has come to the bound of its memory."""
+    return Unavailable(
+        "the query needs more memory than it may take",
+        found=found,
+        expected=f"{most >> 20:,} MiB at most, with the states that it reads",
+        hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+    )
+
+
+def _end_with(parent: int) -> None:
+    """End when the process that asks does, however it ends."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    # The kernel of another system does not do that; the pipe of the question ends with the process.
+    threading.Thread(target=_end_with_input, daemon=True).start()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1 << 16):
+        pass
+    os._exit(1)
+
+
+def _bound(memory_bytes: int, cpu_s: int) -> None:
+    """Take no more than this, and be the first that is ended when the machine's memory runs out."""
+    bounds = (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, memory_bytes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
+    )
+    for what, most in bounds:
+        _, hard = resource.getrlimit(what)
+        within = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with suppress(ValueError, OSError):  # a system that has no such bound
+            resource.setrlimit(what, (within, within))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")

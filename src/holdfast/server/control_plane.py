@@ -1,0 +1,239 @@
+"""What the server knows: the jobs of a state home and what their checkpoints say, looked up once for many."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from holdfast.checkpoints.batches import history
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state_growth import state_bytes
+from holdfast.checkpoints.values import Batch, Checkpoint
+from holdfast.errors import NotFound
+from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
+from holdfast.jobs.registry.operation_log import Operation, Operations
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
+from holdfast.model import QueryStarted
+from holdfast.server.server_settings import ServerSettings
+from holdfast.storage import open_storage
+
+Clock = Callable[[], int]
+T = TypeVar("T")
+
+# Many who watch the same page see the same look at a job; nobody sees one that is older than this.
+FRESH_S: Final = 0.5
+# What was said of batches that are over.
+SETTLED_S: Final = 30.0
+_LOOKS_KEPT: Final = 512
+
+
+@dataclass(slots=True)
+class _Look:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    at: float = 0.0
+    value: Any = None
+    version: Any = None
+    known: bool = False
+
+
+class TtlCache:
+    """Looks that are shared by those who ask for the same at the same time.
+
+    A look that failed is not kept: the next one who asks looks again.
+    """
+
+    def __init__(self, fresh_s: float = FRESH_S) -> None:
+        self._fresh_s = fresh_s
+        self._lock = threading.Lock()
+        self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
+
+    def at(
+        self, key: Hashable, look: Callable[[], T], fresh_s: float | None = None, version: Any = None
+    ) -> T:
+        """What there is, as it was at most `fresh_s` ago, or since what it is made of last changed."""
+        with self._lock:
+            found = self._looks.setdefault(key, _Look())
+            self._looks.move_to_end(key)
+            while len(self._looks) > _LOOKS_KEPT:
+                self._looks.popitem(last=False)
+        with found.lock:
+            age = time.monotonic() - found.at
+            same = version is not None and version == found.version
+            if not found.known or not (same or age <= (self._fresh_s if fresh_s is None else fresh_s)):
+                found.value = look()
+                found.at, found.version, found.known = time.monotonic(), version, True
+            return cast("T", found.value)
+
+
+class _Version:
+    """Whether anybody has written to the registry, at the price of a glance.
+
+    SQLite counts for a connection that stays open what others have committed since. It is closed when nobody
+    asks any more.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._close: Callable[[], object] = lambda: None
+
+    def now(self) -> int | None:
+        """A number that changes with the registry; None where there is no telling."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    if not self._path.exists():
+                        return None
+                    self._connection = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
+                    self._close = weakref.finalize(self, self._connection.close)
+                return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            except sqlite3.Error:
+                self._close()
+                self._connection = None
+                return None
+
+
+class ControlPlane:
+    """The jobs of one state home as a server sees them.
+
+    Args:
+        home: The state home.
+        settings: How the server is reached.
+        clock: The time in epoch milliseconds.
+    """
+
+    def __init__(self, home: StateHome, settings: ServerSettings, clock: Clock) -> None:
+        self.home = home
+        self.settings = settings
+        self.clock = clock
+        self.control = Control(home, clock)
+        self.registry = Registry(home.registry)
+        self.operations = Operations(home)
+        # Who does what is asked for looks again by itself; this only saves the wait.
+        self.told: set[str] = set()
+        self.wake: Callable[[], None] = lambda: None
+        self.looks = TtlCache()
+        self._version = _Version(home.registry)
+        self.started_ms = clock()
+
+    def ask(self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any]) -> Operation:
+        """Write down that something is wanted; whoever serves does it.
+
+        Raises:
+            Conflict: Something else was asked under this id.
+        """
+        found = self.operations.ask(operation_id, verb, job, arguments, self.clock())
+        self.wake()
+        return found
+
+    def operation(self, operation_id: str) -> Operation:
+        """One operation. Of one that has ended it is remembered that somebody has heard of it.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = self.operations.get(operation_id)
+        if found.state.ended:
+            self.told.add(operation_id)
+        return found
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job, the most recently started first."""
+        return self.looks.at("jobs", self.control.jobs)
+
+    def status(self, job: str) -> JobStatus:
+        """One job, by name or id.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        found = next((each for each in self.jobs() if job in (each.job.name, each.job.job_id)), None)
+        if found is not None:
+            return found
+        self.registry.job(job)  # tells what there is instead, or that it has come just now
+        return next(each for each in self.control.jobs() if job in (each.job.name, each.job.job_id))
+
+    def details(self, job: str, batches: int = 1000) -> JobDetails:
+        """One job with its newest batches, by name or id.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        status = self.status(job)
+        name = status.job.name
+        version = self._version.now()
+        found = self.looks.at(
+            ("details", name, batches), lambda: self.control.details(name, batches), version=version
+        )
+        return replace(found, status=status)
+
+    def brief(self, job: str) -> JobDetails:
+        """One job with the newest batch of each of its queries.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        status = self.status(job)
+        name = status.job.name
+        version = self._version.now()
+
+        def look() -> JobDetails:
+            found = self.control.details(name, 0)
+            return replace(found, batches=self.registry.newest_batches(name))
+
+        return replace(self.looks.at(("brief", name), look, version=version), status=status)
+
+    def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
+        """A query of a job; its only one needs no name.
+
+        Raises:
+            NotFound: There is no such query, or several and none is named.
+        """
+        names = ", ".join(each.name for each in details.queries) or "no query has been started yet"
+        for each in details.queries:
+            if each.name == name or (name is None and len(details.queries) == 1):
+                return each
+        job = details.status.job.name
+        fact = f"job {job!r} has no query {name!r}" if name else f"job {job!r} has several queries or none"
+        raise NotFound(fact, where=job, found=names, hint="name one of them")
+
+    def checkpoint(self, uri: str) -> Checkpoint:
+        """What a query's checkpoint says at its newest committed batch.
+
+        Raises:
+            NotFound: There is none yet.
+            Corrupt: It is damaged.
+        """
+        return self.looks.at(("checkpoint", uri), lambda: read(open_storage(uri)))
+
+    def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
+        """What the newest committed batches added to a checkpoint, oldest first.
+
+        Raises:
+            NotFound: There is no checkpoint yet.
+            Corrupt: It is damaged.
+        """
+        return self.looks.at(("batches", uri, last), lambda: history(open_storage(uri), last))
+
+    def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
+        """The bytes of state after each of these batches, by batch and operator."""
+        return self.looks.at(
+            ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
+        )
+
+    def catalogs(self, details: JobDetails) -> list[str]:
+        """The catalogs that a job's savepoints are in, the one used last first."""
+        found: dict[str, None] = {}
+        for note in reversed(details.savepoints):
+            if note.uri is not None:
+                found.setdefault(note.uri.rpartition("/savepoints/")[0])
+        return list(found)

@@ -1,0 +1,62 @@
+"""Alerts as the pages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.config.job.alert_settings import Alerts
+from holdfast.errors import HoldfastError
+from holdfast.jobs.monitoring import metrics_snapshot
+from holdfast.observe.alerting import FIRING, Alert
+from holdfast.observe.rules import BY_RULE, RULES, shown_value
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard.views import AlertLine, AlertsView, RuleLine
+
+_EVENTS_SHOWN: Final = 100
+
+
+def alerts_view(plane: ControlPlane) -> AlertsView:
+    """What stands, what has been, the newest first, and the rules with their defaults."""
+    alerts = metrics_snapshot.alerts(plane.home)
+    events = metrics_snapshot.alert_events(plane.home, last=_EVENTS_SHOWN)
+    told = [
+        _line(each.event.alert, each.event.kind, each.event.at_ms, each.event.text)
+        for each in reversed(events)
+    ]
+    defaults = Alerts().thresholds
+    rules = tuple(
+        RuleLine(
+            each.name,
+            each.alert,
+            each.severity,
+            each.above,
+            shown_value(defaults[each.name], each.unit) if each.name in defaults else "off",
+            each.advice,
+        )
+        for each in RULES
+    )
+    firing = sum(each.phase == FIRING for each in alerts)
+    return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
+
+
+def standing(plane: ControlPlane) -> Sequence[Alert]:
+    """The alerts of all jobs that stand now, for pages that are about something else.
+
+    Where they cannot be read, those pages are still worth having: the page of alerts says why.
+    """
+    try:
+        return plane.looks.at("standing alerts", lambda: metrics_snapshot.alerts(plane.home))
+    except HoldfastError:
+        return ()
+
+
+def alert_lines(alerts: Iterable[Alert]) -> tuple[AlertLine, ...]:
+    """Those that fire first, and the worst of them first."""
+    lines = [_line(each, each.phase, each.since_ms, each.text) for each in alerts]
+    return tuple(sorted(lines, key=lambda each: (each.phase != FIRING, each.severity, -each.at_ms)))
+
+
+def _line(alert: Alert, phase: str, at_ms: int, text: str) -> AlertLine:
+    rule = BY_RULE[alert.rule]
+    return AlertLine(alert.job, alert.rule, phase, rule.severity, text, rule.advice, at_ms)

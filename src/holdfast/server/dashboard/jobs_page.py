@@ -1,0 +1,351 @@
+"""The jobs of a state home, and one of them in full, as the pages show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.jobs.registry.client import JobDetails, JobStatus
+from holdfast.jobs.registry.registry import Attempt
+from holdfast.jobs.registry.reported_skew import newest_skew
+from holdfast.model import BatchProgress, JobState, KeyedProgress, OperatorProgress, QueryStarted
+from holdfast.observe.alerting import FIRING
+from holdfast.observe.batch_numbers import access_seconds, operator_bytes, state_bytes, watermark_ms
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard.alerts_page import alert_lines, standing
+from holdfast.server.dashboard.charts import Chart, Point, chart
+from holdfast.server.dashboard.operations_page import operation_lines
+from holdfast.server.dashboard.views import (
+    AttemptLine,
+    BatchLine,
+    ExpectedLine,
+    Health,
+    HeavyKeyLine,
+    JobLine,
+    JobsView,
+    JobView,
+    KeyedStateLine,
+    OperatorLine,
+    Phase,
+    QueryView,
+    RecoveryLine,
+    SkewLine,
+)
+
+# In a list of jobs: enough for a small line, and little to read of many jobs.
+_LATELY: Final = 40
+_BATCHES_SHOWN: Final = 20
+_SHOWN: Final = 12
+_LIST_FRESH_S: Final = 1.0
+_PREDICTED_FRESH_S: Final = 30.0
+_URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
+
+
+def jobs_view(plane: ControlPlane) -> JobsView:
+    """Every job: those in trouble first, then those that run, the most recently started first."""
+    firing = firing_by_job(plane)
+    lines = [job_line(plane, each, firing) for each in plane.jobs()]
+    lines.sort(key=lambda each: (_URGENCY[each.health], not each.firing))
+    return JobsView(plane.clock(), str(plane.home.path), tuple(lines), sum(firing.values()))
+
+
+def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
+    """One job in full, with one of its queries: the one that is named, else its first.
+
+    Raises:
+        NotFound: There is no such job, or no such query of it.
+    """
+    details = plane.details(job)
+    chosen = chosen_query(plane, details, query)
+    name = details.status.job.name
+    alerts = standing(plane)
+    return JobView(
+        now_ms=plane.clock(),
+        job=line_of(details, Counter({name: _count(alerts, name)})),
+        queries=tuple(each.name for each in details.queries),
+        query=None if chosen is None else _query(plane, details, chosen),
+        recoveries=_recoveries(details)[:_SHOWN],
+        expected=_expected(plane, details),
+        attempts=tuple(_attempt(each) for each in reversed(details.attempts))[:_SHOWN],
+        alerts=alert_lines(each for each in alerts if each.job == name),
+        operations=operation_lines(plane, name, 5),
+        firing=sum(each.phase == FIRING for each in alerts),
+    )
+
+
+def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) -> QueryStarted | None:
+    """The query that a page is about; None of a job that has not started one.
+
+    Raises:
+        NotFound: There is no query of that name.
+    """
+    if query is None:
+        return details.queries[0] if details.queries else None
+    return plane.query(details, query)
+
+
+def firing_by_job(plane: ControlPlane) -> Counter[str]:
+    """How many alerts fire, by job."""
+    return Counter(each.job for each in standing(plane) if each.phase == FIRING)
+
+
+def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:
+    """A job in a list, from little of what is known of it."""
+
+    def look() -> JobLine:
+        name = status.job.name
+        details = JobDetails(
+            status,
+            plane.registry.queries(name),
+            plane.registry.attempts(name),
+            plane.registry.batches(name, _LATELY),
+            [],
+            [],
+            None,
+        )
+        return line_of(details, firing)
+
+    return plane.looks.at(("job line", status, firing[status.job.name]), look, _LIST_FRESH_S)
+
+
+def head_line(plane: ControlPlane, details: JobDetails) -> JobLine:
+    """A job at the head of one of its pages."""
+    return line_of(details, firing_by_job(plane))
+
+
+def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
+    """A job as far as its newest batches tell."""
+    job = details.status.job
+    recent = details.batches[-_LATELY:]
+    newest = recent[-1] if recent else None
+    of_queries = details.newest()
+    open_failure = _open_failure(details.attempts)
+    return JobLine(
+        name=job.name,
+        job_id=job.job_id,
+        state=job.state.value,
+        health=_health(details.status),
+        supervised=details.status.supervised,
+        reason=job.reason,
+        failure=open_failure,
+        target=job.target,
+        started_ms=job.started_ms,
+        ended_ms=job.ended_ms,
+        queries=len(details.queries),
+        batch=None if newest is None else newest.batch_id,
+        committed_ms=None if newest is None else newest.committed_ms,
+        duration_ms=None if newest is None else newest.duration_ms,
+        rows_per_second=_rows_per_second(recent),
+        state_rows=_state_rows(of_queries),
+        state_bytes=sum(state_bytes(each) for each in of_queries) if of_queries else None,
+        recent_ms=tuple(each.duration_ms for each in recent),
+        restarts=sum(each.recovers for each in details.attempts),
+        firing=firing[job.name],
+    )
+
+
+def _health(status: JobStatus) -> Health:
+    state = status.job.state
+    if state is JobState.FAILED or (not state.terminal and not status.supervised):
+        return Health.BAD
+    if state.terminal:
+        return Health.OVER
+    return Health.GOOD if state is JobState.RUNNING else Health.BUSY
+
+
+def _open_failure(attempts: Sequence[Attempt]) -> str | None:
+    """Why the last driver that ended has failed, unless one after it has committed a batch."""
+    for each in reversed(attempts):
+        if each.failure is not None:
+            return str(each.failure)
+        if each.first_commit_ms is not None or each.ending not in (None, "lost"):
+            return None
+    return None
+
+
+def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
+    """Rows of the batches after the first of these, by the time since that one."""
+    if len(batches) < 2:
+        return None
+    took_ms = batches[-1].committed_ms - batches[0].committed_ms
+    return sum(each.input_rows for each in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
+
+
+def _count(alerts: Sequence[Any], job: str) -> int:
+    return sum(each.job == job and each.phase == FIRING for each in alerts)
+
+
+def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
+    batches = [each for each in details.batches if each.query == query.name]
+    newest = batches[-1] if batches else None
+    watermark = None if newest is None else watermark_ms(newest)
+    return QueryView(
+        name=query.name,
+        query_id=query.query_id,
+        checkpoint=query.checkpoint,
+        promise=query.promise,
+        batch=None if newest is None else newest.batch_id,
+        watermark_ms=watermark or None,
+        lag_ms=plane.clock() - watermark if watermark else None,
+        late_rows=sum(each.late_rows for each in batches),
+        charts=_charts(batches),
+        operators=() if newest is None else _operators(newest, batches),
+        batches=tuple(_batch(each) for each in reversed(batches[-_BATCHES_SHOWN:])),
+        skew=_skew(details, query.name),
+    )
+
+
+def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
+    """What is known of the query's keys; nothing where none are watched."""
+    try:
+        reports = [report for name, report in newest_skew(details) if name == query]
+    except NotFound:
+        return ()
+    return tuple(
+        SkewLine(
+            report.name,
+            report.by,
+            report.rows,
+            report.error,
+            tuple(
+                HeavyKeyLine(", ".join(str(part) for part in key.key), key.rows, key.share, key.partition)
+                for key in report.heavy[:5]
+            ),
+        )
+        for report in reports
+    )
+
+
+def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
+    def points(value: Any) -> list[Point]:
+        return [Point(each.batch_id, each.batch_id, each.committed_ms, value(each)) for each in batches]
+
+    rates = [
+        Point(later.batch_id, later.batch_id, later.committed_ms, _rows_per_second((former, later)) or 0.0)
+        for former, later in pairwise(batches)
+    ]
+    made = [
+        chart("duration", "Batch duration", "ms", "largest", points(lambda each: each.duration_ms)),
+        chart("rate", "Rows a second", "rows/s", "mean", rates),
+    ]
+    if any(each.operators for each in batches):
+        made += [
+            chart("state_rows", "Rows in state", "rows", "newest", _counted(batches)),
+            chart("state_bytes", "Size of state", "bytes", "newest", points(state_bytes)),
+        ]
+    return tuple(made)
+
+
+def _counted(batches: Sequence[BatchProgress]) -> list[Point]:
+    """The rows in state of the batches that know them."""
+    return [
+        Point(each.batch_id, each.batch_id, each.committed_ms, each.state_rows)
+        for each in batches
+        if each.state_rows is not None
+    ]
+
+
+def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
+    """The rows in state of all queries, where all know them."""
+    rows = [each.state_rows for each in newest if each.state_rows is not None]
+    return sum(rows) if rows and len(rows) == len(newest) else None
+
+
+def _operators(batch: BatchProgress, batches: Sequence[BatchProgress]) -> tuple[OperatorLine, ...]:
+    whole = max(1, state_bytes(batch))
+    return tuple(_operator(each, whole, batches) for each in batch.operators)
+
+
+def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedStateLine, ...]:
+    expired: Counter[str] = Counter()
+    for former in (each.keyed for batch in batches for each in batch.operators if each.name == keyed.name):
+        expired.update({} if former is None else {each.name: each.expired for each in former.states})
+    return tuple(
+        KeyedStateLine(each.name, each.entries, each.size_bytes, expired[each.name]) for each in keyed.states
+    )
+
+
+def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchProgress]) -> OperatorLine:
+    store, keyed = operator.store, operator.keyed
+    access_s = access_seconds(operator)
+    hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
+    misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
+    return OperatorLine(
+        name=operator.name,
+        rows=operator.rows,
+        updated=operator.updated,
+        removed=operator.removed,
+        late_rows=operator.late_rows + (keyed.late if keyed is not None else 0),
+        size_bytes=operator_bytes(operator),
+        memory_bytes=operator.memory_bytes,
+        commit_ms=operator.commit_ms,
+        access_ms=None if access_s is None else access_s * 1000,
+        cache_hits=hits / (hits + misses) if hits + misses else None,
+        partitions=operator.partitions,
+        share=operator_bytes(operator) / whole,
+        keyed=keyed is not None,
+        timers=None if keyed is None else keyed.timers,
+        states=() if keyed is None else _states(keyed, batches),
+    )
+
+
+def _batch(batch: BatchProgress) -> BatchLine:
+    return BatchLine(
+        batch=batch.batch_id,
+        committed_ms=batch.committed_ms,
+        duration_ms=batch.duration_ms,
+        input_rows=batch.input_rows,
+        late_rows=batch.late_rows,
+        state_rows=batch.state_rows,
+        watermark_ms=watermark_ms(batch) or None,
+    )
+
+
+def _attempt(attempt: Attempt) -> AttemptLine:
+    failure = attempt.failure
+    return AttemptLine(
+        number=attempt.number,
+        began_ms=attempt.began_ms,
+        ended_ms=attempt.ended_ms,
+        ending=attempt.ending,
+        failure=None if failure is None else str(failure),
+        detail=None if failure is None or not failure.detail else failure.detail,
+    )
+
+
+def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
+    """The newest first."""
+    return tuple(
+        RecoveryLine(
+            attempt=each.attempt,
+            at_ms=each.at_ms,
+            cause=each.cause,
+            took_ms=each.recovery_ms,
+            phases=_phases(each.phases_ms),
+            went_back=each.went_back,
+        )
+        for each in reversed(details.recoveries)
+    )
+
+
+def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
+    """How long the next recovery is expected to take; nothing where that cannot be told."""
+    if not details.recoveries:
+        return None  # it would be read off the files of the checkpoint, for a page that does not show it
+    name = details.status.job.name
+    try:
+        found = plane.looks.at(
+            ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_FRESH_S
+        )
+    except HoldfastError:
+        return None
+    if found is None:
+        return None
+    return ExpectedLine(found.recovery_ms, found.error_ms, _phases(found.phases_ms))
+
+
+def _phases(found: Mapping[str, int]) -> tuple[Phase, ...]:
+    return tuple(Phase(name, ms) for name, ms in found.items())

@@ -1,0 +1,111 @@
+"""What was asked for, and what became of it, as the pages show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.jobs.registry.operation_log import Operation, OperationState
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard import number_format
+from holdfast.server.dashboard.alerts_page import standing
+from holdfast.server.dashboard.views import Health, OperationLine, OperationView
+
+_HEALTH: Final = {
+    OperationState.ASKED: Health.BUSY,
+    OperationState.RUNNING: Health.BUSY,
+    OperationState.COMPLETED: Health.OVER,
+    OperationState.FAILED: Health.BAD,
+}
+
+
+def operation_lines(plane: ControlPlane, job: str, limit: int) -> tuple[OperationLine, ...]:
+    """The newest operations of a job, the newest first."""
+    newest = plane.operations.newest(job, limit)
+    return tuple(operation_line(each, plane.clock()) for each in newest)
+
+
+def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
+    """One operation in full.
+
+    Raises:
+        NotFound: There is none.
+    """
+    found = plane.operations.get(operation_id)
+    firing = sum(each.phase == "firing" for each in standing(plane))
+    return OperationView(
+        plane.clock(), operation_line(found, plane.clock()), found.arguments, found.result, firing
+    )
+
+
+def operation_line(found: Operation, now_ms: int) -> OperationLine:
+    """An operation in a list."""
+    progress = found.progress or {}
+    began = found.started_ms or found.asked_ms
+    health = _HEALTH[found.state]
+    if health is Health.OVER and _is_bad(found):
+        health = Health.WARN
+    return OperationLine(
+        operation=found.operation_id,
+        verb=found.verb,
+        job=found.job,
+        about=_about(found),
+        state=found.state.value,
+        health=health,
+        asked_ms=found.asked_ms,
+        took_ms=(found.ended_ms or now_ms) - began if found.started_ms else None,
+        done=progress.get("done"),
+        total=progress.get("total"),
+        what=progress.get("what"),
+        outcome=None if found.result is None else outcome(found.verb, found.result),
+        error=found.error,
+    )
+
+
+def _is_bad(found: Operation) -> bool:
+    """Whether what came of it needs somebody's attention."""
+    return found.verb == "verify" and not (found.result or {}).get("ok", True)
+
+
+def _about(found: Operation) -> str | None:
+    given = found.arguments
+    if found.verb == "diff":
+        return f"{short_address(given['first'])} and {short_address(given['second'])}"
+    if found.verb == "dispose":
+        return ", ".join(short_address(each) for each in given["savepoints"])
+    if "savepoint" in given:
+        return short_address(given["savepoint"])
+    return given.get("label")
+
+
+def outcome(verb: str, result: Mapping[str, Any]) -> str:
+    """What came of an operation, in a sentence."""
+    if verb in ("savepoint", "stop"):
+        made = result.get("savepoints") or []
+        told = ", ".join(f"batch {each['batch']}, {number_format.size(each['bytes'])}" for each in made)
+        return f"taken: {told}" if made else "stopped"
+    if verb in ("restore", "fork"):
+        return f"a checkpoint at {result.get('checkpoint')}"
+    if verb == "verify":
+        problems = result.get("problems") or []
+        content = {"compared": "whole, its rows compared", "pending": "whole; its digests are pending"}
+        whole = content.get(str(result.get("content")), "whole")
+        return whole if result.get("ok") else f"damaged: {len(problems)} problems"
+    if verb == "dispose":
+        return "deleted"
+    if verb == "diff":
+        counted = {name: _sum(result, name) for name in ("added", "removed", "changed")}
+        told = ", ".join(
+            f"{number_format.count(number)} {name}" for name, number in counted.items() if number
+        )
+        return "the same" if result.get("same") else told or "different"
+    return "done"
+
+
+def _sum(result: Mapping[str, Any], name: str) -> int:
+    return sum(each.get(name) or 0 for each in result.get("states") or ())
+
+
+def short_address(address: str) -> str:
+    """The last part of an address."""
+    return address.rstrip("/").rpartition("/")[2]

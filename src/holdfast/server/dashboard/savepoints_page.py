@@ -1,0 +1,104 @@
+"""The savepoints of a job, as a page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.errors import HoldfastError
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.savepoints.catalog.catalog import Listed
+from holdfast.savepoints.savepoint_api import list as listed
+from holdfast.server.access import path_policy
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard.jobs_page import firing_by_job, line_of
+from holdfast.server.dashboard.operations_page import operation_line
+from holdfast.server.dashboard.views import CatalogView, SavepointLine, SavepointsView
+
+_OPERATIONS: Final = 100
+_OPERATIONS_SHOWN: Final = 10
+_SHOWN: Final = 200
+_FRESH_S: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known beside a catalog: queries by id, and what verifications said by savepoint."""
+
+    queries: Mapping[str, str]
+    proofs: Mapping[str, tuple[str, int]]
+
+
+def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
+    """The savepoints in the catalogs that a job uses, and what was asked for lately.
+
+    Cost: the manifests of those catalogs.
+
+    Raises:
+        NotFound: There is no such job.
+    """
+    details = plane.details(job, 40)
+    name = details.status.job.name
+    operations = plane.operations.newest(name, _OPERATIONS)
+    catalogs = catalogs_of(plane, details)
+    queries = {each.query_id: each.name for each in details.queries}
+    proofs: dict[str, tuple[str, int]] = {}
+    for each in reversed(operations):
+        if each.verb == "verify" and each.result is not None and each.ended_ms is not None:
+            told = "whole" if each.result.get("ok") else "damaged"
+            proofs[str(each.arguments.get("savepoint"))] = told, each.ended_ms
+    known = _Known(queries, proofs)
+    firing = firing_by_job(plane)
+    now = plane.clock()
+    running = details.status.supervised and not details.status.job.state.terminal
+    return SavepointsView(
+        now_ms=now,
+        job=line_of(details, firing),
+        directory=catalogs[0] if catalogs else f"file://{plane.home.path / 'savepoints'}",
+        beside=path_policy.beside(details.status.job.checkpoint, path_policy.FORK),
+        can_take=bool(details.queries),
+        can_stop=running,
+        catalogs=tuple(_catalog(plane, each, known) for each in catalogs),
+        operations=tuple(operation_line(each, now) for each in operations[:_OPERATIONS_SHOWN]),
+        firing=sum(firing.values()),
+    )
+
+
+def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
+    """Where a job's savepoints are: those it has used, and the one of the server's settings."""
+    found = dict.fromkeys(plane.catalogs(details))
+    if plane.settings.savepoints is not None:
+        found.setdefault(plane.settings.savepoints)
+    return list(found)
+
+
+def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
+    try:
+        found = plane.looks.at(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
+    except HoldfastError as error:
+        return CatalogView(catalog, (), error.as_dict())
+    lines = [_line(each, known) for each in reversed(found)]
+    return CatalogView(catalog, tuple(lines[:_SHOWN]), None)
+
+
+def _line(each: Listed, known: _Known) -> SavepointLine:
+    manifest = each.manifest
+    proved, proved_ms = known.proofs.get(each.uri, (None, None))
+    query = None if manifest is None else known.queries.get(manifest.query_id)
+    return SavepointLine(
+        savepoint=each.uri,
+        id=each.savepoint_id,
+        label=None if manifest is None else manifest.label,
+        created_ms=None if manifest is None else manifest.created_ms,
+        query=query,
+        batch=None if manifest is None else manifest.batch_id,
+        files=None if manifest is None else len(manifest.files),
+        size_bytes=None if manifest is None else manifest.size_bytes,
+        new_bytes=None if manifest is None else manifest.new_bytes,
+        mine=query is not None,
+        proved=proved,
+        proved_ms=proved_ms,
+        content=each.content,
+        problem=each.problem,
+    )

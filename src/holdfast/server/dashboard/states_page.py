@@ -1,0 +1,223 @@
+"""State by key and row by row, as a page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from holdfast.at_rest.insight.history import key_history
+from holdfast.at_rest.read.keys import parse_key
+from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.formats.rows.plain import plain
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.savepoints.places import place_of
+from holdfast.savepoints.savepoint_api import list as listed
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
+from holdfast.server.dashboard.savepoints_page import catalogs_of
+from holdfast.server.dashboard.state_views import FoundLine, MomentLine, RowLine, StateLine, StateView
+from holdfast.storage import open_storage
+
+PAGE: Final = 50
+# Rows before a page have to be read too; who wants more exports them.
+FARTHEST: Final = 20_000
+_MOMENTS: Final = 50
+_FRESH_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a page of state is asked for.
+
+    Attributes:
+        query: Whose state.
+        savepoint: The id of a savepoint in one of the job's catalogs, in place of the running query.
+        state: Which state, by its full name.
+        key: Which key, as it is written on a command line.
+        offset: How many rows to leave out.
+    """
+
+    query: str | None = None
+    savepoint: str | None = None
+    state: str | None = None
+    key: str | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    states: tuple[StateLine, ...] = ()
+    state: StateLine | None = None
+    batch: int | None = None
+    at_ms: int | None = None
+    found: FoundLine | None = None
+    history: tuple[MomentLine, ...] = ()
+    rows: tuple[RowLine, ...] = ()
+    more: bool = False
+    problem: Mapping[str, Any] | None = None
+
+
+def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
+    """The state of one of a job's queries, or of a savepoint; one key of it, or some rows.
+
+    Raises:
+        NotFound: There is no such job or query.
+    """
+    details = plane.details(job, 40)
+    chosen = chosen_query(plane, details, asked.query)
+    firing = firing_by_job(plane)
+    address: str | None = None
+    try:
+        address = _address(plane, details, asked, None if chosen is None else chosen.checkpoint)
+        seen = _Seen() if address is None else _shared(plane, details, address, asked)
+    except HoldfastError as error:
+        seen = _Seen(problem=error.as_dict())
+    return StateView(
+        now_ms=plane.clock(),
+        job=line_of(details, firing),
+        queries=tuple(each.name for each in details.queries),
+        query=None if chosen is None else chosen.name,
+        savepoint=asked.savepoint,
+        address=address,
+        batch=seen.batch,
+        at_ms=seen.at_ms,
+        states=seen.states,
+        state=seen.state,
+        key=asked.key,
+        found=seen.found,
+        history=seen.history,
+        rows=seen.rows,
+        offset=asked.offset,
+        more=seen.more,
+        problem=seen.problem,
+        firing=sum(firing.values()),
+    )
+
+
+def _address(plane: ControlPlane, details: JobDetails, asked: Asked, checkpoint: str | None) -> str | None:
+    """Where to look; only what the job itself uses, whatever is asked for."""
+    if asked.savepoint is None:
+        return checkpoint
+    for catalog in catalogs_of(plane, details):
+        for each in listed(catalog):
+            if each.savepoint_id == asked.savepoint:
+                return each.uri
+    raise NotFound(
+        "there is no such savepoint in the job's catalogs",
+        where=asked.savepoint,
+        hint="the page of savepoints has them all",
+    )
+
+
+def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: Asked) -> _Seen:
+    """One look for all who look at the same: it reads files, beside a job that needs the disk itself."""
+    catalog = next(iter(catalogs_of(plane, details)), None)
+    return plane.looks.at(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
+
+
+def _look(address: str, asked: Asked, catalog: str | None) -> _Seen:
+    place = place_of(address)
+    reader = StateReader(place.storage, place.batch_id)
+    states = tuple(_state(operator, state) for operator in reader.operators for state in operator.states)
+    batch = reader.batch_id
+    at_ms = _planned_ms(Logs(place.storage), batch)
+    if not states:
+        return _Seen(batch=batch, at_ms=at_ms)
+    name = asked.state or states[0].name
+    operator, state = reader.pick(name)
+    shown = _state(operator, state)
+    try:
+        if asked.key is not None:
+            key = parse_key([asked.key], state.key, state.full_name)
+            found = _found(reader.found(operator, state, key))
+            moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
+            return _Seen(states, shown, batch, at_ms, found, moments)
+        rows, more = _rows(reader, name, asked.offset)
+    except HoldfastError as error:
+        return _Seen(states, shown, batch, at_ms, problem=error.as_dict())
+    return _Seen(states, shown, batch, at_ms, rows=rows, more=more)
+
+
+def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, ...], bool]:
+    if offset > FARTHEST:
+        raise Invalid(
+            "a page this far on would have to read all rows before it",
+            found=f"row {offset}",
+            expected=f"at most row {FARTHEST}",
+            hint="export the state with `holdfast state scan`, or ask it with SQL",
+        )
+    found = list(islice(reader.scan(name), offset, offset + PAGE + 1))
+    return tuple(_row(each) for each in found[:PAGE]), len(found) > PAGE
+
+
+def _history(
+    reader: StateReader,
+    operator: NamedOperator,
+    state: NamedState,
+    key: Mapping[str, Any],
+    catalog: str | None,
+) -> tuple[MomentLine, ...]:
+    """Each value that the key has had, the newest first; savepoints tell of what the files no longer do."""
+    saved = None if catalog is None else open_storage(catalog, "catalog")
+    found = key_history(reader, operator, state, key, catalog=saved)
+    lines = [
+        MomentLine(
+            batch=each.batch_id,
+            at_ms=each.planned_ms,
+            change=each.change,
+            savepoint=None if each.savepoint is None else each.savepoint.rpartition("/")[2],
+            exists=each.found.exists,
+            value=plain(each.found.value),
+        )
+        for each in found.versions[-_MOMENTS:]
+    ]
+    return tuple(reversed(lines))
+
+
+def _planned_ms(logs: Logs, batch: int) -> int | None:
+    offsets = logs.offsets(batch)
+    return None if offsets is None else offsets.timestamp_ms
+
+
+def _state(operator: NamedOperator, state: NamedState) -> StateLine:
+    fields = state.as_dict()
+    return StateLine(
+        name=state.full_name,
+        operator=operator.name,
+        operator_id=operator.operator_id,
+        kind=operator.kind,
+        form=state.form.value,
+        partitions=operator.partitions,
+        key=fields["key"],
+        sub=fields["sub"],
+        value=fields["value"],
+        ttl=state.ttl,
+    )
+
+
+def _found(found: KeyState) -> FoundLine:
+    expires: Sequence[int] = [each.expires_ms for each in found.entries if each.expires_ms is not None]
+    return FoundLine(
+        key=plain(found.key),
+        exists=found.exists,
+        value=plain(found.value),
+        partition=found.partition,
+        size_bytes=found.size_bytes,
+        expires_ms=min(expires, default=None),
+    )
+
+
+def _row(entry: Entry) -> RowLine:
+    return RowLine(
+        plain(entry.key),
+        plain(entry.sub),
+        plain(entry.value),
+        entry.expires_ms,
+        entry.partition,
+        entry.size_bytes,
+    )

@@ -1,0 +1,345 @@
+"""Flink's checkpoints, told of Spark's committed batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from holdfast.checkpoints.values import Batch
+from holdfast.errors import Corrupt, NotFound
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.model import BatchProgress, SavepointNote
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.flink.calls import Call, Refused, Resource
+from holdfast.server.flink.stats import stats
+from holdfast.server.flink.vertices import Vertex, vertices
+
+# As many as Flink shows, `web.checkpoints.history`, and as many as Spark keeps by default.
+SHOWN: Final = 10
+LOOKED_AT: Final = 100
+_BACKENDS: Final = {
+    "RocksDBStateStoreProvider": "EmbeddedRocksDBStateBackend",
+    "HDFSBackedStateStoreProvider": "HashMapStateBackend",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A committed batch, or a savepoint of one, as a checkpoint.
+
+    Attributes:
+        number: Its id. That of a batch is the batch's; where a job has several queries they share the
+            numbers out among them, so that number modulo their count is the query's place.
+        vertex: The query.
+        began_ms: When the batch was planned.
+        ended_ms: When it was committed.
+        new_bytes: The bytes of state that it added.
+        size_bytes: The bytes of state that a restart after it reads.
+        address: Where it is.
+        savepoint: Whether it is a savepoint.
+    """
+
+    number: int
+    vertex: Vertex
+    began_ms: int
+    ended_ms: int
+    new_bytes: int
+    size_bytes: int
+    address: str
+    savepoint: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """What Flink tells of a checkpoint and of each task in it."""
+        return {
+            "id": self.number,
+            "status": "COMPLETED",
+            "latest_ack_timestamp": self.ended_ms,
+            "checkpointed_size": self.new_bytes,
+            "state_size": self.size_bytes,
+            "end_to_end_duration": self.ended_ms - self.began_ms,
+            "alignment_buffered": 0,
+            "processed_data": 0,
+            "persisted_data": 0,
+            "num_subtasks": self.vertex.parallelism,
+            "num_acknowledged_subtasks": self.vertex.parallelism,
+        }
+
+    def as_dict(self, *, tasks: bool = False) -> dict[str, Any]:
+        """Flink's shape of it."""
+        return {
+            "className": "completed",
+            **self.facts(),
+            "is_savepoint": self.savepoint,
+            "savepointFormat": "NATIVE" if self.savepoint else None,
+            "trigger_timestamp": self.began_ms,
+            "checkpoint_type": "SAVEPOINT" if self.savepoint else "CHECKPOINT",
+            "tasks": {self.vertex.vertex_id: self.facts()} if tasks else {},
+            "external_path": self.address,
+            "discarded": False,
+        }
+
+
+def history(call: Call) -> Any:
+    """The newest checkpoints and what they have in common."""
+    found = call.job(LOOKED_AT)
+    nodes = vertices(found)
+    done = completed(call.plane, found, nodes)
+    saved = savepoints(found, nodes)
+    pending = in_progress(call.plane, found, nodes)
+    shown = sorted([*done, *saved], key=lambda each: (each.ended_ms, each.number), reverse=True)
+    total = sum(each.batches[-1].batch_id + 1 for each in nodes if each.batches) + len(saved)
+    failed = sum(each.ending == "failed" and each.running_ms is not None for each in found.attempts)
+    return {
+        "counts": {
+            "restored": sum(each.number > 1 and each.running_ms is not None for each in found.attempts),
+            "total": total + failed + len(pending),
+            "in_progress": len(pending),
+            "completed": total,
+            "failed": failed,
+        },
+        "summary": _summary([*done, *saved]),
+        "latest": {
+            "completed": _first([each for each in shown if not each.savepoint]),
+            "savepoint": _first([each for each in shown if each.savepoint]),
+            "failed": None,
+            "restored": _restored(found, nodes),
+        },
+        "history": [*pending, *(each.as_dict() for each in shown)][:SHOWN],
+    }
+
+
+def details(call: Call) -> Any:
+    """One checkpoint, with what each query has in it."""
+    return _checkpoint(call)[1].as_dict(tasks=True)
+
+
+def subtasks(call: Call) -> Any:
+    """What each partition has in a checkpoint. It is known of the newest only, out of its files."""
+    found, one = _checkpoint(call)
+    wanted = call.id("vertexid")
+    if one.vertex.vertex_id != wanted:
+        raise Refused(404, f"There is no checkpoint statistics for task {wanted}.")
+    partitions = _partitions(call.plane, one)
+    took = one.ended_ms - one.began_ms
+    still = stats([0] * len(partitions))
+    return {
+        **one.facts(),
+        "summary": {
+            "checkpointed_size": stats([new for new, _ in partitions], percentiles=False),
+            "state_size": stats([size for _, size in partitions], percentiles=False),
+            "end_to_end_duration": stats([took] * len(partitions), percentiles=False),
+            "checkpoint_duration": {
+                "sync": stats([_commit_ms(found, one)] * len(partitions), percentiles=False),
+                "async": stats([0] * len(partitions), percentiles=False),
+            },
+            "alignment": {"buffered": still, "processed": still, "persisted": still, "duration": still},
+            "start_delay": stats([0] * len(partitions), percentiles=False),
+        },
+        "subtasks": [
+            {
+                "className": "completed",
+                "index": index,
+                "ack_timestamp": one.ended_ms,
+                "end_to_end_duration": took,
+                "checkpointed_size": new,
+                "state_size": size,
+                "checkpoint": {"sync": _commit_ms(found, one), "async": 0},
+                "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
+                "start_delay": 0,
+                "unaligned_checkpoint": False,
+                "aborted": False,
+                "status": "completed",
+            }
+            for index, (new, size) in enumerate(partitions)
+        ],
+    }
+
+
+def config(call: Call) -> Any:
+    """How a job takes checkpoints: with each batch. The interval is the one that was seen."""
+    found = call.job(SHOWN)
+    providers = [_provider(call.plane, query.checkpoint) for query in found.queries]
+    backend = next((_BACKENDS[each] for each in providers if each in _BACKENDS), "HashMapStateBackend")
+    return {
+        "mode": "exactly_once",
+        "interval": _interval(found.batches),
+        "timeout": 0,
+        "min_pause": 0,
+        "max_concurrent": 1,
+        "externalization": {
+            "enabled": True,
+            "delete_on_cancellation": found.status.job.on_cancel == "delete",
+        },
+        "state_backend": backend,
+        "checkpoint_storage": "FileSystemCheckpointStorage",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": 0,
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": backend == "EmbeddedRocksDBStateBackend",
+        "changelog_periodic_materialization_interval": 0,
+        "changelog_storage": "filesystem",
+    }
+
+
+def number_of(nodes: Sequence[Vertex], index: int, batch_id: int) -> int:
+    """The id of a query's batch as a checkpoint of its job."""
+    return batch_id * len(nodes) + index
+
+
+def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+    """The committed batches that a job's checkpoints still keep."""
+    shown = []
+    for index, vertex in enumerate(nodes):
+        uri = vertex.query.checkpoint
+        try:
+            batches = plane.batches(uri, LOOKED_AT)
+            sizes = plane.sizes(uri, tuple(each.batch_id for each in batches))
+        except (NotFound, Corrupt):
+            continue  # there is no batch yet, or `checkpoint verify` has more to say than fits here
+        heard = {each.batch_id: each for each in found.batches if each.query == vertex.query.name}
+        for batch in batches:
+            began, ended = _times(batch, heard.get(batch.batch_id))
+            size = sum(sizes.get(batch.batch_id, {}).values())
+            number = number_of(nodes, index, batch.batch_id)
+            address = f"{uri}@{batch.batch_id}"
+            shown.append(Shown(number, vertex, began, ended, batch.new_bytes, size, address))
+    return shown
+
+
+def savepoints(found: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+    """The savepoints that were taken of a job."""
+    places = {each.query.name: (index, each) for index, each in enumerate(nodes)}
+    return [
+        _saved(note, places[note.query][1], number_of(nodes, places[note.query][0], note.batch_id))
+        for note in found.savepoints
+        if note.uri is not None and note.batch_id is not None and note.query in places
+    ]
+
+
+def in_progress(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -> list[dict[str, Any]]:
+    """The batches that are planned and not committed."""
+    if found.status.job.state.terminal:
+        return []
+    shown = []
+    for index, vertex in enumerate(nodes):
+        try:
+            checkpoint = plane.checkpoint(vertex.query.checkpoint)
+        except (NotFound, Corrupt):
+            continue
+        if checkpoint.uncommitted is None:
+            continue
+        since = max((each.committed_ms for each in vertex.batches), default=found.status.job.started_ms)
+        number = number_of(nodes, index, checkpoint.uncommitted)
+        one = Shown(number, vertex, since, since, 0, 0, "").as_dict()
+        running = {"className": "in_progress", "status": "IN_PROGRESS", "num_acknowledged_subtasks": 0}
+        shown.append({**{k: v for k, v in one.items() if k not in ("external_path", "discarded")}, **running})
+    return shown
+
+
+def _saved(note: SavepointNote, vertex: Vertex, number: int) -> Shown:
+    size, new, took = note.size_bytes or 0, note.new_bytes or 0, note.took_ms or 0
+    return Shown(number, vertex, note.at_ms - took, note.at_ms, new, size, note.uri or "", savepoint=True)
+
+
+def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
+    """The checkpoint that the path names.
+
+    Raises:
+        Refused: It is not kept.
+    """
+    number = call.number("checkpointid")
+    found = call.job(LOOKED_AT)
+    nodes = vertices(found)
+    for each in [*completed(call.plane, found, nodes), *savepoints(found, nodes)]:
+        if each.number == number:
+            return found, each
+    raise Refused(404, f"Could not find checkpointing statistics for checkpoint {number}.")
+
+
+def _partitions(plane: ControlPlane, one: Shown) -> list[tuple[int, int]]:
+    """New bytes and all bytes of each partition; nothing where the checkpoint is not the newest one."""
+    try:
+        checkpoint = plane.checkpoint(one.vertex.query.checkpoint)
+    except (NotFound, Corrupt):
+        return []
+    if f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
+        return []
+    found: dict[int, tuple[int, int]] = dict.fromkeys(range(one.vertex.parallelism), (0, 0))
+    for store in (store for operator in checkpoint.operators for store in operator.stores):
+        new, size = found.get(store.id.partition, (0, 0))
+        found[store.id.partition] = (new + store.new_bytes, size + store.size_bytes)
+    return [found[partition] for partition in sorted(found)]
+
+
+def _commit_ms(found: JobDetails, one: Shown) -> int:
+    """How long the stores of a batch took to be committed."""
+    for batch in found.batches:
+        if batch.query == one.vertex.query.name and one.address.endswith(f"@{batch.batch_id}"):
+            return max((each.commit_ms for each in batch.operators), default=0)
+    return 0
+
+
+def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
+    """When a batch began and ended; of one that nobody heard of the times of its log files tell, if any."""
+    if heard is None:
+        return batch.planned_ms, batch.committed_ms or batch.planned_ms
+    return heard.committed_ms - heard.duration_ms, heard.committed_ms
+
+
+def _provider(plane: ControlPlane, uri: str) -> str | None:
+    try:
+        return plane.checkpoint(uri).provider
+    except (NotFound, Corrupt):
+        return None
+
+
+def _interval(batches: Sequence[BatchProgress]) -> int:
+    """The time from one batch to the next that is in the middle of those seen."""
+    by_query: dict[str, list[int]] = {}
+    for each in batches:
+        by_query.setdefault(each.query, []).append(each.committed_ms)
+    gaps = sorted(later - former for times in by_query.values() for former, later in pairwise(times))
+    return gaps[len(gaps) // 2] if gaps else 0
+
+
+def _summary(done: Sequence[Shown]) -> dict[str, Any]:
+    nothing = stats([0] * len(done))
+    return {
+        "checkpointed_size": stats([each.new_bytes for each in done]),
+        "state_size": stats([each.size_bytes for each in done]),
+        "end_to_end_duration": stats([each.ended_ms - each.began_ms for each in done]),
+        "alignment_buffered": nothing,
+        "processed_data": nothing,
+        "persisted_data": nothing,
+    }
+
+
+def _first(shown: Sequence[Shown]) -> dict[str, Any] | None:
+    return shown[0].as_dict() if shown else None
+
+
+def _restored(found: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | None:
+    """What the running driver has gone on from."""
+    attempt = found.attempts[-1] if found.attempts else None
+    if attempt is None or attempt.running_ms is None or not nodes or not nodes[0].batches:
+        return None
+    before = [each.batch_id for each in nodes[0].batches if each.committed_ms < attempt.running_ms]
+    if not before:
+        return None
+    return {
+        "id": number_of(nodes, 0, before[-1]),
+        "restore_timestamp": attempt.running_ms,
+        "is_savepoint": False,
+        "external_path": f"{nodes[0].query.checkpoint}@{before[-1]}",
+    }
+
+
+RESOURCES: Final = (
+    Resource("GET", "/jobs/{jobid}/checkpoints", history),
+    Resource("GET", "/jobs/{jobid}/checkpoints/config", config),
+    Resource("GET", "/jobs/{jobid}/checkpoints/details/{checkpointid}", details),
+    Resource("GET", "/jobs/{jobid}/checkpoints/details/{checkpointid}/subtasks/{vertexid}", subtasks),
+)

@@ -1,0 +1,285 @@
+"""Jobs as Flink shows them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.errors import Conflict
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.jobs.registry.registry import Attempt
+from holdfast.server.answers import Json
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.flink.calls import Call, Refused, Resource
+from holdfast.server.flink.vertices import (
+    MAX_PARALLELISM,
+    Vertex,
+    job_counts,
+    state_of,
+    task_counts,
+    task_state,
+    timestamps,
+    traffic,
+    vertices,
+)
+
+_EXCEPTIONS: Final = 16
+_SEEN: Final = 100
+
+
+def listed(call: Call) -> Any:
+    """Every job's id and state."""
+    return {"jobs": [{"id": each.status.job.job_id, "status": state_of(each)} for each in _every(call.plane)]}
+
+
+def overview(call: Call) -> Any:
+    """Every job in a line, as Flink's command line lists them."""
+    return {"jobs": [_line(each, call.plane.clock()) for each in _every(call.plane)]}
+
+
+def details(call: Call) -> Any:
+    """One job in full."""
+    found = call.job(_SEEN)
+    job, state, now = found.status.job, state_of(found), call.plane.clock()
+    nodes = vertices(found)
+    counts = task_counts(state, 0)
+    for vertex in nodes:
+        counts = {
+            name: count + task_counts(state, vertex.parallelism)[name] for name, count in counts.items()
+        }
+    return {
+        "jid": job.job_id,
+        "application-id": job.job_id,
+        "name": job.name,
+        "isStoppable": False,
+        "state": state,
+        "job-type": "STREAMING",
+        "schedulerType": "Adaptive",
+        "start-time": job.started_ms,
+        "end-time": _end(found),
+        "duration": (job.ended_ms or now) - job.started_ms,
+        "maxParallelism": -1,
+        "now": now,
+        "timestamps": timestamps(found),
+        "vertices": [_vertex(each, found, now) for each in nodes],
+        "status-counts": counts,
+        "plan": _plan(found),
+        "pending-operators": 0,
+    }
+
+
+def status(call: Call) -> Any:
+    """One job's state."""
+    return {"status": state_of(call.job())}
+
+
+def config(call: Call) -> Any:
+    """What a job runs with, as far as the registry knows it."""
+    found = call.job()
+    job = found.status.job
+    return {
+        "jid": job.job_id,
+        "name": job.name,
+        "execution-config": {
+            "restart-strategy": "Cluster level default restart strategy",
+            "job-parallelism": max((each.parallelism for each in vertices(found)), default=1),
+            "object-reuse-mode": False,
+            "user-config": {"holdfast.target": job.target, "holdfast.checkpoint": job.checkpoint},
+        },
+    }
+
+
+def plan(call: Call) -> Any:
+    """A job's queries as a graph."""
+    return {"plan": _plan(call.job())}
+
+
+def vertex(call: Call) -> Any:
+    """One query, with its partitions as subtasks."""
+    found, one = _vertex_of(call)
+    now = call.plane.clock()
+    shown = _vertex(one, found, now)
+    subtasks = [
+        {
+            "subtask": index,
+            "status": shown["status"],
+            "attempt": max((each.number for each in found.attempts), default=1) - 1,
+            "endpoint": "(driver)",
+            "start-time": shown["start-time"],
+            "end-time": shown["end-time"],
+            "duration": shown["duration"],
+            "metrics": {**shown["metrics"], "read-records": 0, "read-records-complete": False},
+            "taskmanager-id": "(driver)",
+            "status-duration": {shown["status"]: shown["duration"]},
+            "start_time": shown["start-time"],
+        }
+        for index in range(one.parallelism)
+    ]
+    return {
+        "id": one.vertex_id,
+        "name": one.name,
+        "parallelism": one.parallelism,
+        "maxParallelism": MAX_PARALLELISM,
+        "now": now,
+        "subtasks": subtasks,
+        "aggregated": {"metrics": {}, "status-duration": {}},
+    }
+
+
+def exceptions(call: Call) -> Any:
+    """Why a job's drivers ended, the newest first."""
+    found = call.job()
+    most = call.query.get("maxExceptions", str(_EXCEPTIONS))
+    if not most.isascii() or not most.isdigit():
+        raise Refused(
+            400,
+            "Bad request, could not parse parameters:"
+            f' Cannot resolve query parameter (maxExceptions) from value "{most}".',
+        )
+    wanted = _labels(call.query.get("failureLabelFilter", ""))
+    entries = [entry for each in reversed(found.attempts) if (entry := _exception(each)) is not None]
+    entries = [each for each in entries if wanted.items() <= each["failureLabels"].items()]
+    shown = entries[: int(most)]
+    return {"exceptionHistory": {"entries": shown, "truncated": len(shown) < len(entries)}}
+
+
+def end(call: Call) -> Any:
+    """Cancel a job: its driver is ended at once."""
+    mode = call.query.get("mode", "cancel")
+    if mode == "stop":
+        raise Refused(
+            308,
+            'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel"'
+            ' instead. For a graceful shutdown, please use "jobs/:jobId/stop" instead.',
+        )
+    if mode != "cancel":
+        raise Refused(
+            400,
+            "Bad request, could not parse parameters:"
+            f' Cannot resolve query parameter (mode) from value "{mode}".',
+        )
+    call.id("jobid")
+    try:
+        found = call.job()
+    except Refused:
+        raise Refused(404, "Job could not be found.") from None
+    job = found.status.job
+    try:
+        call.plane.control.running(job.name)
+    except Conflict as error:
+        if job.state.terminal:
+            why = f"the job has already reached another terminal state ({job.state.value})."
+            raise Refused(409, f"Job cancellation failed because {why}") from None
+        raise Refused(409, f"Job cancellation failed: {error}") from None
+    call.plane.registry.request(job.name, "cancel", call.plane.clock())
+    return Json({}, 202)
+
+
+def _every(plane: ControlPlane) -> list[JobDetails]:
+    return [plane.brief(each.job.name) for each in plane.jobs()]
+
+
+def _line(found: JobDetails, now: int) -> dict[str, Any]:
+    job, state = found.status.job, state_of(found)
+    tasks = sum(each.parallelism for each in vertices(found))
+    return {
+        "jid": job.job_id,
+        "name": job.name,
+        "jobType": "STREAMING",
+        "schedulerType": "Adaptive",
+        "start-time": job.started_ms,
+        "end-time": _end(found),
+        "duration": (job.ended_ms or now) - job.started_ms,
+        "state": state,
+        "last-modification": job.updated_ms,
+        "tasks": job_counts(state, tasks),
+        "pending-operators": 0,
+    }
+
+
+def _vertex(each: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
+    job, state = found.status.job, state_of(found)
+    running = timestamps(found)["RUNNING"] or -1
+    end = _end(found)
+    return {
+        "id": each.vertex_id,
+        "slotSharingGroupId": job.job_id,
+        "name": each.name,
+        "maxParallelism": MAX_PARALLELISM,
+        "parallelism": each.parallelism,
+        "status": task_state(state),
+        "start-time": running,
+        "end-time": end,
+        "duration": (now if end < 0 else end) - running if running > 0 else -1,
+        "tasks": task_counts(state, each.parallelism),
+        "metrics": traffic(each),
+    }
+
+
+def _vertex_of(call: Call) -> tuple[JobDetails, Vertex]:
+    """The query that the path names as a vertex.
+
+    Raises:
+        Refused: There is none.
+    """
+    wanted = call.id("vertexid")
+    found = call.job(_SEEN)
+    for each in vertices(found):
+        if each.vertex_id == wanted:
+            return found, each
+    raise Refused(404, f"JobVertex {wanted} not found")
+
+
+def _plan(found: JobDetails) -> dict[str, Any]:
+    job = found.status.job
+    nodes = [
+        {
+            "id": each.vertex_id,
+            "operator": "",
+            "parallelism": each.parallelism,
+            "operator_strategy": "",
+            "description": each.name.replace(" -> ", "<br/>+- ") + "<br/>",
+            "optimizer_properties": {},
+        }
+        for each in vertices(found)
+    ]
+    return {"jid": job.job_id, "name": job.name, "type": "STREAMING", "nodes": nodes}
+
+
+def _exception(attempt: Attempt) -> dict[str, Any] | None:
+    failure = attempt.failure
+    if failure is None:
+        return None
+    labels = {"where": failure.label}
+    place = {} if failure.query is None else {"taskName": failure.query, "endpoint": "(driver)"}
+    return {
+        "exceptionName": failure.error_class,
+        "stacktrace": failure.detail or f"{failure.error_class}: {failure.line}",
+        "timestamp": attempt.ended_ms or attempt.began_ms,
+        "failureLabels": labels,
+        **place,
+        "concurrentExceptions": [],
+    }
+
+
+def _labels(text: str) -> dict[str, str]:
+    """`key:value,key:value`, as Flink filters by labels."""
+    pairs = (each.partition(":") for each in text.split(",") if each)
+    return {key: value for key, _, value in pairs}
+
+
+def _end(found: JobDetails) -> int:
+    ended = found.status.job.ended_ms
+    return -1 if ended is None else ended
+
+
+RESOURCES: Final = (
+    Resource("GET", "/jobs", listed),
+    Resource("GET", "/jobs/overview", overview),
+    Resource("GET", "/jobs/{jobid}", details),
+    Resource("PATCH", "/jobs/{jobid}", end),
+    Resource("GET", "/jobs/{jobid}/status", status),
+    Resource("GET", "/jobs/{jobid}/config", config),
+    Resource("GET", "/jobs/{jobid}/plan", plan),
+    Resource("GET", "/jobs/{jobid}/exceptions", exceptions),
+    Resource("GET", "/jobs/{jobid}/vertices/{vertexid}", vertex),
+)

@@ -1,0 +1,196 @@
+"""Flink's metrics of a job, worked out of its newest batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.errors import Corrupt, NotFound
+from holdfast.jobs.monitoring.flink_metrics import flink_metrics
+from holdfast.jobs.registry.client import JobDetails
+from holdfast.server.flink.calls import Call, Refused, Resource
+from holdfast.server.flink.checkpoint_resources import completed
+from holdfast.server.flink.vertices import Vertex, vertices
+
+_SEEN: Final = 100
+_FRESH_S: Final = 2.0
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_SUMS: Final = ("min", "max", "avg", "sum", "skew")
+
+
+def job(call: Call) -> Any:
+    """Names of metrics; with `get` their values, which are texts."""
+    return _asked(call, _of_job(call))
+
+
+def jobs(call: Call) -> Any:
+    """The metrics of all jobs, added up."""
+    found: dict[str, list[float]] = {}
+    for each in call.plane.jobs():
+        inner = Call(call.plane, {"jobid": each.job.job_id}, {}, {})
+        for name, value in _of_job(inner).items():
+            if _NUMBER.fullmatch(value):  # a path is no sum
+                found.setdefault(name, []).append(float(value))
+    return _aggregated(call, found)
+
+
+def vertex(call: Call) -> Any:
+    """The metrics of a query, by partition: `<subtask>.<name>`."""
+    one = _vertex(call)
+    return _asked(
+        call, {f"{n}.{name}": v for n, each in enumerate(_subtasks(call, one)) for name, v in each.items()}
+    )
+
+
+def subtask_metrics(call: Call) -> Any:
+    """The metrics of a query, with its partitions added up."""
+    chosen = _range(call.query.get("subtasks", ""))
+    found: dict[str, list[float]] = {}
+    for index, each in enumerate(_subtasks(call, _vertex(call))):
+        if chosen is None or index in chosen:
+            for name, value in each.items():
+                found.setdefault(name, []).append(float(value))
+    return _aggregated(call, found)
+
+
+def none(call: Call) -> Any:
+    """There are none: no process of Flink's runs here."""
+    del call
+    return []
+
+
+def _of_job(call: Call) -> dict[str, str]:
+    found = call.job(_SEEN)
+    now = call.plane.clock()
+    record = found.status.job
+    nodes = vertices(found)
+    done = completed(call.plane, found, nodes)
+    values: dict[str, int] = {
+        "numRestarts": sum(each.recovers for each in found.attempts),
+        "fullRestarts": sum(each.recovers for each in found.attempts),
+        "uptime": _uptime(found, now),
+        "runningTime": _uptime(found, now),
+        "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
+        "numberOfCompletedCheckpoints": sum(v.batches[-1].batch_id + 1 for v in nodes if v.batches),
+        "totalNumberOfCheckpoints": sum(v.batches[-1].batch_id + 1 for v in nodes if v.batches),
+        "numberOfFailedCheckpoints": sum(each.ending == "failed" for each in found.attempts),
+        "numberOfInProgressCheckpoints": 0,
+    }
+    if done:
+        last = max(done, key=lambda each: each.ended_ms)
+        values["lastCheckpointSize"] = last.new_bytes
+        values["lastCheckpointFullSize"] = last.size_bytes
+        values["lastCheckpointDuration"] = last.ended_ms - last.began_ms
+        values["lastCheckpointCompletedTimestamp"] = last.ended_ms
+    if found.recoveries_ms:
+        values["lastRecoveryTime"] = found.recoveries_ms[-1]
+    key = ("flink metrics", record.name)
+    known = call.plane.looks.at(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
+    return {**known, **{name: str(value) for name, value in values.items()}}
+
+
+def _uptime(found: JobDetails, now: int) -> int:
+    running = found.attempts[-1].running_ms if found.attempts else None
+    if found.status.job.state.terminal or running is None:
+        return -1
+    return now - running
+
+
+def _vertex(call: Call) -> Vertex:
+    wanted = call.id("vertexid")
+    for each in vertices(call.job(_SEEN)):
+        if each.vertex_id == wanted:
+            return each
+    raise Refused(404, f"JobVertex {wanted} not found")
+
+
+def _subtasks(call: Call, one: Vertex) -> list[dict[str, str]]:
+    """What is known of each partition: rows are shared out evenly, bytes are counted in its files."""
+    sizes: dict[int, int] = {}
+    try:
+        for operator in call.plane.checkpoint(one.query.checkpoint).operators:
+            for store in operator.stores:
+                sizes[store.id.partition] = sizes.get(store.id.partition, 0) + store.size_bytes
+    except (NotFound, Corrupt):
+        pass
+    rows, rate, busy = _rates(one)
+    share = one.parallelism
+    return [
+        {
+            "numRecordsIn": str(rows // share),
+            "numRecordsInPerSecond": f"{rate / share:.3f}",
+            "busyTimeMsPerSecond": f"{busy:.3f}",
+            "idleTimeMsPerSecond": f"{max(0.0, 1000.0 - busy):.3f}",
+            "stateSize": str(sizes.get(index, 0)),
+        }
+        for index in range(share)
+    ]
+
+
+def _rates(one: Vertex) -> tuple[int, float, float]:
+    """Rows that were read, rows a second, and milliseconds of each second at work."""
+    rows = sum(each.input_rows for each in one.batches)
+    if not one.batches:
+        return 0, 0.0, 0.0
+    began = one.batches[0].committed_ms - one.batches[0].duration_ms
+    seconds = max(1, one.batches[-1].committed_ms - began) / 1000
+    busy = sum(each.duration_ms for each in one.batches) / seconds
+    return rows, rows / seconds, min(1000.0, busy)
+
+
+def _asked(call: Call, values: Mapping[str, str]) -> list[dict[str, str]]:
+    wanted = [each for each in call.query.get("get", "").split(",") if each]
+    if not wanted:
+        return [{"id": name} for name in values]
+    return [{"id": name, "value": values[name]} for name in wanted if name in values]
+
+
+def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    wanted = [each for each in call.query.get("get", "").split(",") if each]
+    if not wanted:
+        return [{"id": name} for name in values]
+    ways = [each for each in call.query.get("agg", ",".join(_SUMS[:4])).split(",") if each]
+    unknown = [each for each in ways if each not in _SUMS]
+    if unknown:
+        raise Refused(
+            400,
+            "Bad request, could not parse parameters:"
+            f' Cannot resolve query parameter (agg) from value "{unknown[0]}".',
+        )
+    return [{"id": n, **{way: _sum(way, values[n]) for way in ways}} for n in wanted if values.get(n)]
+
+
+def _sum(way: str, values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    if way == "skew":  # how far the values are from even, in percent
+        spread = sum(abs(each - mean) for each in values) / len(values)
+        return 100 * spread / mean if mean else 0.0
+    return {"min": min(values), "max": max(values), "avg": mean, "sum": sum(values)}[way]
+
+
+def _range(text: str) -> set[int] | None:
+    """`0-3,5` as numbers; None for all."""
+    if not text:
+        return None
+    chosen: set[int] = set()
+    for part in text.split(","):
+        matched = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if matched is None:
+            raise Refused(
+                400,
+                "Bad request, could not parse parameters:"
+                f' Cannot resolve query parameter (subtasks) from value "{text}".',
+            )
+        chosen.update(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
+    return chosen
+
+
+RESOURCES: Final = (
+    Resource("GET", "/jobs/metrics", jobs),
+    Resource("GET", "/jobs/{jobid}/metrics", job),
+    Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/metrics", vertex),
+    Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", subtask_metrics),
+    Resource("GET", "/taskmanagers/metrics", none),
+    Resource("GET", "/jobmanager/metrics", none),
+)

@@ -1,0 +1,159 @@
+"""Flink's asynchronous operations: savepoints, stopping with one, disposal, and checkpoints on request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.registry.operation_log import ID, Operation
+from holdfast.server.access import path_policy
+from holdfast.server.answers import Json
+from holdfast.server.flink.calls import Call, Refused, Resource, unfit
+from holdfast.server.flink.checkpoint_resources import number_of
+from holdfast.server.flink.throwable import failure_cause
+from holdfast.server.flink.vertices import vertices
+
+SAVEPOINT_BODY: Final = "SavepointTriggerRequestBody"
+STOP_BODY: Final = "StopWithSavepointRequestBody"
+CHECKPOINT_BODY: Final = "CheckpointTriggerRequestBody"
+DISPOSAL_BODY: Final = "SavepointDisposalRequest"
+_FORMATS: Final = ("CANONICAL", "NATIVE")
+_TYPES: Final = ("CONFIGURED", "FULL", "INCREMENTAL")
+
+
+def savepoint(call: Call) -> Any:
+    """Take a savepoint of a running job, or stop it with one."""
+    call.choice("formatType", SAVEPOINT_BODY, _FORMATS)
+    stops = call.flag("cancel-job", SAVEPOINT_BODY)
+    directory = call.text("target-directory", SAVEPOINT_BODY)
+    return _of_job(call, "stop" if stops else "savepoint", directory, SAVEPOINT_BODY)
+
+
+def stop(call: Call) -> Any:
+    """Stop a job after its batch, with a savepoint. There is nothing to drain: a batch ends as it began."""
+    call.choice("formatType", STOP_BODY, _FORMATS)
+    call.flag("drain", STOP_BODY)
+    return _of_job(call, "stop", call.text("targetDirectory", STOP_BODY), STOP_BODY)
+
+
+def savepoint_status(call: Call) -> Any:
+    """How far a savepoint is."""
+    return _status(call, ("savepoint", "stop"), "savepoint", _location)
+
+
+def checkpoint(call: Call) -> Any:
+    """Wait for the batch that runs to be committed."""
+    kind = call.choice("checkpointType", CHECKPOINT_BODY, _TYPES)
+    if kind == "INCREMENTAL":
+        text = (
+            "java.lang.IllegalStateException: Flink does not support triggering incremental checkpoint"
+            " explicitly. See FLINK-33723."
+        )
+        return Json({"errors": ["Internal server error.", f"<Exception on server side:\n{text}"]}, 500)
+    job = call.id("jobid")
+    return _asked(call, "checkpoint", job, {}, CHECKPOINT_BODY, 202)
+
+
+def checkpoint_status(call: Call) -> Any:
+    """Which checkpoint it has become."""
+    return _status(call, ("checkpoint",), "checkpoint", lambda done: _checkpoint(call, done))
+
+
+def dispose(call: Call) -> Any:
+    """Delete a savepoint; of a job with several queries, all that it was told the addresses of."""
+    path = call.text("savepoint-path", DISPOSAL_BODY)
+    if path is None:
+        raise Refused(400, "Field savepoint-path must not be omitted or be null.")
+    try:
+        given = [path_policy.savepoint(call.plane, each, "savepoint-path") for each in path.split(",")]
+    except Invalid as error:
+        raise Refused(400, str(error)) from None
+    return _asked(call, "dispose", None, {"savepoints": given}, DISPOSAL_BODY, 200)
+
+
+def dispose_status(call: Call) -> Any:
+    """Whether it is gone."""
+    return _status(call, ("dispose",), "savepoint disposal", lambda _: {})
+
+
+def _of_job(call: Call, verb: str, directory: str | None, what: str) -> Any:
+    job = call.id("jobid")
+    try:
+        details = call.plane.brief(job)
+        catalog = path_policy.catalog_of(call.plane, details, directory, "target-directory")
+    except NotFound:
+        catalog = ""  # Flink accepts this too, and tells in the operation's status
+    except Invalid as error:
+        raise Refused(400, str(error)) from None
+    return _asked(call, verb, job, {"catalog": catalog, "running": True}, what, 202)
+
+
+def _asked(call: Call, verb: str, job: str | None, arguments: dict[str, Any], what: str, status: int) -> Any:
+    wanted = call.text("triggerId", what)
+    if wanted is not None and not ID.fullmatch(wanted):
+        raise unfit(what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')
+    name = job
+    if job is not None:
+        try:
+            name = call.plane.status(job).job.name
+        except NotFound:
+            name = job
+    operation = call.plane.ask(wanted or os.urandom(16).hex(), verb, name, arguments)
+    return Json({"request-id": operation.operation_id}, status)
+
+
+def _status(
+    call: Call, verbs: tuple[str, ...], what: str, result: Callable[[Operation], dict[str, Any]]
+) -> Any:
+    operation_id = call.id("triggerid")
+    job = call.id("jobid") if "jobid" in call.path else None
+    try:
+        found = call.plane.operation(operation_id)
+        if found.verb not in verbs or (job is not None and not _is_job(call, found.job, job)):
+            raise NotFound("this is another operation")
+    except NotFound:
+        whose = "" if job is None else f" for job {job}"
+        raise Refused(404, f"There is no {what} operation with triggerId={operation_id}{whose}.") from None
+    if not found.state.ended:
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    operation = result(found) if found.error is None else {"failure-cause": failure_cause(found.error)}
+    return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+def _is_job(call: Call, name: str | None, job_id: str) -> bool:
+    if name == job_id:
+        return True
+    try:
+        return call.plane.status(name or "").job.job_id == job_id
+    except HoldfastError:
+        return False
+
+
+def _location(done: Operation) -> dict[str, Any]:
+    """The addresses, one behind the other where a job has several queries."""
+    taken = (done.result or {}).get("savepoints", [])
+    return {"location": ",".join(each["savepoint"] for each in taken)}
+
+
+def _checkpoint(call: Call, done: Operation) -> dict[str, Any]:
+    batches = (done.result or {}).get("batches", {})
+    nodes = vertices(call.job())
+    numbers = [
+        number_of(nodes, index, batches[each.query.name])
+        for index, each in enumerate(nodes)
+        if each.query.name in batches
+    ]
+    return {"checkpointId": max(numbers, default=max(batches.values(), default=0))}
+
+
+RESOURCES: Final = (
+    Resource("POST", "/jobs/{jobid}/savepoints", savepoint, SAVEPOINT_BODY),
+    Resource("GET", "/jobs/{jobid}/savepoints/{triggerid}", savepoint_status),
+    Resource("POST", "/jobs/{jobid}/stop", stop, STOP_BODY),
+    Resource("POST", "/jobs/{jobid}/checkpoints", checkpoint, CHECKPOINT_BODY),
+    Resource("GET", "/jobs/{jobid}/checkpoints/{triggerid}", checkpoint_status),
+    Resource("POST", "/savepoint-disposal", dispose, DISPOSAL_BODY),
+    Resource("GET", "/savepoint-disposal/{triggerid}", dispose_status),
+)

@@ -1,0 +1,1 @@
+"""The server as a process beside a job, and its connections."""

@@ -1,0 +1,107 @@
+"""The server beside a job: a process of its own that is started again if it dies, and no job notices."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.jobs.processes.channel import error_from
+from holdfast.server.process.listening import listen
+from holdfast.server.process.server_process import ServerProcess
+from holdfast.server.server_settings import ServerSettings
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+# A server that has lived so long was well; the next one need not wait longer than the first.
+_WELL_S: Final = 60.0
+# What was asked for may take as long as a server waits for it, see `Serving.close_gently`.
+_LAST_S: Final = 3700.0
+
+
+class EmbeddedServer:
+    """Serves a state home while a job runs.
+
+    Args:
+        home: The state home.
+        settings: How it is reached.
+        failed: Called where the server cannot be started or has died; on a thread of its own.
+
+    Raises:
+        Conflict: The port is taken.
+        Invalid: The address is none of this machine's.
+    """
+
+    def __init__(self, home: Path, settings: ServerSettings, failed: Callable[[HoldfastError], None]) -> None:
+        self._listening: socket.socket = listen(settings)
+        self.url = settings.url(int(self._listening.getsockname()[1]))
+        self._home = home
+        self._settings = settings
+        self._failed = failed
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._server: ServerProcess | None = None
+        self._keeper = threading.Thread(target=self._keep, name="holdfast-server", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._keeper.start()
+
+    def close(self) -> None:
+        """End; what was asked for is done first, and told to who asks."""
+        self._closing.set()
+        try:
+            with self._lock:
+                if self._server is not None:
+                    self._server.close()
+            self._keeper.join(_LAST_S)
+        finally:
+            with self._lock:
+                if self._server is not None:
+                    self._server.kill()
+            self._listening.close()
+
+    def _keep(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._closing.is_set():
+            began = time.monotonic()
+            if not self._serve():
+                return
+            if time.monotonic() - began > _WELL_S:
+                pause = _FIRST_PAUSE_S
+            self._closing.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _serve(self) -> bool:
+        """Serve until the server ends; whether another one is wanted."""
+        server: ServerProcess | None = None
+        why: HoldfastError | None = None
+        again = True
+        try:
+            with self._lock:
+                if self._closing.is_set():
+                    return False
+                self._server = server = ServerProcess(self._home, self._settings, self._listening)
+            for message in server.said():
+                if message["kind"] in ("refused", "failed"):
+                    why = error_from(message["error"])
+                    again = message["kind"] == "failed"
+        except OSError as error:
+            why = Unavailable("the server could not be started", found=error.strerror or str(error))
+        found = self._collected(server)
+        if self._closing.is_set():
+            return False
+        self._failed(why or Unavailable("the server has died and is started again", found=found))
+        return again
+
+    def _collected(self, server: ServerProcess | None) -> str:
+        if server is None:
+            return "no process"
+        found = server.reap()
+        with self._lock:
+            self._server = None
+        return found

@@ -1,0 +1,43 @@
+"""The socket of a server, opened before anything else is loaded: who asks meanwhile waits."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Final
+
+from holdfast.errors import Conflict, Invalid
+from holdfast.server.server_settings import ServerSettings
+
+# Who connects while others come in great number waits in the kernel, which costs no descriptor.
+_WAITING: Final = 1024
+_NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EINVAL)
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """The socket that is listened on; from then on callers wait instead of being refused.
+
+    Raises:
+        Conflict: The port is taken.
+        Invalid: The address is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((settings.host, settings.port))
+        made.listen(_WAITING)
+    except OSError as error:
+        made.close()
+        if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
+            raise Invalid(
+                "the server cannot listen there", where=settings.host, found=error.strerror or str(error)
+            ) from error
+        raise Conflict(
+            "the port of the server is taken",
+            where=settings.url(settings.port),
+            found=error.strerror or str(error),
+            hint="name another with --port",
+        ) from error
+    made.set_inheritable(False)
+    return made

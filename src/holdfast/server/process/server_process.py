@@ -1,0 +1,138 @@
+"""The process that a server has to itself beside a job: what it runs out of, the job's supervisor still has.
+
+It ends with the supervisor, whose line it holds, and what it was asked is in the state home as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.secrets import without_secrets
+from holdfast.errors import HoldfastError
+from holdfast.jobs.background.worker import error_of, give_way
+from holdfast.jobs.processes.channel import DESCRIPTOR, Channel, Message
+from holdfast.server.server_settings import ServerSettings
+
+COMMAND: Final = (sys.executable, "-m", "holdfast.server.process.server_process")
+# Linux ends the process with the highest score first when memory runs out; a driver has 0.
+_OUT_OF_MEMORY_SCORE: Final = "500"
+
+
+class ServerProcess:
+    """A running server, and the line to it.
+
+    Args:
+        home: The state home.
+        settings: How it is reached.
+        listening: The socket that it accepts on; it stays open here, so that callers wait for the next one.
+    """
+
+    def __init__(self, home: Path, settings: ServerSettings, listening: socket.socket) -> None:
+        self._channel, theirs = Channel.pair()
+        environment = without_secrets(os.environ)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                COMMAND,
+                env={**environment, DESCRIPTOR: str(theirs.fileno())},
+                pass_fds=(theirs.fileno(), listening.fileno()),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C reaches the supervisor alone
+            )
+        except BaseException:
+            self._channel.close()
+            raise
+        finally:
+            theirs.close()
+        # Over the line, where the token is in no list of processes.
+        self._channel.send(
+            "serve", home=str(home), listening=listening.fileno(), settings=_as_plain(settings)
+        )
+
+    def said(self) -> Iterator[Message]:
+        """What it says, until it ends."""
+        return self._channel.messages()
+
+    def close(self) -> None:
+        """Let it end once what was asked for is done."""
+        self._channel.send("close")
+
+    def kill(self) -> None:
+        """End it and what it has started, at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def reap(self) -> str:
+        """Collect it, and say how it has ended."""
+        self.kill()
+        code = self._process.wait()
+        self._channel.close()
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _as_plain(settings: ServerSettings) -> dict[str, Any]:
+    plain = asdict(settings)
+    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+
+
+def _settings(plain: dict[str, Any]) -> ServerSettings:
+    paths = {key: None if plain[key] is None else Path(plain[key]) for key in ("tls_cert", "tls_key")}
+    return ServerSettings(**{**plain, **paths, "roots": tuple(plain["roots"])})
+
+
+def _first_to_go() -> None:
+    """Let everybody else go first, and be ended first when memory runs out."""
+    give_way()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")
+
+
+def _end(channel: Channel, close: Any) -> None:
+    try:
+        close()
+    finally:
+        channel.send("closed")
+        sys.stdout.flush()
+        os.killpg(os.getpid(), signal.SIGKILL)  # with what has not ended by now
+
+
+def main() -> None:
+    """Serve for a supervisor, until it says so or is gone."""
+    _first_to_go()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel.inherited()
+    messages = channel.messages()
+    order = next(messages, None)
+    if order is None:
+        return
+    try:
+        from holdfast.server.process.serving import Serving  # noqa: PLC0415 - what fails here is told as well
+
+        listening = socket.socket(fileno=int(order["listening"]))
+        listening.set_inheritable(False)
+        serving = Serving(Path(order["home"]), _settings(order["settings"]), listening)
+        serving.start()
+    except HoldfastError as error:
+        channel.send("refused", error=error.as_dict())
+        return
+    except Exception as error:  # whatever it is, the supervisor tells it
+        channel.send("failed", error=error_of(error).as_dict())
+        return
+    channel.send("serving")
+    for message in messages:
+        if message["kind"] == "close":
+            threading.Thread(target=_end, args=(channel, serving.close_gently), daemon=True).start()
+    os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor is gone, and another one may want the port
+
+
+if __name__ == "__main__":
+    main()

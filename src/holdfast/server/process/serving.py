@@ -1,0 +1,145 @@
+"""A server that runs on a thread of its own, with those who do what is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from holdfast.errors import Invalid
+from holdfast.jobs.background.worker import give_way
+from holdfast.jobs.operations.executor import OperationExecutor
+from holdfast.jobs.state_home import StateHome
+from holdfast.server.app import app, now_ms
+from holdfast.server.control_plane import ControlPlane
+from holdfast.server.process.connections import LARGEST_HEAD, Acceptor, Bounds, Connection, bounds
+from holdfast.server.server_settings import ServerSettings
+
+_START_S: Final = 15.0
+_END_S: Final = 5
+_IDLE_S: Final = 30
+_LAST_S: Final = 3600.0
+_HEARD_S: Final = 10.0
+_LOOK_S: Final = 0.1
+
+
+class Serving:
+    """Serves a state home on a thread that gives way to everybody else.
+
+    Args:
+        home: The state home.
+        settings: How it is reached.
+        listening: The socket that `listen` gave for these settings.
+        within: How many connections there may be and for how long; by default as many as this process can
+            bear.
+
+    Raises:
+        Invalid: The certificate cannot be used.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        settings: ServerSettings,
+        listening: socket.socket,
+        within: Bounds | None = None,
+    ) -> None:
+        self._socket = listening
+        self.port = int(self._socket.getsockname()[1])
+        self.url = settings.url(self.port)
+        try:
+            made = app(home, settings)
+            self._server = _Server(_config(made, settings), within or bounds())
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self._socket.close()
+            raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
+        self._operating = OperationExecutor(StateHome(home), now_ms)
+        self._plane: ControlPlane = made.state.plane
+        self._plane.wake = self._operating.wake
+        self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._operating.start()
+        self._thread.start()
+        self._server.answers.wait(_START_S)
+
+    def close_gently(self) -> None:
+        """End once what was asked for is done, and who asked has had the time to hear of it.
+
+        A job that is stopped with a savepoint has ended before that is taken.
+        """
+        self._operating.settle(_LAST_S)
+        deadline = time.monotonic() + _HEARD_S
+        since = now_ms() - int(_HEARD_S * 1000)
+        while time.monotonic() < deadline:
+            if set(self._operating.ended_since(since)) <= self._plane.told:
+                break
+            time.sleep(_LOOK_S)
+        self.close()
+
+    def close(self) -> None:
+        """End; requests that are being answered are given a few seconds."""
+        self._operating.close()
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(2 * _END_S)
+        with suppress(OSError):
+            self._socket.close()
+
+    def _run(self) -> None:
+        give_way()
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+class _Server(uvicorn.Server):
+    """Lets connections in within bounds, and says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, within: Bounds) -> None:
+        super().__init__(config)
+        self._within = within
+        self.answers = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept: uvicorn itself would let in whoever comes, for as long as he stays."""
+        await self.lifespan.startup()
+        tls = self.config.ssl
+        self.servers: list[Any] = [
+            Acceptor(each, self._connection, tls, self._within) for each in sockets or ()
+        ]
+        self.started = True
+        self.answers.set()
+
+    def _connection(self, lost: Callable[[Connection], None]) -> Connection:
+        state = self.lifespan.state
+        return Connection(lost, config=self.config, server_state=self.server_state, app_state=state)
+
+
+def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
+    # What somebody sends that is no HTTP is answered, and no news for whoever watches the job.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        made,
+        log_config=None,
+        access_log=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        server_header=False,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_END_S,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
+        lifespan="off",
+        http="h11",
+        ws="none",
+    )
+    config.load()
+    return config

@@ -1,0 +1,1 @@
+"""Aggregates over event time: windows, sessions, running aggregates."""

@@ -1,0 +1,132 @@
+"""Aggregates as people write them for the keyed operators: `{"mean": "avg(amount)", "orders": "count(*)"}`.
+
+Types of results are those of Spark's own functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.types import type_text
+
+FUNCTIONS = ("avg", "count", "max", "min", "sum")
+_CALL = re.compile(rf"\s*({'|'.join(FUNCTIONS)})\s*\(\s*(.+?)\s*\)\s*", re.IGNORECASE | re.DOTALL)
+_EXPECTED = f'{", ".join(FUNCTIONS)} of a column, as in "avg(amount)", or "count(*)"'
+_MOST_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate.
+
+    Attributes:
+        name: What its column is called.
+        function: One of `FUNCTIONS`.
+        column: The column that goes in; None for `count(*)`.
+        input: The type of that column.
+        output: The type of the result.
+    """
+
+    name: str
+    function: str
+    column: str | None
+    input: pa.DataType | None
+    output: pa.DataType
+
+    @property
+    def sum_type(self) -> pa.DataType:
+        """The type of the sum that `sum` and `avg` are made of."""
+        if self.input is None or kinds.is_integer(self.input):
+            return pa.int64()
+        return _wider(self.input, 10, 0) if kinds.is_decimal(self.input) else pa.float64()
+
+
+def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: str) -> tuple[Measure, ...]:
+    """Read aggregates by the names of their columns.
+
+    Nulls are left out, as in SQL: an aggregate of nothing is null, a count of nothing is 0.
+
+    Args:
+        given: For each new column a call such as "sum(amount)".
+        schema: The columns of the events.
+        taken: Names that the result has besides.
+        where: The operator, for errors.
+
+    Raises:
+        Invalid: There is no aggregate, a text is none, a column is missing or of a type that the function
+            does not take, or a name is taken.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise Invalid(
+            "there is nothing to compute",
+            where=f"{where}: agg",
+            found=repr(given),
+            expected='a name for each aggregate, as in {"mean": "avg(amount)"}',
+        )
+    clashing = sorted(set(given) & set(taken))
+    if clashing:
+        raise Invalid(
+            "a name is taken by another column of the result",
+            where=f"{where}: agg",
+            found=", ".join(clashing),
+            expected="names of their own",
+        )
+    return tuple(_measure(name, text, schema, f"{where}: agg[{name!r}]") for name, text in given.items())
+
+
+def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
+    call = _CALL.fullmatch(text) if isinstance(text, str) else None
+    if call is None or not isinstance(name, str) or not name:
+        raise Invalid("this is not an aggregate", where=where, found=repr(text), expected=_EXPECTED)
+    function, column = call[1].lower(), _unquoted(call[2])
+    if column == "*":
+        if function != "count":
+            raise Invalid("only rows can be counted with *", where=where, found=text, expected=_EXPECTED)
+        return Measure(name, function, None, None, pa.int64())
+    if column not in schema.names:
+        raise Invalid(
+            f"the frame has no column `{column}`",
+            where=where,
+            found=", ".join(schema.names),
+            hint="give an expression a name first: .withColumn(…)",
+        )
+    read = schema.field(column).type
+    return Measure(name, function, column, read, _output(function, read, where))
+
+
+def _output(function: str, read: pa.DataType, where: str) -> pa.DataType:
+    number = kinds.is_integer(read) or kinds.is_floating(read) or kinds.is_decimal(read)
+    if function == "count":
+        return pa.int64()
+    if function in ("min", "max") and (number or _has_order(read)):
+        return read
+    if function in ("sum", "avg") and number:
+        if kinds.is_decimal(read):
+            return _wider(read, 10, 0) if function == "sum" else _wider(read, 4, 4)
+        return pa.int64() if function == "sum" and kinds.is_integer(read) else pa.float64()
+    raise Invalid(
+        f"`{function}` does not take a column of this type",
+        where=where,
+        found=type_text(read),
+        expected="a number" if function in ("sum", "avg") else "a number, text, a date or a time",
+    )
+
+
+def _has_order(read: pa.DataType) -> bool:
+    return bool(kinds.is_string(read) or kinds.is_date(read) or kinds.is_timestamp(read))
+
+
+def _wider(read: pa.DataType, digits: int, scale: int) -> pa.DataType:
+    """A decimal with more digits, as many of them behind the point as said; Spark's own bounds."""
+    return pa.decimal128(min(read.precision + digits, _MOST_DIGITS), min(read.scale + scale, _MOST_DIGITS))
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name

@@ -1,0 +1,1 @@
+"""Joins of streams, and of a stream with a table at rest."""

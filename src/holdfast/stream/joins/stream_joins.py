@@ -1,0 +1,217 @@
+"""Joins of two streams within a bound of time, as Spark's own stream-stream join.
+
+Spark holds the rows of both sides until the watermark says that no partner can come any more; an outer
+join then releases the ones that had none. Nothing here runs Python on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final, Literal
+
+from holdfast.config.units import Duration, parse_duration
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import (
+    interval,
+    names_of,
+    quoted,
+    require_columns,
+    require_time,
+    require_watermark,
+    with_watermark,
+)
+from holdfast.stream.joins.sides import Pairs, check_key_types, result_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# From both sides, watermarks set, to what is joined, and when the key of a row `l` is that of a row `r`.
+Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame, Column]"]
+
+JoinKind = Literal["inner", "left", "right", "full", "semi"]
+
+_SPARK_KINDS: Final = {
+    "inner": "inner",
+    "left": "left_outer",
+    "right": "right_outer",
+    "full": "full_outer",
+    "semi": "left_semi",
+}
+_WHERE: Final = "holdfast.join_within(…)"
+_PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
+_WHY: Final = "without one the rows that wait for a partner are kept for ever"
+
+
+def join_within(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    by: str | Iterable[str],
+    times: tuple[str, str],
+    bound: Duration | tuple[Duration, Duration],
+    kind: JoinKind = "inner",
+    watermark: Duration | tuple[Duration, Duration] | None = None,
+    prefixes: tuple[str, str] | None = None,
+) -> DataFrame:
+    """Join rows that have the same key and lie within a bound of time of each other.
+
+    A pair is found if the right time is in `[left time, left time + bound]`; a pair of bounds such as
+    `("-1 minute", "5 minutes")` sets both ends, counted from the left time. Both ends are included.
+
+    The result has the keys once, then the other columns of the left side, then those of the right
+    (`semi`: the left side alone, each row at most once). A row without a partner has nulls for the
+    other side and comes when the watermark has passed the bound; until then Spark holds it. A null in a
+    key never finds a partner. The watermark of a query with two streams is the *slower* one, so a side
+    that falls silent holds everything back.
+
+    Two batch frames can be joined too, for a backfill or a test; they need no watermark.
+
+    Args:
+        left: The one side.
+        right: The other side, streaming if and only if the left is.
+        by: The columns that must be equal, with the same names on both sides.
+        times: The column with the event time, left and right.
+        bound: How long after the left row the right one may be, or both ends.
+        kind: `inner`, `left`, `right`, `full` (outer joins) or `semi`.
+        watermark: How late a row may come, for both sides or one for each. Leave it out if the frames
+            have watermarks already.
+        prefixes: What to put before names that both sides have, left and right, as in
+            `("order_", "payment_")`.
+
+    Raises:
+        Invalid: A kind, column, bound or watermark is wrong or missing, or both sides have columns of
+            one name and there are no prefixes. Spark would say most of this when the query starts.
+    """
+    return bounded_join(
+        left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes
+    )
+
+
+def bounded_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    by: str | Iterable[str],
+    times: tuple[str, str],
+    bound: Duration | tuple[Duration, Duration],
+    kind: JoinKind,
+    watermark: Duration | tuple[Duration, Duration] | None,
+    prefixes: tuple[str, str] | None,
+    parted: Parted | None = None,
+) -> DataFrame:
+    """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too."""
+    _check_kind(kind)
+    _check_pair(left, right)
+    keys = names_of(by, where=_WHERE)
+    if not keys:
+        raise Invalid("a join needs a key", where=_WHERE, found="none", expected="by=… with a column")
+    for side, time in zip((left, right), times, strict=True):
+        require_time(side, time, where=_WHERE)
+        require_columns(side, keys, where=_WHERE)
+    check_key_types(left, right, keys, where=_WHERE)
+    if set(times) & set(keys):
+        raise Invalid("a time cannot be a key", where=_WHERE, found=", ".join(sorted(set(times) & set(keys))))
+    low, high = _ends(bound)
+    delays = watermark if isinstance(watermark, tuple) else (watermark, watermark)
+    sides = []
+    for side, time, delay in zip((left, right), times, delays, strict=True):
+        marked = with_watermark(side, time, delay, where=_WHERE)
+        require_watermark(marked, time, where=_WHERE, why=_WHY)
+        sides.append(marked)
+    names = _names(left.columns, right.columns, keys, prefixes, kind)
+    left, right = sides
+    one, two, same_key = (left, right, same_keys(keys)) if parted is None else parted(left, right)
+    condition = reduce(and_, _within(times, low, high), same_key)
+    joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
+    return joined.select(*_columns(keys, names, kind))
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in _SPARK_KINDS:
+        raise Invalid(
+            "there is no such kind of join between streams",
+            where=f"{_WHERE}: kind",
+            found=repr(kind),
+            expected=", ".join(_SPARK_KINDS),
+        )
+
+
+def _check_pair(left: DataFrame, right: DataFrame) -> None:
+    if left.isStreaming != right.isStreaming:
+        raise Invalid(
+            "one side is a stream and the other is not",
+            where=_WHERE,
+            found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
+            expected="two streams, or two batch frames",
+            hint="join a stream with a table by holdfast.enrich(stream, table, by=…): it needs no state",
+        )
+
+
+def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
+    low, high = bound if isinstance(bound, tuple) else (0, bound)
+    ends = _signed(low), _signed(high)
+    if ends[0] > ends[1]:
+        raise Invalid(
+            "the bound ends before it begins",
+            where=f"{_WHERE}: bound",
+            found=f"({interval(ends[0])}, {interval(ends[1])})",
+            expected="the earlier end first",
+        )
+    return ends
+
+
+def _signed(value: Duration) -> int:
+    """Read a duration that may be negative: an end of the bound can lie before the left row."""
+    setting = f"{_WHERE}: bound"
+    if isinstance(value, str):
+        text = value.strip()
+        negative, size = text.startswith("-"), text.removeprefix("-")
+        ms = parse_duration(size, setting, allow_zero=True)
+    else:
+        negative = value < timedelta(0) if isinstance(value, timedelta) else value < 0
+        ms = parse_duration(-value if negative else value, setting, allow_zero=True)
+    return -ms if negative else ms
+
+
+def _names(
+    left: list[str], right: list[str], keys: list[str], prefixes: tuple[str, str] | None, kind: str
+) -> tuple[Pairs, Pairs]:
+    """Pair each column but the keys with its name in the result, left and right."""
+    if kind == "semi":
+        return [(name, name) for name in left if name not in keys], []
+    return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
+
+
+def same_keys(keys: Iterable[str]) -> Column:
+    """When the keys of a row `l` and a row `r` are equal."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
+
+
+def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:
+    """When the time of a row `r` is in the bound of that of a row `l`: not before, and not after."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
+    earliest = one + F.expr(f"INTERVAL {interval(low)}") if low else one
+    latest = one + F.expr(f"INTERVAL {interval(high)}") if high else one
+    return two >= earliest, two <= latest
+
+
+def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    def key_of(key: str) -> Column:
+        sides = [F.col(f"{side}.{quoted(key)}") for side in "lr"]
+        if kind == "full":
+            return F.coalesce(*sides).alias(key)
+        return sides[1] if kind == "right" else sides[0]
+
+    chosen = [key_of(key) for key in keys]
+    for side, pairs in zip("lr", names, strict=True):
+        chosen += [F.col(f"{side}.{quoted(old)}").alias(new) for old, new in pairs]
+    return chosen

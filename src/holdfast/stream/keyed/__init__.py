@@ -1,0 +1,1 @@
+"""Keyed, operator and broadcast state written in Python."""

@@ -1,0 +1,130 @@
+"""A stream that every key sees whole: rules, rates, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.worker.runtime.features.broadcast import Broadcast
+    from holdfast.worker.state.partition import Layout
+
+_WHERE = "holdfast.broadcast(…)"
+_NO_KEY = ("array", "map", "struct", "variant", "interval", "float", "double", "binary")
+_NO_ORDER = (*_NO_KEY, "boolean")
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastStream:
+    """A stream to be joined by `KeyedStream.with_broadcast`; made by `broadcast`."""
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    version: str | None
+    withdrawn: str | None
+    name: str
+
+    def described(self) -> Broadcast:
+        """The stream as the workers know it."""
+        from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.runtime.features.broadcast import Broadcast  # noqa: PLC0415 - as above
+
+        schema = schema_of(self.frame.schema)
+        return Broadcast(self.name, schema, self.keys, self.version, self.withdrawn)
+
+    def packed(self, layout: Layout, number: int) -> DataFrame:
+        """Its rows as packets for every key group."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+        from holdfast.worker.lane import Spreader, packet_columns  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        schema = self.described().schema
+        rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
+        spreader = Spreader(schema, layout.key_groups, number, layout.numbering)
+        return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))
+
+
+def broadcast(
+    df: DataFrame,
+    *,
+    key: str | Iterable[str],
+    version: str | None = None,
+    withdrawn: str | None = None,
+    name: str = "broadcast",
+) -> BroadcastStream:
+    """Make a stream of rules that all keys of a keyed stream see, each as it is now.
+
+    A row replaces the one with its key. All rows that arrive in a batch are taken in before the batch's
+    events, so that all keys see one and the same set; it is kept in the checkpoint with the keyed state.
+    Write an `on_broadcast(self, row, rows, ctx)` on the processor to decide yourself what a row does to
+    `rows`, or to refuse it by raising: what was there stays.
+
+    Every key group keeps a copy, which is what lets them move between partitions. So this is for some
+    thousands of rows that change now and then; join a larger table as a stream of its own.
+
+    Args:
+        df: A stream without a watermark: it may be silent for days, and would hold event time back.
+        key: The columns that tell rows apart.
+        version: A column by which rows of a batch are ordered and a row that is no newer than the one
+            that is kept is left out. Without it the order of arrival counts, which sources keep within
+            a partition only.
+        withdrawn: A boolean column that is true in a row which takes its key's row back.
+        name: The name of the stream and of its state.
+
+    Raises:
+        Invalid: The frame is not a stream or has a watermark, or a column is missing or cannot serve.
+    """
+    keys = names_of(key, where=_WHERE)
+    named = [*keys, *(each for each in (version, withdrawn) if each is not None)]
+    if not keys:
+        raise Invalid("a key is needed", where=_WHERE, found="none", expected="key=… with a column")
+    if not name.isidentifier():
+        raise Invalid(
+            "the stream's name is that of its state", where=_WHERE, found=name, expected="an identifier"
+        )
+    require_columns(df, named, where=_WHERE)
+    if not df.isStreaming:
+        raise Invalid(
+            "the frame is not a stream",
+            where=_WHERE,
+            hint="read it with spark.readStream, or hand rows that never change to the processor",
+        )
+    if watermarks(df):
+        raise Invalid(
+            "a broadcast stream with a watermark would hold back the event time of the whole query",
+            where=_WHERE,
+            found=", ".join(watermarks(df)),
+            hint="leave withWatermark out of it",
+        )
+    for column in keys:
+        _check_type(df, column, _NO_KEY, "be a key")
+    if version is not None:
+        _check_type(df, version, _NO_ORDER, "order versions")
+    if withdrawn is not None and _type(df, withdrawn) != "boolean":
+        raise Invalid(
+            "whether a row takes another back is yes or no",
+            where=f"{_WHERE}: {withdrawn}",
+            found=_type(df, withdrawn),
+            expected="boolean",
+        )
+    return BroadcastStream(df, tuple(keys), version, withdrawn, name)
+
+
+def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) -> None:
+    if _type(df, column).startswith(refused):
+        raise Invalid(
+            f"a column of this type cannot {use}",
+            where=f"{_WHERE}: {column}",
+            found=_type(df, column),
+            expected="text, a whole number, a date or a time",
+        )
+
+
+def _type(df: DataFrame, name: str) -> str:
+    return str(df.schema[name].dataType.simpleString())

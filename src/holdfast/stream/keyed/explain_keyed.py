@@ -1,0 +1,251 @@
+"""What a processor keeps and what that costs, told before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.config.checks import whole
+from holdfast.config.units import format_duration
+from holdfast.worker.declarations.handlers import stream_names
+from holdfast.worker.declarations.processor import Definition, definition_of
+from holdfast.worker.declarations.state_descriptors import SETTLED, Kind, State, Ttl, ufunc_of
+from holdfast.worker.declarations.types import parse_schema, type_text
+from holdfast.worker.declarations.value_sizes import (
+    ROW_BYTES,
+    TIMER_BYTES,
+    Assumptions,
+    state_bytes,
+    value_bytes,
+    varies,
+)
+
+_HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
+_LIST_COST: Final = (
+    "an append writes one row and reads none; reading, len and truth load all elements of the batch's keys"
+)
+_MAP_COST: Final = "the first access loads all entries of the batch's keys; then a write is one row an entry"
+_AGGREGATING_COST: Final = (
+    "one cell of the key's row; an add is one call of the aggregate, result is worked out at each get"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateExplanation:
+    """One state: what it holds, how long, how large it is and what an access costs."""
+
+    name: str
+    kind: str
+    schema: str
+    bytes_per_key: int
+    exact: bool
+    ttl: str
+    cost: str
+
+    def as_dict(self) -> dict[str, str | int | bool]:
+        """The fields as JSON has them."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "schema": self.schema,
+            "bytes_per_key": self.bytes_per_key,
+            "exact": self.exact,
+            "ttl": self.ttl,
+            "cost": self.cost,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A processor in tables and words; `str()` gives the text, `as_dict()` the values for JSON.
+
+    Attributes:
+        name: The class of the processor.
+        kind: How it takes events: "event", "key" or "table".
+        handlers: Its handlers with what calls them.
+        states: Its states in the order of their declaration.
+        timers: What timers cost, or that there are none.
+        key_bytes: The estimated bytes that a key takes besides its states.
+        assumptions: What the estimates assume, in words.
+    """
+
+    name: str
+    kind: str
+    handlers: tuple[tuple[str, str], ...]
+    states: tuple[StateExplanation, ...]
+    timers: str
+    key_bytes: int
+    assumptions: str
+
+    @property
+    def bytes_per_key(self) -> int:
+        """The estimated bytes of a key with all of its states."""
+        return self.key_bytes + sum(state.bytes_per_key for state in self.states)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The values as JSON has them; fields are only ever added."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "handlers": dict(self.handlers),
+            "states": [state.as_dict() for state in self.states],
+            "timers": self.timers,
+            "key_bytes": self.key_bytes,
+            "bytes_per_key": self.bytes_per_key,
+            "assumptions": self.assumptions,
+        }
+
+    def __str__(self) -> str:
+        rows = [_HEADINGS] + [
+            (
+                each.name,
+                each.kind,
+                each.schema,
+                f"{'' if each.exact else '~'}{each.bytes_per_key}",
+                each.ttl,
+            )
+            for each in self.states
+        ]
+        table = _aligned(rows) if self.states else ["no states"]
+        handlers = [f"  {name}: {when}" for name, when in self.handlers]
+        return "\n".join(
+            [
+                self.name,
+                *handlers,
+                "",
+                *table,
+                "",
+                *(f"{each.name}: {each.cost}" for each in self.states),
+                f"bytes: about {self.bytes_per_key} a key, {self.key_bytes} of them for the key itself",
+                f"timers: {self.timers}",
+                f"assumed: {self.assumptions}",
+            ]
+        )
+
+
+def explain(
+    processor: Any,
+    *,
+    key: str = "key string",
+    text_bytes: int = 16,
+    elements: int = 10,
+    nested: int = 4,
+) -> Explanation:
+    """Tell what a processor keeps for each key, how large that is and what each access costs.
+
+    Reads the class and starts nothing. Bytes are those of the Arrow columns, before compression and
+    without copies in checkpoints; measured sizes are in the metrics of a running job.
+
+    Args:
+        processor: An instance of a subclass of `hf.Keyed` or `hf.KeyedTable`.
+        key: The columns of the key, as in "customer string, shop int".
+        text_bytes: How long a string or binary is taken to be.
+        elements: How many elements a key is taken to have in each list and map state.
+        nested: How many elements an array or map inside a value is taken to have.
+
+    Raises:
+        Invalid: The class has a mistake that would stop a job from starting.
+    """
+    for name, number in (("text_bytes", text_bytes), ("elements", elements), ("nested", nested)):
+        whole(number, name, least=0)
+    assumed = Assumptions(text_bytes, elements, nested)
+    streams = stream_names(processor)
+    definition = definition_of(processor, streams if len(streams) > 1 else ("events",))
+    columns = parse_schema(key)
+    timer_bytes = TIMER_BYTES if definition.has_timers else 0
+    return Explanation(
+        definition.name,
+        definition.kind,
+        _handlers(definition),
+        tuple(_explained(state, assumed) for state in definition.states if state.name != SETTLED),
+        _timers(definition),
+        ROW_BYTES + sum(value_bytes(each.type, assumed) for each in columns) + timer_bytes,
+        f"a key of {', '.join(type_text(each.type) for each in columns)}; {text_bytes} bytes a string or "
+        f"binary, {elements} elements a list or map state, {nested} elements an array or map inside a value",
+    )
+
+
+def ttl_words(ttl: Ttl | None) -> str:
+    """Say in a line how long a state's values live."""
+    if ttl is None:
+        return "kept for ever"
+    since = "write" if ttl.update == "create_and_write" else "write or read"
+    clock = "processing time" if ttl.clock == "processing" else "event time"
+    words = [f"{format_duration(ttl.duration_ms)} after the last {since}, in {clock}"]
+    if ttl.visibility == "return_if_not_cleaned_up":
+        words.append("an expired value may be returned one last time")
+    if ttl.age_from != "restore":
+        words.append(f"values from before the TTL count from {ttl.age_from} ms")
+    if ttl.on_disable == "drop_expired":
+        words.append("expired values are dropped when the TTL is taken away")
+    return "; ".join(words)
+
+
+def _explained(state: State, assumed: Assumptions) -> StateExplanation:
+    exact = not state.has_elements and not varies(state.type)
+    return StateExplanation(
+        state.name,
+        state.kind.value,
+        _schema(state),
+        state_bytes(state, assumed),
+        exact,
+        ttl_words(state.ttl),
+        _cost(state),
+    )
+
+
+def _schema(state: State) -> str:
+    if state.key_type is not None:
+        return f"{type_text(state.key_type)} to {type_text(state.type)}"
+    return type_text(state.type)
+
+
+def _cost(state: State) -> str:
+    if state.kind is Kind.LIST:
+        cost = _LIST_COST
+    elif state.kind is Kind.MAP:
+        cost = _MAP_COST
+    elif state.kind is Kind.AGGREGATING:
+        cost = _AGGREGATING_COST
+    elif state.kind is Kind.VALUE:
+        cost = "one cell of the key's row, which the batch loads anyway"
+    elif ufunc_of(state.function) is None:
+        cost = "one cell of the key's row; an add is one call of the function"
+    else:
+        cost = "one cell of the key's row; adds are merged by whole arrays where they come in tables"
+    if state.ttl is not None and state.ttl.update == "read_and_write":
+        cost += "; a read writes a new stamp"
+    return cost
+
+
+def _handlers(definition: Definition) -> tuple[tuple[str, str], ...]:
+    whens = {
+        "event": "for each event",
+        "key": "for each key with events, once a batch",
+        "table": "for all events of a partition's batch",
+    }
+    pairs = zip(definition.handlers, definition.streams, strict=True)
+    several = len(definition.streams) > 1
+    found = [
+        (name, whens[definition.kind] + (f" of the stream {stream}" if several else ""))
+        for name, stream in pairs
+    ]
+    if definition.has_timers:
+        table = definition.kind == "table"
+        found.append(("on_timers" if table else "on_timer", "for timers that are due, before the events"))
+    if definition.combines:
+        found.append(("combine", "for part of a batch, before the shuffle"))
+    return tuple(found)
+
+
+def _timers(definition: Definition) -> str:
+    if not definition.has_timers:
+        return "none"
+    return f"about {TIMER_BYTES} bytes for a key with one; to set or move one writes a cell of the key's row"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [line.rstrip() for line in lines]

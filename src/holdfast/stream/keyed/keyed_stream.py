@@ -1,0 +1,400 @@
+"""Keyed state written in Python, moved in tables: `hf.keyed(df, by=…).process(…)`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.checks import whole
+from holdfast.config.units import Size, parse_size
+from holdfast.engine.queries.watch import KEYED_METRIC
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
+from holdfast.stream.keyed.broadcast_stream import BroadcastStream
+from holdfast.stream.keyed.hot_keys import checked_key
+from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
+from holdfast.stream.query.operator_check import SPREAD_KEY, Defined, checked_name, define
+from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.worker.build import Options
+    from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
+    from holdfast.worker.declarations.state_descriptors import State
+    from holdfast.worker.interface import Placing
+    from holdfast.worker.lane import Combiner, Lane
+    from holdfast.worker.operator import Operator
+    from holdfast.worker.packer import Packer
+    from holdfast.worker.runtime.features.instances import Instances
+    from holdfast.worker.runtime.features.partial_aggregates import Split
+
+_WHERE = "holdfast.keyed(…)"
+_NO_KEY = ("array", "map", "struct", "variant", "interval")
+KEY_GROUPS = 128
+MEMORY = "256m"
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """Which keys have their events taken together before the shuffle.
+
+    Attributes:
+        keys: The keys, or None for those that a task finds.
+        share: The share of a task's events that makes a key hot.
+    """
+
+    keys: tuple[Any, ...] | None
+    share: float
+
+    def described(self, stream: Input) -> Split:
+        """The same as the workers know it: by the keys' hashes, which Spark works out."""
+        from holdfast.worker.runtime.features.partial_aggregates import Split  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        if self.keys is None:
+            return Split(None, self.share)
+        rows = [checked_key(stream.frame, stream.by, key, f"{_WHERE}.split_hot") for key in self.keys]
+        schema = stream.frame.select(*(quoted(name) for name in stream.by)).schema
+        frame = stream.frame.sparkSession.createDataFrame(rows, schema)
+        hashed = frame.select(hash_of(frame, stream.by).alias("h")).collect()
+        return Split(frozenset(row["h"] for row in hashed), self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream:
+    """Streams with a key, waiting for a processor; made by `keyed`."""
+
+    inputs: tuple[Input, ...]
+    key_groups: int
+    broadcast: BroadcastStream | None = None
+    split: Hot | None = None
+    placement: Callable[..., int] | None = None
+    instances: int | None = None
+
+    def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
+        """Add a stream that shares the state; its events go to the processor's `on_<name>`.
+
+        The key columns must have the types of the first stream's, in the same order; their names may
+        differ, and the processor sees the first stream's names in `ctx.key`.
+
+        Raises:
+            Invalid: The keys do not match, or the name is taken.
+        """
+        added = _input(df, by, name)
+        first = self.inputs[0]
+        if name in {each.name for each in self.inputs}:
+            raise Invalid("two connected streams have one name", where=_WHERE, found=name)
+        ours, theirs = ([type_of(each.frame, key) for key in each.by] for each in (first, added))
+        if ours != theirs:
+            raise Invalid(
+                "the key of a connected stream is of another type",
+                where=f"{_WHERE}.connect(…, name={name!r})",
+                found=", ".join(theirs),
+                expected=", ".join(ours),
+            )
+        return replace(self, inputs=(*self.inputs, added))
+
+    def with_broadcast(self, rules: BroadcastStream) -> KeyedStream:
+        """Let the processor read all rows of another stream: `ctx.broadcast`, a mapping by their key.
+
+        The rows of a batch are taken in before its events and timers. A `KeyedTable` reads them as a
+        table, `state.broadcast`. See `holdfast.broadcast`.
+
+        Raises:
+            Invalid: There is one already, or a stream has its name.
+        """
+        if self.broadcast is not None:
+            raise Invalid(
+                "an operator has one broadcast stream",
+                where=f"{_WHERE}.with_broadcast",
+                found=f"{self.broadcast.name} and {rules.name}",
+                hint="union the two, with a column that says which is which as a part of the key",
+            )
+        if rules.name in {each.name for each in self.inputs}:
+            raise Invalid("two connected streams have one name", where=_WHERE, found=rules.name)
+        return replace(self, broadcast=rules)
+
+    def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
+        """Let the events of hot keys be taken together before the shuffle, in many tasks.
+
+        Each task runs the processor's `on_event` over such a key's events from nothing, and what came of
+        them is merged into the key's state by the processor's `merge`. The answers are those of the unsplit
+        run, as long as `merge` keeps its promise that it does not matter how events are divided. The state
+        does not show what was split, so this can be changed at every start.
+
+        A part knows the batch's time, which travels with the events if `on_event`, or what it calls by name,
+        says `now` or `now_ms`. One that asks for it in another way has its events go unsplit.
+
+        It helps where the events of a key come from several tasks. Where the source itself is divided by
+        the key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
+
+        Args:
+            hot: The hot keys: values of the key column, tuples where there are several. By default each
+                task finds its own, batch by batch.
+            share: A task takes a key for hot that has this share of the events at hand.
+
+        Raises:
+            Invalid: There are connected streams, or an argument is wrong.
+        """
+        if len(self.inputs) > 1:
+            raise Invalid(
+                "parts of connected streams cannot be merged: their order among each other would be lost",
+                where=f"{_WHERE}.split_hot",
+                found=", ".join(each.name for each in self.inputs),
+            )
+        if not 0 < share <= 1:
+            raise Invalid(
+                "a share lies between 0 and 1",
+                where=f"{_WHERE}.split_hot: share",
+                found=repr(share),
+            )
+        return replace(self, split=Hot(None if hot is None else tuple(hot), share))
+
+    def process(
+        self,
+        processor: Keyed | KeyedTable,
+        *,
+        output: Any,
+        name: str,
+        ticks: bool | None = None,
+        late: str = "drop",
+        on_error: str = "fail",
+        side_outputs: bool = False,
+        drop: Iterable[str] = (),
+        memory: Size = MEMORY,
+    ) -> DataFrame:
+        """Run a processor over the streams, and give what it puts out as a stream.
+
+        Within a key and a batch, timers that are due come first, in the order of their time, then the
+        events: stream by stream as connected, each in its order of arrival. Between keys no order is
+        promised. The result has no watermark.
+
+        Write the result in output mode `append` or `update`; they do the same.
+
+        Args:
+            processor: An instance of a class of yours.
+            output: The columns that it puts out: "customer string, visits long", or a schema.
+            name: What the operator is called, in errors, metrics and savepoints; one in each query.
+            ticks: Whether a source with one tick a second is added, so that timers in processing time
+                fire when nothing arrives. By default it is where a processor has timers and no stream
+                has a watermark. A query's sources cannot change, so neither can this.
+            late: What becomes of events that the watermark has passed: "drop" counts them, "keep" hands
+                them to the processor.
+            on_error: What becomes of an event that the processor raises for: "fail" stops the query;
+                "dead-letter" puts it out at the side and runs the key again without it.
+            side_outputs: Add the columns `side` ("late", "failed", or null for a row of the
+                processor's own), `side_stream`, `side_event` (JSON) and `side_error`.
+            drop: Former states whose values may be thrown away.
+            memory: What a worker may use, about, whatever the size of the state.
+
+        Raises:
+            Invalid: The processor, the output, a name or a choice is wrong; it says which.
+        """
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - the package imports without Spark
+
+        from holdfast.engine.plans.keyed_operator import grafts, has_operator, mark, stateful  # noqa: PLC0415 - as above
+        from holdfast.worker.build import Options  # noqa: PLC0415 - as above
+
+        self._check_kind(processor)
+        instances = self._instances(name)
+        options = Options(
+            checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
+            self.key_groups,
+            event_time=any(watermarks(each.frame) for each in self.inputs),
+            late=_word(late, "late", ("drop", "keep")),
+            on_error=_word(on_error, "on_error", ("fail", "dead-letter")),
+            side_outputs=side_outputs,
+            drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
+            memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
+            split=None if self.split is None else self.split.described(self.inputs[0]),
+            placement=self._placement(name),
+            instances=instances,
+            numbering=self._numbering(),
+        )
+        lane, operator, states, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
+        metric = f"{KEYED_METRIC}{name}"
+        for each in self.inputs:
+            if has_operator(each.frame, metric):
+                raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
+        inputs = [
+            packed(each, stream, packer, combiner)
+            for each, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
+        ]
+        if self.broadcast is not None:
+            inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
+        if ticking:
+            inputs.append(ticks_of(self.inputs[0].frame, lane.layout, packers[0][0]))
+        together = reduce(DataFrame.union, inputs)
+        answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
+        number = define(Defined(lane.layout, states, options.drop, instances))
+        return unpacked(answers, metric, lane, mark(number))
+
+    def _check_kind(self, processor: object) -> None:
+        from holdfast.worker.declarations.base_classes import Operator  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        if isinstance(processor, Operator) is (self.instances is not None):
+            return
+        if self.instances is None:
+            raise Invalid(
+                "an operator has state of instances, and the stream has a key",
+                where=f"{_WHERE}.process",
+                found=type(processor).__name__,
+                hint="use hf.operate(df, instances=…), or inherit from hf.Keyed",
+            )
+        raise Invalid(
+            "a processor has state of keys, and the stream has instances",
+            where="holdfast.operate(…).process",
+            found=type(processor).__name__,
+            hint="inherit from hf.Operator, or use hf.keyed(df, by=…)",
+        )
+
+    def _instances(self, name: str) -> Instances | None:
+        from holdfast.worker.runtime.features.instances import Instances  # noqa: PLC0415 - as above
+
+        return None if self.instances is None else Instances(name, self.instances)
+
+    def _numbering(self) -> Numbering:
+        """How the session wants key groups to be stored."""
+        conf = self.inputs[0].frame.sparkSession.conf
+        word = (conf.get(SPREAD_KEY, None) or "true").lower()
+        return Numbering(even=_word(word, SPREAD_KEY, ("true", "false")) == "true")
+
+    def _placement(self, name: str) -> Placing | None:
+        from holdfast.worker.placement import Placement  # noqa: PLC0415 - importing holdfast must stay cheap
+
+        return None if self.placement is None else Placement(self.placement, self.key_groups, name)
+
+
+def keyed(
+    df: DataFrame,
+    *,
+    by: str | Iterable[str],
+    name: str = "event",
+    key_groups: int = KEY_GROUPS,
+    placement: Callable[..., int] | None = None,
+) -> KeyedStream:
+    """Give a stream a key, so that a processor can keep state for each of its values.
+
+    Null is a key like any other. NaN is one key, and 0.0 and -0.0 are one.
+
+    Args:
+        df: A stream. With `withWatermark`, timers and event-time TTL run on its watermark.
+        by: The key columns.
+        name: The stream's name, which its handler bears where several are connected: `on_<name>`.
+        key_groups: How many groups the keys are put into, fixed at the first start. A group is the unit
+            that moves between partitions, so there cannot be more useful partitions than groups. Group g
+            is in partition g modulo the number of partitions.
+        placement: A function that gives the group of a key, from 0 to `key_groups` - 1, called with the
+            values of the key columns; by default the key's hash decides. It must depend on the key alone
+            and be the same in every run: keys are asked for again where their state is, and a query whose
+            function has changed its mind is ended before it commits anything.
+
+    Raises:
+        Invalid: The frame is not a stream, or a key column is missing or of a type that cannot be one.
+    """
+    if whole(key_groups, f"{_WHERE}: key_groups", least=1) > MOST_GROUPS:
+        raise Invalid(
+            "the number of key groups is out of range",
+            where=_WHERE,
+            found=repr(key_groups),
+            expected=f"1 to {MOST_GROUPS}",
+        )
+    if placement is not None and not callable(placement):
+        raise Invalid(
+            "a placement is a function",
+            where=f"{_WHERE}: placement",
+            found=type(placement).__name__,
+            expected="a function of the key columns' values",
+        )
+    return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
+
+
+def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
+    keys = names_of(by, where=_WHERE)
+    if not keys:
+        raise Invalid("a key is needed", where=_WHERE, found="none", expected="by=… with a column")
+    if not name.isidentifier():
+        raise Invalid(
+            "a stream's name is part of its handler's name",
+            where=_WHERE,
+            found=name,
+            expected="an identifier",
+        )
+    require_columns(df, keys, where=_WHERE)
+    if not df.isStreaming:
+        raise Invalid(
+            "the frame is not a stream",
+            where=_WHERE,
+            hint="run a processor over rows at rest with holdfast.testing, without Spark",
+        )
+    for key in keys:
+        if type_of(df, key).startswith(_NO_KEY):
+            raise Invalid(
+                "a column of this type cannot be a key",
+                where=f"{_WHERE}: by={key!r}",
+                found=type_of(df, key),
+                expected="a plain type",
+                hint="name the fields that make the key as columns of their own",
+            )
+    return Input(df, tuple(keys), name)
+
+
+def _prepared(
+    keyed: KeyedStream,
+    processor: Keyed | KeyedTable,
+    output: Any,
+    options: Options,
+    *,
+    ticks: bool | None,
+) -> tuple[Lane, Operator, tuple[State, ...], list[tuple[Packer, Combiner | None]], bool]:
+    """What the workers must know, checked; the states; what packs; and whether ticks are wanted."""
+    from holdfast.worker.build import assemble, splitter_of  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declarations.processor import definition_of  # noqa: PLC0415 - as above
+    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import Combiner  # noqa: PLC0415 - as above
+    from holdfast.worker.operator import Operator  # noqa: PLC0415 - as above
+    from holdfast.worker.packer import Packer  # noqa: PLC0415 - as above
+
+    broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
+    names = [each.name for each in keyed.inputs]
+    definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
+    if ticks and not definition.has_timers:
+        raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
+    streams = [stream_of(each, processor, combines=definition.combines) for each in keyed.inputs]
+    started_ms = int(time.time() * 1000)
+    lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
+    operator = Operator(lane, parts, event_time=options.event_time)
+    ticking = definition.has_timers and not options.event_time if ticks is None else ticks
+    states = definition.states if broadcast is None else (*definition.states, broadcast.state)
+    splitter = splitter_of(processor, definition, streams, options)
+    packers = [
+        (
+            Packer(
+                stream.schema,
+                options.key_groups,
+                at,
+                keys=stream.keys,
+                placement=options.placement,
+                splitter=splitter,
+                instances=options.instances,
+                numbering=options.numbering,
+            ),
+            Combiner(processor, stream.schema) if definition.combines else None,
+        )
+        for at, stream in enumerate(streams)
+    ]
+    return lane, operator, states, packers, ticking
+
+
+def _word(value: str, setting: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise Invalid(
+            f"`{setting}` is none of the words it can be",
+            where=f"{_WHERE}.process(…)",
+            found=repr(value),
+            expected=" or ".join(map(repr, allowed)),
+        )
+    return value

@@ -1,0 +1,166 @@
+"""State of parallel instances: `hf.operate(df, instances=…).process(…)`, also when their number changes.
+
+The number of instances is the operator's own and has nothing to do with Spark's partitions: an instance is a
+key group, and moves with it. Where a query starts with another number than its checkpoint has, the lists
+are read from the last committed batch, divided anew, and sent along; the first batch takes them in. Until it
+is committed the checkpoint is as it was, and a second start divides the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.config.checks import whole
+from holdfast.engine.session.workers import send_file
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import names_of, quoted, require_columns
+from holdfast.stream.keyed.keyed_stream import KeyedStream
+from holdfast.stream.keyed.packing import Input
+from holdfast.stream.query.operator_check import INSTANCES, Defined, check_operators, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.worker.runtime.features.instances import Shares
+    from holdfast.worker.state.key_index import Keys
+    from holdfast.worker.state.store import MemoryStore
+
+_WHERE = "holdfast.operate(…)"
+
+
+def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> KeyedStream:
+    """Give a stream's rows to so many parallel instances, each with state of its own.
+
+    For what belongs to a worker and not to a key: a buffer of rows to be written together, the position
+    in something that is read along. Continue with `.process(operator, output=…, name=…)`, where the
+    operator is an `hf.Operator`.
+
+    The number of instances may change from one start to the next: lists are split evenly among them,
+    union lists are given whole to each. Start the query with Holdfast for that; a query that was started
+    otherwise stops before it commits anything.
+
+    Args:
+        df: A stream.
+        instances: How many, at most 128. More than there are cores is of no use.
+        by: Columns whose equal values go to one instance; by default rows are dealt out one by one.
+
+    Raises:
+        Invalid: The frame is not a stream, has a column `instance`, or the number is out of range.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    from holdfast.worker.runtime.features.instances import INSTANCE, MOST_INSTANCES, own_group  # noqa: PLC0415 - as above
+
+    if whole(instances, f"{_WHERE}: instances", least=1) > MOST_INSTANCES:
+        raise Invalid(
+            "there are too many instances",
+            where=_WHERE,
+            found=str(instances),
+            expected=f"1 to {MOST_INSTANCES}",
+        )
+    if not df.isStreaming:
+        raise Invalid("the frame is not a stream", where=_WHERE, hint="read it with spark.readStream")
+    if INSTANCE in df.columns:
+        raise Invalid(
+            "a column has the name under which an instance is known",
+            where=_WHERE,
+            found=INSTANCE,
+            hint="rename it with withColumnRenamed",
+        )
+    columns = names_of(by, where=_WHERE)
+    require_columns(df, columns, where=_WHERE)
+    # Rows without an instance are dealt out where they are packed: Spark has no running number for a stream.
+    chosen = F.pmod(F.xxhash64(*map(quoted, columns)), F.lit(instances)) if columns else F.lit(None)
+    numbered = df.withColumn(INSTANCE, chosen.cast("int"))
+    return KeyedStream(
+        (Input(numbered, (INSTANCE,), "event"),), MOST_INSTANCES, placement=own_group, instances=instances
+    )
+
+
+@contextmanager
+def checked_operators(frame: DataFrame, checkpoint: str) -> Iterator[None]:
+    """Check a query's operators against its checkpoint, and hand out what has to be while it is started.
+
+    Call it while nobody uses the checkpoint, and start the query inside.
+
+    Raises:
+        Invalid: State would be lost or misread; the error says which and why.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    context = frame.sparkSession.sparkContext
+    told = []
+    try:
+        for operator, before in check_operators(frame, checkpoint):
+            if not isinstance(operator, Defined) or operator.instances is None:
+                continue
+            known = (before or {}).get(INSTANCES, [])
+            if not known or known == [operator.instances.count]:
+                continue
+            shares = _shares(frame, checkpoint, operator, known)
+            if shares is None:
+                continue
+            name = f"holdfast-{uuid.uuid4().hex}.arrow"
+            send_file(frame.sparkSession, name, shares.write)
+            key = operator.instances.property
+            context.setLocalProperty(key, json.dumps({"file": name, "before": shares.before}))
+            told.append(key)
+        yield
+    finally:
+        for key in told:
+            context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None takes it away
+
+
+def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:
+    """What the instances of an operator are given; None where its state is of their number already.
+
+    Costs some small Spark jobs over the state of this operator.
+    """
+    from holdfast.engine.state.spark_state_reader import stored_groups  # noqa: PLC0415 - the package imports without Spark
+    from holdfast.worker.runtime.features.instances import (  # noqa: PLC0415 - as above
+        redistributed,
+        settled_in,
+        settled_of,
+    )
+
+    if operator.instances is None:
+        return None
+    for store in stored_groups(frame.sparkSession, checkpoint):
+        if settled_in(store) != operator.layout.operator:
+            continue
+        opened = _opened(store, operator)
+        counts = {each[1] for each in settled_of(opened) if each is not None}
+        if counts == {operator.instances.count}:
+            settle(frame, checkpoint, operator)
+            return None
+        if len(counts) > 1 or not counts <= set(before):
+            raise Invalid(
+                "the state of instances is not of one number of them",
+                where=f"operator {operator.layout.operator}",
+                found=", ".join(map(str, sorted(counts))),
+                expected=" or ".join(map(str, before)),
+            )
+        return redistributed(opened, operator.states, counts.pop(), operator.instances.count)
+    return None
+
+
+def _opened(store: MemoryStore, operator: Defined) -> Keys:
+    """All instances with their state, in today's form."""
+    from holdfast.worker.interface import Moment  # noqa: PLC0415 - the package imports without Spark
+    from holdfast.worker.state.expiry import Cleaner  # noqa: PLC0415 - as above
+    from holdfast.worker.state.partition import Partition  # noqa: PLC0415 - as above
+    from holdfast.worker.state.upgrade import Upgrade  # noqa: PLC0415 - as above
+
+    layout, states = operator.layout, operator.states
+    partition = Partition(
+        layout,
+        store,
+        token=lambda: b"unused!!",
+        evolution=Upgrade(states, layout.form, layout.operator, operator.drop, 0),
+        clean=Cleaner(states),
+    )
+    partition.open(store.groups, Moment(0, None, None))
+    return partition.touch([], partition.rows())

@@ -1,0 +1,121 @@
+"""From a stream's rows to packets before the shuffle, and from packed answers to rows behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Invalid
+from holdfast.stream.event_time import quoted, watermarks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
+    from holdfast.worker.lane import Combiner, Lane, Stream
+    from holdfast.worker.packer import Packer
+    from holdfast.worker.state.partition import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One stream of a keyed operator: its frame, key columns and name."""
+
+    frame: DataFrame
+    by: tuple[str, ...]
+    name: str
+
+
+def stream_of(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
+    """A stream as it reaches the state: its rows, or what a processor combines them to."""
+    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import Stream  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    time_column = next(iter(watermarks(each.frame)), None)
+    schema = schema_of(each.frame.schema)
+    if combines:
+        schema = _combined(processor, schema)
+        missing = [key for key in each.by if key not in schema.names]
+        if missing:
+            raise Invalid(
+                "combined events have lost their key", where="combined", found=", ".join(schema.names),
+                expected=", ".join(each.by),
+            )  # fmt: skip
+    return Stream(each.name, schema, each.by, time_column if time_column in schema.names else None)
+
+
+def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
+    """The columns of events that were combined before the shuffle."""
+    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    combined = getattr(processor, "combined", None)
+    return schema_of(combined) if combined else schema
+
+
+def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | None) -> DataFrame:
+    """A stream's events as packets."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    from holdfast.engine.plans.keyed_operator import batch_time_ms  # noqa: PLC0415 - as above
+    from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import HASH, NOW  # noqa: PLC0415 - as above
+
+    frame = each.frame
+    if combiner is not None:
+        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in stream.schema)
+        frame = frame.mapInArrow(combiner.__call__, columns)
+    # An instance is where its group is: it needs no hash.
+    added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, each.by)).alias(HASH)]
+    if packer.timed:
+        added.append(batch_time_ms().alias(NOW))
+    hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)
+    return hashed.mapInArrow(packer.__call__, packer.columns)
+
+
+def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
+    """The hash by which keys are told apart and put into groups."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    return F.xxhash64(*(_one_zero(frame, key) for key in keys))
+
+
+def _one_zero(frame: DataFrame, key: str) -> Column:
+    """A key column whose equal values are equal bytes: one zero and one NaN."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    column = F.col(quoted(key))
+    if type_of(frame, key) not in ("float", "double"):
+        return column
+    return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
+
+
+def ticks_of(frame: DataFrame, layout: Layout, packer: Packer) -> DataFrame:
+    """A packet for each key group, once a second, that wakes it."""
+    from holdfast.worker.lane import Waker  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
+    touching = packer.touching if packer.of_instances else None
+    waker = Waker(layout.key_groups, layout.numbering, touching)
+    return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, packer.columns)
+
+
+def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
+    """The answers as rows, with the counts of each batch beside them as an observed metric."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+
+    from holdfast.worker.declarations.types import schema_text  # noqa: PLC0415 - as above
+    from holdfast.worker.lane import Unpacker  # noqa: PLC0415 - as above
+
+    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
+    # The definition's number first: Spark prints no more than some 25 columns of a plan's node.
+    watched = answers.observe(metric, marked, *counts)
+    if "rows" in watched.columns:
+        return watched.select(F.inline("rows"))
+    return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))
+
+
+def type_of(frame: DataFrame, name: str) -> str:
+    """A column's type in Spark's words."""
+    return str(frame.schema[name].dataType.simpleString())

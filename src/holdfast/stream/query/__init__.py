@@ -1,0 +1,1 @@
+"""A query's plan and state against the code, before it starts."""

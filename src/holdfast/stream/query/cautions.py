@@ -1,0 +1,33 @@
+"""What a person should know of a query before it runs, and that is no error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.engine.plans.plans import watermark_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class WatermarkWarning(UserWarning):
+    """A query has more than one watermark, and a restart may change what it takes for late.
+
+    Given once each time Holdfast starts such a query, and told by `holdfast run`. Silence it with
+    `warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)`.
+    """
+
+
+def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
+    """What is to be said of a streaming frame; reads its plan, and runs nothing."""
+    count = watermark_count(frame)
+    if count < 2:
+        return ()
+    text = (
+        f"the query has {count} watermarks, and Spark's checkpoint keeps only what they come to together\n"
+        "  after a restart event time stands still until each of these streams has sent rows again: what "
+        "waits for it waits longer, and rows may be in time that would have been late\n"
+        "hint: this matters where a stream can be silent for long; let it send heartbeats. To silence: "
+        'warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)'
+    )
+    return (WatermarkWarning(text),)

@@ -1,0 +1,155 @@
+"""What new code would keep of the state of Holdfast's own operators, by what they noted in the checkpoint.
+
+To Spark all of them look alike: a few blobs for each key group. What is in these is in the operator's note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import Invalid
+from holdfast.model import StateVerdict, Verdict
+from holdfast.stream.query.operator_check import Defined, Definition
+
+if TYPE_CHECKING:
+    from holdfast.worker.declarations.state_descriptors import State
+    from holdfast.worker.state.blob_schema import BlobSchema
+
+REFUSED: Final = "holdfast.Invalid"
+_TIMERS: Final = "timers"
+
+
+def note_verdicts(operator: Definition, note: Mapping[str, Any] | None) -> tuple[StateVerdict, ...]:
+    """A verdict for each state of an operator.
+
+    Args:
+        operator: The operator of the new code.
+        note: What the operator of this name noted; None if there was none.
+    """
+    if isinstance(operator, Defined):
+        return tuple(_keyed(operator, note))
+    name = operator.note_name
+    if note is None:
+        return (StateVerdict(name, "default", Verdict.NEW, "it starts empty"),)
+    try:
+        changed = operator.noted(note) is not None
+    except Invalid as error:
+        return (StateVerdict(name, "default", Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED),)
+    why = "its note changes, and its state is read as before" if changed else ""
+    return (StateVerdict(name, "default", Verdict.MIGRATE if changed else Verdict.MAP, why),)
+
+
+def noted_states(note: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of an operator's states, from its note."""
+    return tuple(
+        each for each in note["forms"][note["current"]]["states"] if not each.startswith("holdfast_")
+    )
+
+
+def said(error: Invalid) -> str:
+    """An error in one line."""
+    found = f": found {error.found}" if error.found else ""
+    expected = f", expected {error.expected}" if error.expected else ""
+    hint = f" ({error.hint})" if error.hint else ""
+    return f"{error.fact}{found}{expected}{hint}"
+
+
+def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateVerdict]:
+    from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    name = operator.layout.operator
+    if note is None:
+        for state in _own(operator):
+            yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
+        return
+    form = form_from_json(note["forms"][note["current"]])
+    verdicts = tuple(_states(operator, form))
+    try:
+        operator.noted(note)
+    except Invalid as error:
+        if all(each.verdict is not Verdict.INCOMPATIBLE for each in verdicts):
+            # The newest form can be read, and something else cannot: an older form, or the key groups.
+            for each in noted_states(note):
+                yield StateVerdict(name, each, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
+            return
+    yield from verdicts
+
+
+def _own(operator: Defined) -> list[State]:
+    """The states that a person declared."""
+    from holdfast.worker.declarations.state_descriptors import SETTLED  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    return [state for state in operator.states if state.name != SETTLED]
+
+
+def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
+    from holdfast.worker.declarations.state_descriptors import SETTLED  # noqa: PLC0415 - importing holdfast must stay cheap
+
+    name = operator.layout.operator
+    taken = set()
+    for state in _own(operator):
+        known = next(
+            (each for each in (state.name, state.was) if each is not None and each in form.states), None
+        )
+        if known is None:
+            yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
+            continue
+        taken.add(known)
+        yield from _state(name, state, known, form)
+    for left in [each for each in form.states if each not in taken and each != SETTLED]:
+        if left in operator.drop:
+            yield StateVerdict(name, left, Verdict.DROP, f'the code says drop=["{left}"]')
+        else:
+            why = (
+                "the processor does not declare it, and it would be lost: say "
+                f'was="{left}" on what it has become, or process(…, drop=["{left}"])'
+            )
+            yield StateVerdict(name, left, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
+    yield from _timers(operator, form)
+
+
+def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[StateVerdict]:
+    from holdfast.worker.declarations.evolution import change_of  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.state.blob_schema import stored_types  # noqa: PLC0415 - as above
+
+    declared = form.states[known]
+    try:
+        stored, key = stored_types(form, known)
+        change = change_of(state, declared["kind"], stored, key)
+    except Invalid as error:
+        yield StateVerdict(name, known, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
+        return
+    steps = list(change.steps)
+    if known != state.name:
+        steps.insert(0, f"it is called {state.name} now")
+    before, now = declared.get("ttl_ms"), None if state.ttl is None else state.ttl.duration_ms
+    if before != now:
+        steps.append(f"its time to live was {_ms(before)} and is {_ms(now)}")
+    elif state.ttl is not None and declared.get("clock") != state.ttl.clock:
+        steps.append(
+            f"its time to live went by {declared.get('clock')} time and goes by {state.ttl.clock} time"
+        )
+    verdict = Verdict.MIGRATE if steps or not change.is_same else Verdict.MAP
+    yield StateVerdict(name, known, verdict, "; ".join(steps))
+    for path in change.lost:
+        yield StateVerdict(name, f"{known}.{path}", Verdict.DROP, "the new type has no such field")
+
+
+def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
+    from holdfast.worker.interface import TIMERS  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.state.blob_schema import ROWS  # noqa: PLC0415 - as above
+
+    name = operator.layout.operator
+    had, has = (TIMERS in each.tables[ROWS].names for each in (form, operator.layout.form))
+    if had and has:
+        yield StateVerdict(name, _TIMERS, Verdict.MAP)
+    elif had and _TIMERS in operator.drop:
+        yield StateVerdict(name, _TIMERS, Verdict.DROP, f'the code says drop=["{_TIMERS}"]')
+    elif had:
+        why = f'the processor has no on_timer: throw them away with process(…, drop=["{_TIMERS}"])'
+        yield StateVerdict(name, _TIMERS, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
+
+
+def _ms(duration: int | None) -> str:
+    return "for ever" if duration is None else f"{duration} ms"

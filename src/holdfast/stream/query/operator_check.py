@@ -1,0 +1,179 @@
+"""Check what a query keeps in its checkpoint against the code, before it starts.
+
+Workers refuse state that they cannot read, in the first batch and before anything is committed; and what
+only decides *where* rows are kept, such as a split of hot keys, nobody could tell from the state at all. A
+query that Holdfast starts is refused earlier: each of its operators notes in the checkpoint what must not
+change by itself, and the note is compared with the code before Spark is asked for anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.engine.plans.definitions import definitions_in
+from holdfast.engine.state.checkpoint_files import read_text, write_text
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.worker.declarations.state_descriptors import State
+    from holdfast.worker.runtime.features.instances import Instances
+    from holdfast.worker.state.partition import Layout
+
+
+class Definition(Protocol):
+    """What an operator notes in the checkpoint."""
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name; two operators of a query that would share a note are refused."""
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What is to be written in place of the note from before, if anything is new.
+
+        Raises:
+            Invalid: The operator has changed in a way that its state does not survive.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A keyed operator as it was defined in this process."""
+
+    layout: Layout
+    states: tuple[State, ...]
+    drop: tuple[str, ...]
+    instances: Instances | None = None
+
+    @property
+    def note_name(self) -> str:
+        """The note's file name."""
+        return f"operator-{self.layout.operator}.json"
+
+    def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
+        from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.state.upgrade import Upgrade  # noqa: PLC0415 - as above
+
+        layout = self.layout
+        form = layout.form
+        forms = dict(before["forms"]) if before else {}
+        if before and before["key_groups"] != layout.key_groups:
+            raise Invalid(
+                "the number of key groups cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found=str(layout.key_groups),
+                expected=f"key_groups={before['key_groups']}, as the checkpoint has",
+            )
+        even = layout.numbering.even
+        if before and before.get(_SPREAD, False) != even:
+            raise Invalid(
+                "how key groups are stored cannot change by itself: keys would not be found again",
+                where=f"operator {layout.operator}",
+                found="spread evenly over partitions" if even else "each under its own number",
+                hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
+            )
+        mark = form.fingerprint.hex()
+        if not before or before["current"] != mark:
+            upgrade = Upgrade(self.states, form, layout.operator, self.drop, 0)
+            for each in forms.values():
+                upgrade.check(form_from_json(each))
+            forms[mark] = form.as_json()
+        noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
+        if even:
+            noted[_SPREAD] = True  # without a word, each under its own number, as at first
+        # For who looks at the state without the code.
+        noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
+        if self.instances is not None:
+            # The former numbers stay until the state was seen to be of this one.
+            mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
+            noted[INSTANCES] = [*(each for each in known if each != mine), mine]
+        return None if noted == before else noted
+
+
+# Whether key groups are stored so that Spark spreads them evenly over partitions.
+SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
+_SPREAD: Final = "spread"
+# Of how many instances the state of an operator may be.
+INSTANCES: Final = "instances"
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+# Every operator that this process has defined; a plan names its own by their place in here.
+_DEFINED: list[Definition] = []
+
+
+def checked_name(name: str, *, where: str) -> str:
+    """An operator's name, which is part of its note's file name.
+
+    Raises:
+        Invalid: It is not a name.
+    """
+    if not _NAME.fullmatch(str(name)):
+        raise Invalid(
+            "an operator's name is needed to find its state again",
+            where=where,
+            found=repr(name),
+            expected="a letter, then letters, digits, '-', '_' and '.'",
+        )
+    return name
+
+
+def define(operator: Definition) -> int:
+    """Remember an operator, and give the number by which a plan names it."""
+    _DEFINED.append(operator)
+    return len(_DEFINED) - 1
+
+
+def defined_in(frame: DataFrame) -> list[Definition]:
+    """The operators of ours in a frame's plan, the last step first."""
+    return [_DEFINED[number] for number in definitions_in(frame)]
+
+
+def keyed_names(frame: DataFrame) -> tuple[str, ...]:
+    """The names of a frame's keyed operators, in the order in which Spark numbers operators."""
+    return tuple(each.layout.operator for each in defined_in(frame) if isinstance(each, Defined))
+
+
+def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition, Mapping[str, Any] | None]]:
+    """Refuse a query whose operators would not find or could not read their state, and note what they are.
+
+    Call it while nobody uses the checkpoint. It reads and writes one small file for each operator.
+
+    Returns:
+        The operators, each with its note from before.
+
+    Raises:
+        Invalid: State would be lost or misread; the error says which and why.
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    operators = defined_in(frame)
+    names = [operator.note_name for operator in operators]
+    found: list[tuple[Definition, Mapping[str, Any] | None]] = []
+    for operator in operators:
+        name = operator.note_name
+        if names.count(name) > 1:
+            raise Invalid("two operators of a query have one name", where=checkpoint, found=name)
+        text = read_text(frame.sparkSession, checkpoint, name)
+        before = None if text is None else json.loads(text)
+        noted = operator.noted(before)
+        if noted is not None:
+            write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
+        found.append((operator, before))
+    return found
+
+
+def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
+    """Note that the state of an operator was seen to be of its number of instances.
+
+    Raises:
+        Unavailable: The checkpoint's storage does not answer.
+    """
+    noted = json.loads(read_text(frame.sparkSession, checkpoint, operator.note_name) or "{}")
+    if operator.instances is not None:
+        noted[INSTANCES] = [operator.instances.count]
+        write_text(frame.sparkSession, checkpoint, operator.note_name, json.dumps(noted))

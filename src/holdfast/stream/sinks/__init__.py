@@ -1,0 +1,1 @@
+"""Where a query's rows go, and what each sink promises."""

@@ -1,0 +1,171 @@
+"""A table that is written in large steps: rows wait in operator state until there are enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.checks import whole
+from holdfast.config.units import Duration, Size, parse_duration, parse_size
+from holdfast.errors import Invalid
+from holdfast.stream.keyed.operator_state import operate
+from holdfast.stream.keyed.state_declarations import list_state
+from holdfast.stream.sinks.ledger import Ledger
+from holdfast.stream.sinks.sinks import Sink, sink
+from holdfast.worker.declarations.base_classes import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WHERE = "holdfast.BufferedSink(…)"
+_AGE = "age"
+_TALLY = "struct<rows: long, bytes: long, since: long>"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedSink:
+    """Writes a stream to a table in a ledger's database in steps of a size or an age, exactly once.
+
+    A database is slow with few rows at a time, and small batches are what a short trigger gives. Here each
+    instance keeps its rows in operator state, and puts out all it has when any limit is reached. What waits
+    is in the checkpoint: a restart, a kill or another number of instances neither loses nor repeats a row.
+
+    When a query stops, what waits stays in the checkpoint and is written by the next run. The age is looked
+    at once a second and when events come. Whether there is one is fixed at the first start, as it takes a
+    source of ticks.
+
+    Args:
+        table: The table; it is made if it is not there.
+        ledger: A ledger or its address, as in `hf.sink(…).append(…)`.
+        rows: Write when an instance has so many rows.
+        bytes: Write when an instance has so much, roughly.
+        age: Write when an instance's oldest row has waited for so long.
+        instances: How many buffers there are; each is written by itself.
+        name: What the operator and the sink are called; by default as the table.
+
+    Raises:
+        Invalid: There is no limit, or one is not what it should be.
+    """
+
+    table: str
+    ledger: Ledger | str | Path
+    rows: int | None = None
+    bytes: Size | None = None
+    age: Duration | None = None
+    instances: int = 1
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a buffer that is never emptied."""
+        if self.rows is None and self.bytes is None and self.age is None:
+            raise Invalid(
+                "a buffer without a limit is never written",
+                where=_WHERE,
+                expected="rows=…, bytes=… or age=…",
+            )
+        if self.rows is not None:
+            whole(self.rows, f"{_WHERE}: rows", least=1)
+        if self.bytes is not None:
+            parse_size(self.bytes, f"{_WHERE}: bytes")
+        if self.age is not None:
+            parse_duration(self.age, f"{_WHERE}: age")
+
+    def sink(self, df: DataFrame) -> Sink:
+        """The sink for a stream: return it from a job, or start it.
+
+        Raises:
+            Invalid: The frame is not a stream, or a table cannot hold its columns.
+        """
+        name = self.name or self.table
+        buffer = buffer_of(df.schema.simpleString(), self.rows, self.bytes, self.age)
+        written = operate(df, instances=self.instances).process(
+            buffer, output=df.schema, name=name.replace(".", "-"), ticks=self.age is not None or None
+        )
+        return sink(written, name=self.name).append(self.table, self.ledger)
+
+
+class Buffer(Operator):
+    """Keeps rows until there are enough of them, then puts them all out."""
+
+    waiting: Any
+    tally = list_state(_TALLY)
+
+    def __init__(self, rows: int | None, size: int | None, age_ms: int | None) -> None:
+        self._rows = rows
+        self._bytes = size
+        self._age_ms = age_ms
+
+    def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
+        """Take rows in, and put all out if there are enough."""
+        rows = [tuple(event)[:-1] for event in events]
+        state.waiting.extend(rows)
+        count, size, since = next(iter(state.tally), (0, 0, ctx.now_ms))
+        count, size = count + len(rows), size + sum(map(size_of, rows))
+        state.tally.set([(count, size, since)])
+        return self._written_if_full(count, size, since, state, ctx)
+
+    def on_restore(self, state: Any, ctx: Any) -> None:
+        """Count anew what this instance has been given, as if it had come just now."""
+        rows = list(state.waiting)
+        state.tally.set([(len(rows), sum(map(size_of, rows)), ctx.now_ms)] if rows else [])
+
+    def _written_if_full(self, count: int, size: int, since: int, state: Any, ctx: Any) -> Iterator[Any]:
+        full = self._rows is not None and count >= self._rows
+        large = self._bytes is not None and size >= self._bytes
+        old = self._age_ms is not None and ctx.now_ms >= since + self._age_ms
+        if full or large or old:
+            yield from map(tuple, state.waiting)
+            state.clear()
+
+
+class AgedBuffer(Buffer):
+    """The same, which also puts out what has waited for long."""
+
+    def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:
+        """Take rows in, and see to it that they do not wait for ever."""
+        yield from super().on_key(key, events, state, ctx)
+        self._set_timer(state, ctx)
+
+    def on_timer(self, timer: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
+        """Put out what has waited for too long."""
+        for count, size, since in list(state.tally):
+            yield from self._written_if_full(count, size, since, state, ctx)
+        self._set_timer(state, ctx)
+
+    def on_restore(self, state: Any, ctx: Any) -> None:
+        """Count anew, and wait from now on."""
+        super().on_restore(state, ctx)
+        self._set_timer(state, ctx)
+
+    def _set_timer(self, state: Any, ctx: Any) -> None:
+        for _, _, since in state.tally:
+            if self._age_ms is not None:
+                ctx.timer(since + self._age_ms, name=_AGE, clock="processing")
+
+
+def buffer_of(row: str, rows: int | None, size: Size | None, age: Duration | None) -> Buffer:
+    """The operator that buffers rows of this type, in Spark's words."""
+    base = Buffer if age is None else AgedBuffer
+    made = type(base.__name__, (base,), {"waiting": list_state(row)})
+    return made(  # type: ignore[no-any-return]
+        rows,
+        None if size is None else parse_size(size, _WHERE),
+        None if age is None else parse_duration(age, _WHERE),
+    )
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a value has in a table's row."""
+    if value is None:
+        return 1
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, (bytes, bytearray)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_of(key) + size_of(each) for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return sum(map(size_of, value))
+    return 8

@@ -1,0 +1,423 @@
+"""The batch ledger: a batch is written once, by the owner who holds the sink now.
+
+Spark runs a batch again when it cannot know whether the batch was finished. And a process that was
+frozen, or cut off, may wake up after another one took its place. A ledger is two small tables in the
+database that also holds the results:
+
+- `holdfast_fence`: per sink a token. Each start of a query claims the sink and raises the token; whoever
+  comes with an older one is refused.
+- `holdfast_batches`: the batches that were written, with the query that wrote them.
+
+Results, record and fence share one transaction: all of them are there, or none is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.stream.sinks.ledger_database import Connection, Database, translated
+from holdfast.stream.sinks.ledger_postgres import PostgreSQL
+from holdfast.stream.sinks.ledger_sqlite import SQLite
+
+Clock: TypeAlias = Callable[[], int]
+
+# A former owner that is alive may come back between its eviction and the next try, but not for long.
+EVICTIONS = 3
+# A leader's term takes this many bits of a token's left side; on the right its claims are counted.
+CLAIM_BITS = 20
+
+
+def wall_ms() -> int:
+    """The time of day in milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who holds a sink."""
+
+    sink: str
+    token: int
+    claimed_ms: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch that was written. `rows` is None where the writer did not count them."""
+
+    sink: str
+    query_id: str
+    batch_id: int
+    token: int
+    rows: int | None
+    committed_ms: int
+
+
+class Transaction:
+    """One batch's transaction. It begins, and locks the sink, with the first statement.
+
+    Until then nothing is locked, so whatever takes long (reading the batch, computing) comes first.
+    Statements are the driver's own: values are marked with `?` in SQLite and `%s` in PostgreSQL.
+    Never commit or roll back yourself: the record of the batch must be in the same transaction.
+
+    Attributes:
+        rows: How many rows the batch wrote, for the record; None if not counted.
+    """
+
+    def __init__(self, connection: Connection, database: Database, lock: Callable[[], None]) -> None:
+        self.rows: int | None = None
+        self.database = database
+        self._connection = connection
+        self._lock = lock
+        self._locked = False
+
+    @property
+    def connection(self) -> Connection:
+        """The driver's connection, inside the transaction.
+
+        Raises:
+            Conflict: Another owner has claimed the sink.
+            Unavailable: The sink's lock cannot be had in time.
+        """
+        if not self._locked:
+            self._lock()
+            self._locked = True
+        return self._connection
+
+    @property
+    def staging(self) -> Connection:
+        """The same connection before its transaction has begun, for temporary tables only."""
+        if self._locked:
+            raise Invalid("rows are staged before the first statement of a transaction")
+        return self._connection
+
+    def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
+        """Run one statement and return the driver's cursor. See `connection` for what it raises."""
+        connection = self.connection
+        with translated(self.database):
+            return connection.execute(statement, values)
+
+    def executemany(self, statement: str, values: Iterable[Sequence[object]]) -> None:
+        """Run one statement for each tuple of values. See `connection` for what it raises."""
+        cursor = self.connection.cursor()
+        with translated(self.database):
+            cursor.executemany(statement, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The ledger of one database. Holds no connection: each call opens one and closes it.
+
+    Make it with `Ledger.sqlite`, `Ledger.postgres` or `ledger`.
+
+    Args:
+        database: Where it is.
+        clock: The time of day in milliseconds.
+        retain: How many batches are remembered per sink and query. The rules need the newest alone.
+    """
+
+    database: Database
+    clock: Clock = field(default=wall_ms, repr=False)
+    retain: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.retain < 1:
+            raise Invalid("a ledger remembers at least one batch", found=f"retain={self.retain}")
+
+    @classmethod
+    def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = wall_ms) -> Ledger:
+        """A ledger in an SQLite file on a local disk; made if absent.
+
+        One writer at a time for the whole file. Not for network file systems, whose locks lie.
+
+        Args:
+            path: The file. Its directory must be there.
+            patience_s: How long to wait for a lock before giving up with Unavailable.
+            clock: The time of day in milliseconds.
+        """
+        return cls(SQLite(Path(path).absolute(), patience_s), clock)
+
+    @classmethod
+    def postgres(cls, dsn: str, *, patience_s: float = 30.0, clock: Clock = wall_ms) -> Ledger:
+        """A ledger in a PostgreSQL database. Needs `pip install 'holdfast[postgres]'`.
+
+        Args:
+            dsn: `postgresql://user@host:port/database`, or libpq's `key=value` form.
+            patience_s: How long to wait for a connection or a lock before giving up with Unavailable. A
+                claim that has waited so long ends the sessions of the sink's former owner instead.
+            clock: The time of day in milliseconds.
+
+        Raises:
+            Unavailable: The driver is not installed.
+            Invalid: The address cannot be understood.
+        """
+        return cls(PostgreSQL(dsn, patience_s), clock)
+
+    def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
+        """Become the owner of a sink and return the token to write with.
+
+        Called once, as a query starts. From then on every older token is refused. On PostgreSQL a former
+        owner that holds the sink's lock and does not move is cut off once the patience is over; SQLite
+        cannot do that, so the claim fails and the former owner's process has to be ended.
+
+        Args:
+            sink: The sink.
+            owner: How the owner is named to people.
+            term: Where one of several supervisors leads, the token of its term. A claim under an earlier term
+                than the last one is refused. Without it the last claim wins.
+
+        Raises:
+            Conflict: It has been claimed under a later term.
+            Unavailable: The database cannot be reached or stays locked.
+        """
+        if not sink:
+            raise Invalid("a sink needs a name")
+        for _ in range(EVICTIONS):
+            try:
+                return self._raise_token(sink, owner, term)
+            except Unavailable:  # noqa: PERF203  each try may wait as long as the patience
+                if not self.database.evict(sink):
+                    raise
+        return self._raise_token(sink, owner, term)
+
+    def _raise_token(self, sink: str, owner: str, term: int | None) -> int:
+        least, above = (0, _NO_TERM) if term is None else (term << CLAIM_BITS, (term + 1) << CLAIM_BITS)
+        with self._connected(sink) as connection, translated(self.database):
+            with self._begun(connection):
+                self.database.run(
+                    connection,
+                    """INSERT INTO holdfast_fence (sink, token, claimed_ms, owner) VALUES (?, ?, ?, ?)
+                       ON CONFLICT (sink) DO UPDATE SET token = CASE
+                           WHEN holdfast_fence.token < excluded.token THEN excluded.token
+                           ELSE holdfast_fence.token + 1 END,
+                         claimed_ms = excluded.claimed_ms, owner = excluded.owner
+                       WHERE holdfast_fence.token < ?""",
+                    (sink, least + 1, self.clock(), owner, above),
+                )
+                fence = self._fence(connection, sink)
+            assert fence is not None  # noqa: S101  it is there now, whoever has claimed it
+            if fence.token >= above:
+                raise Conflict(
+                    f"a later leader has claimed the sink {sink!r}",
+                    where=self.database.address,
+                    found=f"term {term}",
+                    expected=f"term {fence.token >> CLAIM_BITS}, held by {fence.owner}",
+                    hint="let this process end",
+                )
+            return fence.token
+
+    def holder(self, sink: str) -> Fence | None:
+        """Who has claimed a sink, or None if nobody ever did."""
+        with self._connected(sink) as connection, translated(self.database):
+            return self._fence(connection, sink)
+
+    @contextmanager
+    def transaction(
+        self, sink: str, query_id: str, batch_id: int, token: int, *, repeats: bool = False
+    ) -> Iterator[Transaction | None]:
+        """Write a batch and its record together, or neither.
+
+        Yields None if the batch is recorded: then there is nothing to write. Otherwise yields the
+        transaction to write with. Leaving the block records the batch and commits; an exception rolls
+        everything back.
+
+        A Spark query runs again only the batch that it ran last. If an older one comes, its checkpoint
+        was put back, and its batches may hold other rows than the recorded ones of the same number.
+        That is refused, not skipped: skipping would lose rows. With `repeats` the caller vouches that the
+        batch has the same input as it had; then an older one counts as recorded.
+
+        Raises:
+            Conflict: The token is stale, or the ledger is ahead of the query's checkpoint.
+            Unavailable: The database cannot be reached or stays locked.
+        """
+        with self._connected(sink, token) as connection:
+            with translated(self.database):
+                self._admit(self._fence(connection, sink), sink, token)
+                recorded = self._recorded(connection, sink, query_id, batch_id, repeats)
+            if recorded:
+                yield None
+                return
+
+            def lock() -> None:
+                with translated(self.database):
+                    self.database.begin(connection)
+                    self._admit(self._fence(connection, sink, lock=True), sink, token)
+
+            transaction = Transaction(connection, self.database, lock)
+            try:
+                yield transaction
+                _ = transaction.connection
+                with translated(self.database):
+                    self._record(connection, sink, query_id, batch_id, token, transaction.rows)
+                    self.database.run(connection, "COMMIT")
+            except BaseException as error:
+                self._abandon(connection, sink, token, error)
+                raise
+
+    def history(self, sink: str) -> list[BatchRecord]:
+        """The remembered batches of a sink, oldest first."""
+        with self._connected(sink) as connection, translated(self.database):
+            rows = self.database.run(
+                connection,
+                """SELECT sink, query_id, batch_id, token, "rows", committed_ms FROM holdfast_batches
+                   WHERE sink = ? ORDER BY committed_ms, token, batch_id""",
+                (sink,),
+            )
+            return [BatchRecord(*row) for row in rows.fetchall()]
+
+    def prune(self, sink: str, keep: int) -> int:
+        """Forget all but the last `keep` batch ids of each query of a sink; return how many went.
+
+        Raises:
+            Invalid: `keep` is below 1. Without its newest batch a ledger could not tell a re-run.
+        """
+        if keep < 1:
+            raise Invalid("the newest batch has to stay in the ledger", found=f"keep={keep}")
+        return self._delete(
+            sink,
+            """DELETE FROM holdfast_batches WHERE sink = ? AND batch_id <= (
+                 SELECT max(newest.batch_id) FROM holdfast_batches newest
+                 WHERE newest.sink = holdfast_batches.sink
+                   AND newest.query_id = holdfast_batches.query_id) - ?""",
+            (sink, keep),
+        )
+
+    def rewind(self, sink: str, query_id: str, batch_id: int) -> int:
+        """Forget a query's batches after `batch_id`, so that they may be written again.
+
+        For a checkpoint that was put back on purpose. The rows of those batches are yours to remove.
+        """
+        return self._delete(
+            sink,
+            "DELETE FROM holdfast_batches WHERE sink = ? AND query_id = ? AND batch_id > ?",
+            (sink, query_id, batch_id),
+        )
+
+    @contextmanager
+    def _connected(self, sink: str, token: int | None = None) -> Iterator[Connection]:
+        with translated(self.database):
+            connection = self.database.connect(sink, token)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _begun(self, connection: Connection) -> Iterator[None]:
+        # A failure needs no rollback of its own: the connection is closed at once, and that rolls back.
+        self.database.begin(connection)
+        yield
+        self.database.run(connection, "COMMIT")
+
+    def _delete(self, sink: str, statement: str, values: Sequence[object]) -> int:
+        with self._connected(sink) as connection, translated(self.database), self._begun(connection):
+            return int(self.database.run(connection, statement, values).rowcount)
+
+    def _fence(self, connection: Connection, sink: str, *, lock: bool = False) -> Fence | None:
+        suffix = self.database.row_lock if lock else ""
+        row = self.database.run(
+            connection,
+            "SELECT sink, token, claimed_ms, owner FROM holdfast_fence WHERE sink = ?" + suffix,  # noqa: S608
+            (sink,),
+        ).fetchone()
+        return Fence(*row) if row else None
+
+    def _admit(self, fence: Fence | None, sink: str, token: int) -> None:
+        if fence is None:
+            raise Conflict(
+                f"nobody has claimed the sink {sink!r}",
+                where=self.database.address,
+                hint="claim it first; if it was claimed, the ledger has been replaced",
+            )
+        if fence.token != token:
+            raise Conflict(
+                f"another owner holds the sink {sink!r}",
+                where=self.database.address,
+                found=f"token {token}",
+                expected=f"token {fence.token}, held by {fence.owner} since {_utc(fence.claimed_ms)}",
+                hint="let this process end; two queries that write to one table need a sink name each",
+            )
+
+    def _recorded(
+        self, connection: Connection, sink: str, query_id: str, batch_id: int, repeats: bool
+    ) -> bool:
+        (newest,) = self.database.run(
+            connection,
+            "SELECT max(batch_id) FROM holdfast_batches WHERE sink = ? AND query_id = ?",
+            (sink, query_id),
+        ).fetchone()
+        if repeats and newest is not None and batch_id <= newest:
+            return True
+        if newest is not None and batch_id < newest:
+            raise Conflict(
+                f"the ledger of sink {sink!r} is ahead of the query's checkpoint",
+                where=self.database.address,
+                found=f"batch {batch_id} of query {query_id}",
+                expected=f"batch {newest}, the newest recorded one, or a later one",
+                hint="the checkpoint was put back; continue it under a new query id, or remove the rows"
+                f" after batch {batch_id - 1} and `rewind` the ledger",
+            )
+        return bool(newest == batch_id)
+
+    def _record(
+        self, connection: Connection, sink: str, query_id: str, batch_id: int, token: int, rows: int | None
+    ) -> None:
+        self.database.run(
+            connection,
+            """INSERT INTO holdfast_batches (sink, query_id, batch_id, token, "rows", committed_ms)
+               VALUES (?, ?, ?, ?, ?, ?)""",
+            (sink, query_id, batch_id, token, rows, self.clock()),
+        )
+        self.database.run(
+            connection,
+            "DELETE FROM holdfast_batches WHERE sink = ? AND query_id = ? AND batch_id <= ?",
+            (sink, query_id, batch_id - self.retain),
+        )
+
+    def _abandon(self, connection: Connection, sink: str, token: int, error: BaseException) -> None:
+        """Roll back by closing; if the owner was cut off by its successor, say that instead."""
+        connection.close()
+        if isinstance(error, Unavailable):
+            try:
+                fence = self.holder(sink)
+            except HoldfastError:
+                return
+            if fence is not None and fence.token != token:
+                self._admit(fence, sink, token)
+
+
+def ledger(address: str | Path | Ledger) -> Ledger:
+    """The ledger at an address: `postgresql://…`, `sqlite:///relative` or `sqlite:////absolute`, or a file.
+
+    Raises:
+        Invalid: The address names a database that there is no ledger for.
+    """
+    if isinstance(address, Ledger):
+        return address
+    text = str(address)
+    if text.startswith(("postgresql://", "postgres://")):
+        return Ledger.postgres(text)
+    if text.startswith("sqlite:///"):
+        return Ledger.sqlite(text.removeprefix("sqlite:///"))
+    if not text or "://" in text or text == ":memory:":
+        raise Invalid(
+            "there is no ledger for this address",
+            found=text or "an empty address",
+            expected="postgresql://…, sqlite:///file or the path of a file",
+        )
+    return Ledger.sqlite(text)
+
+
+# No token is as great: without a term any claim is in order.
+_NO_TERM = (1 << 63) - 1
+
+
+def _utc(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms / 1000))

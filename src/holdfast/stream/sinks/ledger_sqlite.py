@@ -1,0 +1,140 @@
+"""A ledger's database in an SQLite file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.stream.sinks.ledger_database import TABLES
+
+# SQLite has no types for decimals and times. Text keeps every digit, and ISO 8601 in UTC sorts by time.
+COLUMN_TYPES = {
+    "tinyint": "INTEGER",
+    "smallint": "INTEGER",
+    "int": "INTEGER",
+    "bigint": "INTEGER",
+    "float": "REAL",
+    "double": "REAL",
+    "decimal": "TEXT",
+    "string": "TEXT",
+    "boolean": "BOOLEAN",
+    "timestamp": "TEXT",
+    "timestamp_ntz": "TEXT",
+    "date": "TEXT",
+    "binary": "BLOB",
+}
+
+
+def _decimal(value: Decimal) -> str:
+    return format(value, "f")
+
+
+def _instant(value: dt.datetime) -> str:
+    return value.isoformat(sep=" ", timespec="microseconds")
+
+
+ADAPTERS: Mapping[str, Callable[[Any], object]] = {
+    "decimal": _decimal,
+    "timestamp": _instant,
+    "timestamp_ntz": _instant,
+    "date": dt.date.isoformat,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SQLite:
+    """One file. A writer locks all of it, from its first statement to its commit."""
+
+    path: Path
+    patience_s: float
+
+    @property
+    def address(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    @property
+    def row_lock(self) -> str:
+        """Nothing: `begin` has locked the file."""
+        return ""
+
+    def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
+        """Open the file, and make it if it is not there."""
+        if not self.path.parent.is_dir():
+            raise NotFound("the ledger's directory does not exist", where=str(self.path.parent))
+        # No isolation level: sqlite3 must not begin and commit on its own.
+        connection = sqlite3.connect(self.path, timeout=self.patience_s, isolation_level=None)
+        try:
+            for table in TABLES:
+                connection.execute(table)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def run(self, connection: sqlite3.Connection, statement: str, values: Sequence[object] = ()) -> Any:
+        """Run a statement."""
+        return connection.execute(statement, tuple(values))
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Take the file's one write lock."""
+        connection.execute("BEGIN IMMEDIATE")
+
+    def evict(self, sink: str) -> bool:  # noqa: ARG002
+        """Cannot be done: a lock belongs to a process of the operating system."""
+        return False
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        """Tell a locked, full or unreadable file, and what is no database, from a wrong statement."""
+        text = str(error)
+        if not isinstance(error, sqlite3.DatabaseError):
+            return None
+        if "not a database" in text or "malformed" in text:
+            return Corrupt(
+                "the ledger is not an SQLite database, or a damaged one",
+                where=self.address,
+                found=text,
+                hint="restore the file, or name another one",
+            )
+        if "locked" in text or "busy" in text:
+            return Unavailable(
+                "the ledger is locked by another process",
+                where=self.address,
+                found=f"still locked after {self.patience_s:g} s",
+                hint="find who holds it with `fuser`; a frozen process keeps the lock until it is ended",
+            )
+        if any(word in text for word in ("unable to open", "readonly", "full", "disk I/O")):
+            return Unavailable("the ledger cannot be opened or written", where=self.address, found=text)
+        return None
+
+    def column_type(self, kind: str) -> str | None:
+        """The declared type of a column."""
+        return COLUMN_TYPES.get(kind.partition("(")[0])
+
+    def load(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        kinds: Sequence[str],
+        rows: Iterable[tuple[Any, ...]],
+    ) -> int:
+        """Insert rows. A temporary table is a file of its own: nothing is locked by this."""
+        adapters = [ADAPTERS.get(kind.partition("(")[0]) for kind in kinds]
+        adapted = (
+            tuple(
+                adapt(value) if adapt and value is not None else value
+                for adapt, value in zip(adapters, row, strict=True)
+            )
+            for row in rows
+        )
+        marks = ", ".join("?" * len(kinds))
+        connection.execute("BEGIN")
+        cursor = connection.executemany(f"INSERT INTO {table} VALUES ({marks})", adapted)  # noqa: S608  ours
+        connection.execute("COMMIT")
+        return max(cursor.rowcount, 0)

@@ -1,0 +1,484 @@
+"""Where a query's rows go, and what is promised about them.
+
+No sink is exactly once by name alone: it depends on who reads it and how it is written. So each carries
+a `Promise` that says it in words, and a job can be asked for it before it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from holdfast.engine.queries.boundary import stop_between_batches
+from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
+from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.formats.logs.plan_note import Plan, PlanSink
+from holdfast.stream.keyed.operator_state import checked_operators
+from holdfast.stream.query.cautions import cautions
+from holdfast.stream.query.plan_notes import note_plan, plan_of
+from holdfast.stream.sinks.ledger import Ledger, Transaction
+from holdfast.stream.sinks.ledger import ledger as ledger_at
+from holdfast.stream.sinks.promises import (
+    BATCH,
+    BY_FORMAT,
+    CONSOLE,
+    DELTA,
+    FILE_FORMATS,
+    FILES,
+    MEMORY,
+    RECORDED,
+    TABLE,
+    TRANSACTED,
+    Level,
+    Promise,
+)
+from holdfast.stream.sinks.sql_table import Change, SqlTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from holdfast.config.job.trigger import OneBatch, Trigger
+
+Mode: TypeAlias = Literal["append", "update", "complete"]
+MODES: tuple[Mode, ...] = ("append", "update", "complete")
+BatchFunction: TypeAlias = Callable[..., object]
+
+# Spark sets it on the thread that runs a batch, and nowhere else.
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+_ONE_BATCH = "only one batch was to be finished"
+_LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class Fault:
+    """What one start of a sink and its batch function tell each other.
+
+    Attributes:
+        error: The exception of the batch function, which Spark passes on as text alone.
+        term: That of the leader for whom the query was started.
+        repeats: Whether batches come that ran before, with the same input.
+    """
+
+    error: BaseException | None = None
+    term: int | None = None
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A query that is ready to start, with what its output promises.
+
+    Attributes:
+        frame: The streaming DataFrame; None for a writer that was made elsewhere.
+        name: The sink's name, by which a ledger knows it.
+        kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
+        promise: What is promised.
+        mode: Spark's output mode; None leaves Spark's own default.
+        target: The path or table that is written to, where there is one.
+    """
+
+    frame: DataFrame | None
+    name: str | None
+    kind: str
+    promise: Promise
+    mode: Mode | None = None
+    writer: Callable[[], DataStreamWriter] = field(kw_only=True, repr=False, compare=False)
+    to_table: str | None = field(default=None, kw_only=True, repr=False)
+    target: str | None = field(default=None, kw_only=True, repr=False)
+    fault: Fault = field(default_factory=Fault, kw_only=True, repr=False, compare=False)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last batch of a ledger sink or batch function raised, itself and not as Spark's text.
+
+        A Conflict here means that another owner took over: starting again would take the sink back.
+        """
+        return self.fault.error
+
+    def start(
+        self,
+        *,
+        checkpoint: str,
+        trigger: Trigger | OneBatch | None = None,
+        query_name: str | None = None,
+        term: int | None = None,
+        repeats: bool = False,
+    ) -> StreamingQuery:
+        """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
+
+        Warns with `WatermarkWarning` if the query has more than one watermark.
+
+        Args:
+            checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
+            trigger: When batches run; None leaves Spark's own, as soon as possible.
+            query_name: Spark's name for the query.
+            term: Where one of several supervisors leads, the token of its term: a ledger then refuses what an
+                earlier leader has started, even if that claims the sink again.
+            repeats: Whether the batches that come ran before with the same input, so that a ledger that has
+                them may pass them by.
+
+        Raises:
+            Conflict: A later leader has claimed the sink.
+            Unsupported: The format is not in the session.
+            Unavailable: The ledger cannot be reached.
+            Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
+                be read by it.
+        """
+        self.fault.term, self.fault.repeats = term, repeats
+        writer = self._prepared(checkpoint)
+        if trigger is not None:
+            writer = writer.trigger(**trigger.spark_kwargs())  # type: ignore[call-overload]
+        if query_name is not None:
+            writer = writer.queryName(query_name)
+        self.fault.error = None
+        frame = self._frame(writer)
+        for caution in () if frame is None else cautions(frame):
+            warnings.warn(caution, stacklevel=2)
+        with _checked(frame, checkpoint):
+            if frame is not None:
+                note_plan(frame, checkpoint, self.plan(trigger))
+            try:
+                return writer.toTable(self.to_table) if self.to_table else writer.start()
+            except Exception as error:
+                # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
+                if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+                    raise
+                hint = "ask for it with extras=['delta'] in @hf.job or hf.session"
+                raise Unsupported(
+                    f"the session has no data source for {self.kind!r}",
+                    hint=hint if self.kind == "delta" else "add its jar with spark.jars.packages",
+                ) from error
+
+    def plan(self, trigger: Trigger | OneBatch | None = None) -> Plan | None:
+        """What the query's code says, in words that another process can compare; starts and claims nothing.
+
+        None for a writer that hides its frame, or where Spark's internals do not tell.
+        """
+        writer = self.writer() if self.frame is None else None
+        frame = self.frame if writer is None else frame_of(writer)
+        if frame is None:
+            return None
+        sink, default = PlanSink(self.kind, self.mode or "append", self.target), None
+        written = None if writer is None else written_sink(writer)
+        if written is not None:
+            sink, default = written
+        return plan_of(frame, sink, default if trigger is None else str(trigger))
+
+    def finish_batch(self, checkpoint: str) -> bool:
+        """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
+
+        A file or Delta sink skips a batch that it holds without reading it, so its state is not computed
+        again, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
+        again. Here the same plan runs that one batch into nothing, which computes the state, and Spark
+        commits it. Call it only for a query that failed in just this way (`engine.watch.was_skipped`):
+        for any other batch its rows would be lost.
+
+        Returns:
+            Whether it could be done: a batch function of an adopted writer cannot be put aside.
+        """
+        writer = self._prepared(checkpoint)
+        former = written_format(writer)
+        if former is None or former == "foreachBatch":
+            return False
+        begun = Event()
+
+        def compute(batch: DataFrame, _batch_id: int) -> None:
+            if begun.is_set():
+                raise Conflict(_ONE_BATCH)
+            begun.set()
+            batch.write.format("noop").mode("overwrite").save()
+
+        frame, mode = self._frame(writer), self.mode or written_mode(writer)
+        plain = writer
+        if frame is not None and mode is not None:
+            # Of its own, since one that partitions its table cannot be given a batch function.
+            plain = frame.writeStream.option("checkpointLocation", checkpoint).outputMode(mode)
+        with _checked(frame, checkpoint):
+            query = plain.foreachBatch(compute).start()
+        while query.isActive and not begun.wait(_LOOK_S):
+            pass
+        while not stop_between_batches(query):
+            time.sleep(_LOOK_S)
+        if plain is writer:
+            # An adopted one is the user's only one; it goes back to what it was.
+            writer.format(former)
+        text = failure_text(query)
+        return begun.is_set() and (text is None or _ONE_BATCH in text)
+
+    def _frame(self, writer: DataStreamWriter) -> DataFrame | None:
+        return self.frame if self.frame is not None else frame_of(writer)
+
+    def _prepared(self, checkpoint: str) -> DataStreamWriter:
+        writer = self.writer().option("checkpointLocation", checkpoint)
+        return writer if self.mode is None else writer.outputMode(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBuilder:
+    """What is to be written; each method says where to and returns the sink."""
+
+    frame: DataFrame
+    name: str | None = None
+    mode: Mode | None = None
+
+    def parquet(self, path: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
+        """Append to a directory of Parquet files."""
+        return self.files("parquet", path, partition_by, **options)
+
+    def files(
+        self,
+        format: str,  # noqa: A002  Spark's own word
+        path: str | Path,
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> Sink:
+        """Append to a directory of files: avro, csv, json, orc, parquet or text.
+
+        Classic mistake: reading the directory with a glob. See the promise's reader rule.
+        """
+        if format not in FILE_FORMATS:
+            raise Invalid("not a format of files", found=repr(format), expected=", ".join(FILE_FORMATS))
+        sink = self._sink(format, FILES, ("append",), str(path))
+
+        def writer() -> DataStreamWriter:
+            made = self.frame.writeStream.format(format).options(**options).option("path", str(path))
+            return made.partitionBy(*partition_by) if partition_by else made
+
+        return replace(sink, writer=writer, target=str(path))
+
+    def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
+        """Write to a Delta table: append, or the whole result each time in complete mode.
+
+        Needs Delta in the session: `hf.session(extras=["delta"])`.
+
+        Args:
+            path_or_table: A path if it holds a slash, otherwise a table of the catalog.
+            partition_by: Columns to partition a new table by.
+            **options: Delta's own, such as `mergeSchema`.
+        """
+        target = str(path_or_table)
+        is_path = isinstance(path_or_table, Path) or "/" in target
+        sink = self._sink("delta", DELTA, ("append", "complete"), target)
+
+        def writer() -> DataStreamWriter:
+            made = self.frame.writeStream.format("delta").options(**options)
+            made = made.option("path", target) if is_path else made
+            return made.partitionBy(*partition_by) if partition_by else made
+
+        return replace(sink, writer=writer, to_table=None if is_path else target, target=target)
+
+    def console(self, rows: int = 20, *, truncate: bool = True) -> Sink:
+        """Print the first rows of each batch."""
+        sink = self._sink("console", CONSOLE, MODES, None)
+        frame = self.frame
+        return replace(
+            sink,
+            writer=lambda: (
+                frame.writeStream.format("console").option("numRows", rows).option("truncate", truncate)
+            ),
+        )
+
+    def memory(self, table: str) -> Sink:
+        """Keep all rows in the driver, as a temporary table of the session. The table names the query."""
+        sink = self._sink("memory", MEMORY, MODES, table)
+        frame = self.frame
+        return replace(sink, writer=lambda: frame.writeStream.format("memory").queryName(table), target=table)
+
+    def foreach_batch(self, fn: BatchFunction, ledger: Ledger | str | Path | None = None) -> Sink:
+        """Call a function with each batch: `fn(batch, batch_id)`, or `fn(batch, batch_id, tx)`.
+
+        With a ledger a recorded batch is not passed again and a stale owner is refused. A function that
+        requires a third argument gets the ledger's `Transaction` and is exactly once in what it writes
+        with it. Read the whole batch: Spark keeps the state of what was read, and no more.
+
+        Args:
+            fn: The function. It runs in the driver, on the query's thread.
+            ledger: A ledger or its address. The sink then needs a name.
+        """
+        takes_transaction = _requires_three(fn)
+        if ledger is None:
+            if takes_transaction:
+                raise Invalid(
+                    "a function of three arguments writes through a ledger's transaction",
+                    found="no ledger",
+                    hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
+                )
+            sink, fault, frame = self._sink("foreach_batch", BATCH, MODES, None), Fault(), self.frame
+            return replace(sink, writer=lambda: frame.writeStream.foreachBatch(_kept(fault, fn)), fault=fault)
+        if self.name is None:
+            raise Invalid("a sink with a ledger needs a name", hint='hf.sink(frame, name="…")')
+
+        def write(batch: DataFrame, batch_id: int, transaction: Transaction) -> None:
+            fn(batch, batch_id, transaction) if takes_transaction else fn(batch, batch_id)
+
+        promise = TRANSACTED if takes_transaction else RECORDED
+        return self._ledgered("foreach_batch", promise, self.mode, self.name, ledger_at(ledger), write)
+
+    def append(self, table: str, ledger: Ledger | str | Path) -> Sink:
+        """Add each batch's rows to a table in the ledger's database; it is made if it is not there.
+
+        In update mode a row that changes is added again each time: a log of changes.
+        Costs one Spark job per partition and batch; every row passes through the driver.
+        """
+        self._allowed("append", ("append", "update"))
+        return self._sql(table, ledger, "append", self.mode or "append", ())
+
+    def upsert(self, table: str, keys: Sequence[str], ledger: Ledger | str | Path) -> Sink:
+        """Put each row in place of the one with its key. A batch may hold one row per key.
+
+        Costs as `append` does. A row that leaves the result stays in the table.
+        """
+        self._allowed("upsert", ("append", "update"))
+        return self._sql(table, ledger, "upsert", self.mode or "update", keys)
+
+    def replace(self, table: str, ledger: Ledger | str | Path) -> Sink:
+        """Put each batch, which is the whole result, in place of the table's rows (complete mode).
+
+        Costs as `append` does, for the whole result in every batch.
+        """
+        self._allowed("replace", ("complete",))
+        return self._sql(table, ledger, "replace", "complete", ())
+
+    def _sql(
+        self,
+        table: str,
+        ledger: Ledger | str | Path,
+        change: Change,
+        mode: Mode,
+        keys: Sequence[str],
+    ) -> Sink:
+        at = ledger_at(ledger)
+        target = SqlTable.of(table, self.frame.schema, at, change, keys)
+
+        def write(batch: DataFrame, batch_id: int, transaction: Transaction) -> None:  # noqa: ARG001
+            target.write(batch, transaction)
+
+        made = self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
+        return replace(made, target=table)
+
+    def _ledgered(
+        self,
+        kind: str,
+        promise: Promise,
+        mode: Mode | None,
+        name: str,
+        ledger: Ledger,
+        write: Callable[[DataFrame, int, Transaction], None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Sink:
+        frame, fault = self.frame, Fault()
+
+        def writer() -> DataStreamWriter:
+            prepare()
+            token = ledger.claim(name, f"{socket.gethostname()} pid {os.getpid()}", term=fault.term)
+
+            def run(batch: DataFrame, batch_id: int) -> None:
+                query_id = _query_id(batch.sparkSession)
+                doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats)
+                with doing as transaction:
+                    if transaction is None:
+                        # The rows are there, but the operators' state is saved only by reading the batch.
+                        batch.write.format("noop").mode("overwrite").save()
+                    else:
+                        write(batch, batch_id, transaction)
+
+            return frame.writeStream.foreachBatch(_kept(fault, run))
+
+        return Sink(frame, name, kind, promise, mode, writer=writer, fault=fault)
+
+    def _sink(self, kind: str, promise: Promise, modes: tuple[Mode, ...], name: str | None) -> Sink:
+        self._allowed(kind, modes)
+        return Sink(
+            self.frame, self.name or name, kind, promise, self.mode, writer=lambda: self.frame.writeStream
+        )
+
+    def _allowed(self, kind: str, modes: tuple[Mode, ...]) -> None:
+        if self.mode is not None and self.mode not in modes:
+            raise Invalid(
+                f"a sink of kind {kind!r} cannot be written in this output mode",
+                found=self.mode,
+                expected=" or ".join(modes),
+            )
+
+
+def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) -> SinkBuilder:
+    """Say what is to be written; the methods of the result say where to.
+
+    Args:
+        df: A streaming DataFrame.
+        name: The sink's name in a ledger. Tables have their own name unless told; two queries that write
+            to one table need a name each, or each refuses the other.
+        mode: `append`, `update` or `complete`; left out, the one that suits the sink.
+    """
+    if not df.isStreaming:
+        raise Invalid("only a streaming DataFrame has a sink", hint="read it with `spark.readStream`")
+    if mode is not None and mode not in MODES:
+        raise Invalid("not an output mode", found=repr(mode), expected=", ".join(MODES))
+    return SinkBuilder(df, name, mode)
+
+
+def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
+    """Take a writer that was made with plain PySpark.
+
+    The promise is read off the writer's format. Spark offers no public way to ask for it, so where its
+    internals do not answer the promise is NONE, and says so.
+    """
+    kind = written_format(writer)
+    unknown = Promise(
+        Level.NONE, f"nothing is known of the format {kind!r}" if kind else "the writer hides its format"
+    )
+    promise = BY_FORMAT.get(kind or "", unknown)
+    return Sink(None, name, kind or "unknown", promise, writer=lambda: writer)
+
+
+def _checked(frame: DataFrame | None, checkpoint: str) -> AbstractContextManager[None]:
+    return nullcontext() if frame is None else checked_operators(frame, checkpoint)
+
+
+def _query_id(session: SparkSession) -> str:
+    """The id of the query whose batch runs on this thread."""
+    query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    if not query_id:
+        raise Unsupported(
+            "a ledger needs the id of the query, and Spark did not give it to this thread",
+            hint="leave PYSPARK_PIN_THREAD at its default, true, and do not use Spark Connect",
+        )
+    return str(query_id)
+
+
+def _kept(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
+    def call(batch: DataFrame, batch_id: int) -> None:
+        try:
+            fn(batch, batch_id)
+        except BaseException as error:
+            fault.error = error
+            raise
+
+    return call
+
+
+def _requires_three(fn: BatchFunction) -> bool:
+    signature = inspect.signature(fn)
+    for count in (2, 3):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return count == 3
+    raise Invalid(
+        "a batch function takes two or three arguments",
+        found=f"{getattr(fn, '__name__', fn)}{signature}",
+        expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
+    )

@@ -1,0 +1,240 @@
+"""A table in a ledger's database, written by a streaming query.
+
+A batch comes from Spark into a temporary table first. Only then does the transaction begin that checks
+the fence, moves the rows and records the batch. So the lock is held for the move, not for the
+computation, and a duplicate key is found before anything is touched.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holdfast.errors import Invalid
+from holdfast.stream.sinks.ledger import Ledger, Transaction
+from holdfast.stream.sinks.ledger_database import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Change: TypeAlias = Literal["append", "upsert", "replace"]
+
+STAGE = "holdfast_stage"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, Spark's name of its type, and the database's type."""
+
+    name: str
+    kind: str
+    sql_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """Where a query's rows go, and what a batch does to the rows that are there.
+
+    Args:
+        name: The table, or `schema.table`.
+        columns: The query's columns.
+        change: `append` adds rows, `upsert` puts each in place of the row with its key, `replace` puts
+            the batch in place of everything.
+        keys: The columns of an upsert's key.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    change: Change
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, schema: StructType, ledger: Ledger, change: Change, keys: Sequence[str] = ()
+    ) -> SqlTable:
+        """Check a query's schema against what a table can hold; nothing is opened or made.
+
+        Raises:
+            Invalid: A nested type, two columns of one name, a key that is no column, a bad table name.
+        """
+        if not name or not all(name.split(".")) or "\0" in name:
+            raise Invalid("not the name of a table", found=repr(name), expected="`table` or `schema.table`")
+        columns = tuple(_column(field.name, field.dataType.simpleString(), ledger, name) for field in schema)
+        names = [column.name.lower() for column in columns]
+        if len(set(names)) < len(names):
+            raise Invalid(
+                "two columns have one name",
+                where=f"the query written to {name!r}",
+                found=", ".join(column.name for column in columns),
+                hint="rename one with `withColumnRenamed` or `alias`",
+            )
+        missing = [key for key in keys if key not in {column.name for column in columns}]
+        if missing or (change == "upsert" and not keys) or len(set(keys)) < len(keys):
+            raise Invalid(
+                "an upsert needs the columns that tell its rows apart",
+                where=f"the query written to {name!r}",
+                found=f"keys={list(keys)}",
+                expected="some of " + ", ".join(column.name for column in columns),
+            )
+        return cls(name, columns, change, tuple(keys))
+
+    def prepare(self, ledger: Ledger) -> None:
+        """Make the table if it is not there, and prove that batches can be written to it.
+
+        Raises:
+            Invalid: The table lacks a column, or its key is not unique.
+            Unavailable: The database cannot be reached.
+        """
+        database = ledger.database
+        lines = [f"{quoted(column.name)} {column.sql_type}" for column in self.columns]
+        if self.keys:
+            lines.append(f"PRIMARY KEY ({_list(self.keys)})")
+        with translated(database):
+            connection = database.connect(self.name)
+        try:
+            database.begin(connection)
+            # The last two change nothing: they let the database judge the statements that batches will run.
+            for statement in (
+                f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(lines)})",
+                self._stage_like(),
+                self._move(),
+            ):
+                connection.execute(statement)
+            database.run(connection, "DROP TABLE " + STAGE)
+            database.run(connection, "COMMIT")
+        except Exception as error:
+            raise database.translate(error) or Invalid(
+                f"the table {self.name!r} cannot take this query's rows",
+                where=database.address,
+                found=str(error).partition("\n")[0],
+                expected=", ".join(lines),
+                hint="mend the table, or name one that is not there: it will be made",
+            ) from error
+        finally:
+            connection.close()
+
+    def write(self, batch: DataFrame, transaction: Transaction) -> None:
+        """Bring a batch's rows into the database and move them to the table.
+
+        Costs one Spark job per partition, one partition's rows in the driver's memory at a time.
+
+        Raises:
+            Invalid: An upsert's key is null, or comes twice in the batch.
+        """
+        database, staging = transaction.database, transaction.staging
+        kinds = [column.kind for column in self.columns]
+        with translated(database):
+            staging.execute(self._stage_like())
+            transaction.rows = database.load(staging, STAGE, kinds, self._rows(batch))
+            self._check_keys(staging)
+        connection = transaction.connection
+        with translated(database):
+            # Without values, not with none: psycopg looks for its marks otherwise, and a name may hold a `%`.
+            if self.change == "replace":
+                connection.execute(f"DELETE FROM {self._table}")  # noqa: S608  a quoted name
+            connection.execute(self._move())
+
+    def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        # Collected as it is, a timestamp would come in this machine's time zone, and twice in autumn.
+        selected = [
+            F.unix_micros(_ref(column.name)) if column.kind == "timestamp" else _ref(column.name)
+            for column in self.columns
+        ]
+        instants = {at for at, column in enumerate(self.columns) if column.kind == "timestamp"}
+        for row in batch.select(*selected).toLocalIterator():
+            yield tuple(
+                _instant(value) if at in instants and value is not None else value
+                for at, value in enumerate(row)
+            )
+
+    def _check_keys(self, connection: Any) -> None:
+        if not self.keys:
+            return
+        nulls = " OR ".join(f"{quoted(key)} IS NULL" for key in self.keys)
+        (count,) = connection.execute(f"SELECT count(*) FROM {STAGE} WHERE {nulls}").fetchone()  # noqa: S608
+        if count:
+            raise Invalid(
+                "an upsert's key is null",
+                where=f"table {self.name!r}",
+                found=f"{count} rows of the batch without {' and '.join(self.keys)}",
+                hint="filter them out, or give them a key with `coalesce`",
+            )
+        keys = _list(self.keys)
+        twice = connection.execute(
+            f"SELECT {keys}, count(*) FROM {STAGE} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+        ).fetchone()
+        if twice:
+            key = ", ".join(f"{name}={value!r}" for name, value in zip(self.keys, twice, strict=False))
+            raise Invalid(
+                "a batch holds two rows for one key",
+                where=f"table {self.name!r}",
+                found=f"{twice[-1]} rows for {key}",
+                expected="one row per key: nothing says which of them is the last",
+                hint="aggregate by the key first, or add a column to the key",
+            )
+
+    @property
+    def _table(self) -> str:
+        return ".".join(quoted(part) for part in self.name.split("."))
+
+    def _stage_like(self) -> str:
+        columns = ", ".join(f"{quoted(column.name)} {column.sql_type}" for column in self.columns)
+        return f"CREATE TEMPORARY TABLE {STAGE} ({columns})"
+
+    def _move(self) -> str:
+        names = _list(column.name for column in self.columns)
+        # `WHERE true` tells SQLite that ON CONFLICT is no join.
+        statement = f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {STAGE} WHERE true"  # noqa: S608
+        if self.change != "upsert":
+            return statement
+        others = [quoted(column.name) for column in self.columns if column.name not in self.keys]
+        sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f"{statement} ON CONFLICT ({_list(self.keys)}) DO " + (
+            f"UPDATE SET {sets}" if sets else "NOTHING"
+        )
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier that means exactly this name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
+    sql_type = ledger.database.column_type(kind)
+    if sql_type is None:
+        raise Invalid(
+            f"column {name!r} has a type that a table cannot hold",
+            where=f"the query written to {table!r}",
+            found=kind,
+            expected=PLAIN_TYPES,
+            hint="take its fields apart with `select`, or write it as text with `to_json`",
+        )
+    return Column(name, kind, sql_type)
+
+
+def _ref(name: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _instant(micros: int) -> dt.datetime:
+    try:
+        return EPOCH + dt.timedelta(microseconds=micros)
+    except OverflowError as error:
+        raise Invalid(
+            "a timestamp is too far away for Python",
+            found=f"{micros} microseconds since 1970",
+            expected="the years 1 to 9999",
+        ) from error

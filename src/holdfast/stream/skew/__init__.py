@@ -1,0 +1,1 @@
+"""Find hot keys, and split them."""

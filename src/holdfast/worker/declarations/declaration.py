@@ -1,0 +1,249 @@
+"""The states that a processor class declares: found in order, and checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.field_paths import check_paths
+from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl
+from holdfast.worker.declarations.types import type_text
+from holdfast.worker.declarations.value_checks import check_value
+
+UPDATES: Final = ("create_and_write", "read_and_write")
+VISIBILITIES: Final = ("never_return_expired", "return_if_not_cleaned_up")
+CLOCKS: Final = ("processing", "event")
+ON_DISABLE: Final = ("keep", "drop_expired")
+# What the object that a handler gets as `state`, and the base classes, have of their own.
+RESERVED: Final = ("clear", "combined")
+
+_MAX_LONG: Final = 2**63 - 1
+_PICKLED: Final = 'a state has a schema, so objects are not pickled into it: name the fields as "struct<…>"'
+
+
+def states_of(processor: type) -> tuple[State, ...]:
+    """Find the states of a class in the order of their declaration, those of its bases first.
+
+    A subclass that declares a state again replaces it in its place; one that sets it to None takes it
+    away.
+
+    Raises:
+        Invalid: A name is reserved, hides a method, or comes twice, or a declaration is wrong.
+    """
+    where = processor.__qualname__
+    found: dict[str, State] = {}
+    for base in reversed(processor.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, State):
+                _check_name(name, processor, where)
+                found[name] = dataclasses.replace(value, name=name)
+            elif name in found and value is None:
+                del found[name]
+    states = tuple(found.values())
+    _check_former_names(states, where)
+    for state in states:
+        check_state(state, f"{where}.{state.name}")
+    return states
+
+
+def check_state(state: State, where: str) -> None:
+    """Check one declaration in itself.
+
+    Raises:
+        Invalid: A part does not fit another, such as a default of another type.
+    """
+    type_text(state.type)
+    check_paths(where, state.type, state.fields_were, state.field_defaults)
+    if (state.key_type is not None) != (state.kind is Kind.MAP):
+        raise Invalid("a map state, and no other, has a type of keys", where=where, found=state.kind.value)
+    if state.key_type is not None:
+        _check_key_type(state.key_type, where)
+    if state.default is not None:
+        _check_default(state, where)
+    if state.kind is Kind.REDUCING:
+        _check_function(state.function, where)
+    if state.kind is Kind.AGGREGATING:
+        _check_aggregate(state, where)
+    if state.ttl is not None:
+        check_ttl(state.ttl, where)
+
+
+def check_ttl(ttl: Ttl, where: str) -> None:
+    """Check how long values live.
+
+    Raises:
+        Invalid: A number is out of range, or a word is none of the allowed ones.
+    """
+    if not 0 < ttl.duration_ms <= _MAX_LONG:
+        raise Invalid(
+            "a TTL lasts a while", where=where, found=repr(ttl.duration_ms), expected="more than zero"
+        )
+    for setting, allowed in (
+        ("update", UPDATES),
+        ("visibility", VISIBILITIES),
+        ("clock", CLOCKS),
+        ("on_disable", ON_DISABLE),
+    ):
+        word = getattr(ttl, setting)
+        if word not in allowed:
+            raise _not_allowed(setting, word, allowed, where)
+    age = ttl.age_from
+    if isinstance(age, str):
+        if age != "restore":
+            raise _not_allowed("age_from", age, ("restore",), where, more=" or epoch milliseconds")
+    elif isinstance(age, bool) or not 0 <= age <= _MAX_LONG:
+        raise Invalid(
+            "age_from is a point in time",
+            where=where,
+            found=repr(age),
+            expected='"restore" or epoch milliseconds',
+        )
+
+
+def has_binary(read: pa.DataType) -> bool:
+    """Whether a type has bytes anywhere in it."""
+    children = [read.field(at).type for at in range(read.num_fields)]
+    return kinds.is_binary(read) or any(has_binary(each) for each in children)
+
+
+def accepts(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many positional arguments; yes where it does not tell."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _check_name(name: str, processor: type, where: str) -> None:
+    if name.startswith(("_", "holdfast", "on_")) or name in RESERVED:
+        raise Invalid(
+            "this name is not free for a state",
+            where=f"{where}.{name}",
+            expected="a name other than `clear` and `combined`",
+            hint="rename the attribute; names that begin with `_`, `on_` or `holdfast` are not free either",
+        )
+    for base in processor.__mro__:
+        other = vars(base).get(name)
+        if other is not None and not isinstance(other, State):
+            raise _hidden(name, where)
+
+
+def _hidden(name: str, where: str) -> Invalid:
+    return Invalid(
+        "a state and something else of the class have one name",
+        where=f"{where}.{name}",
+        hint="rename the state or the method; to take an inherited state away set it to None",
+    )
+
+
+def _check_former_names(states: Sequence[State], where: str) -> None:
+    names = [state.name for state in states]
+    seen: dict[str, str] = {}
+    for state in states:
+        if state.was is None:
+            continue
+        if not state.was:
+            raise Invalid("a former name is empty", where=f"{where}.{state.name}")
+        if state.was in names:
+            raise Invalid(
+                "a former name of a state is in use",
+                where=f"{where}.{state.name}",
+                found=f'was="{state.was}", and a state {state.was}',
+                hint="a stored state can be read as one of the two: give the new one a name never used",
+            )
+        if state.was in seen:
+            raise Invalid(
+                "two states have the same former name",
+                where=where,
+                found=f'was="{state.was}" on {seen[state.was]} and on {state.name}',
+            )
+        seen[state.was] = state.name
+
+
+def _check_key_type(read: pa.DataType, where: str) -> None:
+    if kinds.is_nested(read):
+        raise Invalid(
+            "a map's keys are of a simple type",
+            where=where,
+            found=type_text(read),
+            expected="a type without parts, such as string or long",
+            hint="join the parts in one string, or put the map under a compound key of the stream",
+        )
+
+
+def _check_default(state: State, where: str) -> None:
+    if state.kind is not Kind.VALUE:
+        raise Invalid(
+            "only a value has a default",
+            where=where,
+            found=f"default={state.default!r} on a state of kind {state.kind.value}",
+            hint="an unset list or map is empty, an unset reducing or aggregating state is None",
+        )
+    check_value(state.default, state.type, f"{where}, default")
+    if kinds.is_binary(state.type) and _looks_pickled(bytes(state.default)):
+        raise Invalid("the default is a pickled object", where=where, hint=_PICKLED)
+
+
+def _looks_pickled(data: bytes) -> bool:
+    # Protocols 2 to 5 begin with their number and end with the opcode that stops.
+    return data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and data[-1:] == b"."
+
+
+def _check_function(function: Any, where: str) -> None:
+    if not callable(function) or not accepts(function, 2):
+        raise Invalid(
+            "a reducing state needs a function that makes one value of two",
+            where=where,
+            found=repr(function),
+            expected="a function (a, b), such as hf.add, hf.least or hf.greatest",
+        )
+
+
+def _check_aggregate(state: State, where: str) -> None:
+    aggregate = state.aggregate
+    if isinstance(aggregate, type):
+        raise Invalid(
+            "an aggregating state needs an instance, and this is a class",
+            where=where,
+            found=aggregate.__name__,
+            hint=f"write {aggregate.__name__}()",
+        )
+    if not isinstance(aggregate, Aggregate):
+        raise Invalid(
+            "an aggregating state needs an aggregate",
+            where=where,
+            found=repr(aggregate),
+            expected="an instance of a subclass of hf.Aggregate",
+        )
+    for name, count in (("create", 0), ("add", 2), ("result", 1)):
+        if not accepts(getattr(aggregate, name), count):
+            raise Invalid(
+                f"{type(aggregate).__name__}.{name} takes other arguments than it is called with",
+                where=where,
+                expected=f"{name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
+            )
+    if type(aggregate).add is Aggregate.add or type(aggregate).create is Aggregate.create:
+        raise Invalid("an aggregate defines create and add", where=where, found=type(aggregate).__name__)
+    try:
+        created = aggregate.create()
+    except Exception as error:
+        raise Invalid(
+            f"{type(aggregate).__name__}.create() fails",
+            where=where,
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+    check_value(created, state.type, f"{where}, what create() returns")
+
+
+def _not_allowed(setting: str, word: object, allowed: Sequence[str], where: str, more: str = "") -> Invalid:
+    expected = ", ".join(f'"{each}"' for each in allowed) + more
+    return Invalid(f"{setting} has no such choice", where=where, found=repr(word), expected=expected)

@@ -1,0 +1,261 @@
+"""Reads values that were stored under an older declaration of a state.
+
+Two types are compared once, which gives a `Change`; the change is then applied to each array that is
+read, so nothing is rewritten before it is touched. Only what cannot lose anything is allowed:
+
+- a wider number: byte to short to int to long; byte and short to float; byte, short and int to double
+  (a long has more digits than a double); float to double; a whole number to a decimal that holds its
+  digits; a decimal to one with as many digits or more on both sides of the point;
+- a date to the timestamp of its midnight, in UTC;
+- fields of a struct added, dropped, put in another order or renamed, at any depth;
+- a `NOT NULL` taken away.
+
+Everything else is refused, above all a number that narrows, another kind of type, and any change of a
+map's keys, by which entries would meet or be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.field_paths import Former, check_paths, join_path, names_of
+from holdfast.worker.declarations.reshape import Cast, Fill, InList, InMap, InStruct, Reshape, Same
+from holdfast.worker.declarations.state_descriptors import State
+from holdfast.worker.declarations.types import type_text
+from holdfast.worker.declarations.value_checks import check_value
+
+_BESIDE = "declare a new state (or field) with another name beside it, and fill it from the old one"
+_WHOLE_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_WHOLE = tuple(_WHOLE_DIGITS)
+_WIDER = {(old, new) for at, old in enumerate(_WHOLE) for new in _WHOLE[at + 1 :]}
+_WIDER |= {(old, pa.float32()) for old in (pa.int8(), pa.int16())}
+_WIDER |= {(old, pa.float64()) for old in (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How values of one stored column become values of the declared type.
+
+    Attributes:
+        steps: What changes, one sentence each and none if nothing does, such as "widen spend: float to
+            double".
+        lost: The paths of stored fields that are no longer declared.
+        reshape: What it does to arrays.
+    """
+
+    steps: tuple[str, ...]
+    lost: tuple[str, ...]
+    reshape: Reshape
+
+    @property
+    def is_same(self) -> bool:
+        """Whether an array is returned as it came."""
+        return isinstance(self.reshape, Same)
+
+    def apply(self, array: Any) -> Any:
+        """Give an array (or chunked array) of the stored type in the declared one.
+
+        Costs nothing where nothing changes, and copies only the parts that do change.
+        """
+        if isinstance(array, pa.ChunkedArray):
+            chunks = [self.reshape.of(chunk) for chunk in array.chunks]
+            return pa.chunked_array(chunks, type=self.reshape.type)
+        return self.reshape.of(array)
+
+
+def change(
+    old: pa.Field,
+    new: pa.Field,
+    fields_were: Former | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+    *,
+    newest: bool = False,
+) -> Change:
+    """Compare a stored column with its declaration.
+
+    Args:
+        old: The column as it is stored.
+        new: The column as it is declared; errors call it "state" and its name.
+        fields_were: Path of a declared field to its former name, or names, newest first.
+        field_defaults: Path of a declared field to what it reads as in values stored without it; a field
+            that is not named here reads as null.
+        newest: Whether `old` is how values were stored last. A renamed field must then be there under
+            one of its names: a misspelt former name would read as null without a word. In older values
+            the field may be missing, because it was added later.
+
+    Raises:
+        Invalid: A value could be lost or misread; the message has the path, what is stored and what is
+            declared.
+    """
+    name = f"state {new.name}"
+    check_paths(name, new.type, fields_were or {}, field_defaults or {})
+    walk = _Walk(name, fields_were or {}, field_defaults or {}, newest=newest)
+    reshape = walk.compare(old.type, new.type, "")
+    return Change(tuple(walk.steps), tuple(walk.lost), reshape)
+
+
+def change_of(
+    state: State,
+    kind: str,
+    stored: pa.DataType,
+    key_type: pa.DataType | None = None,
+    *,
+    newest: bool = False,
+) -> Change:
+    """Compare a declared state with what is stored for it: its kind, a map's key type and its type.
+
+    Args:
+        state: The declaration; its `fields_were` and `field_defaults` count.
+        kind: The kind that it was stored as, one of the values of `Kind`.
+        stored: The type of the stored values, elements or accumulators.
+        key_type: The stored type of a map's keys.
+        newest: As in `change`.
+
+    Raises:
+        Invalid: As `change`, and where the kind or the type of a map's keys differs.
+    """
+    if kind != state.kind.value:
+        raise Invalid(
+            "stored values cannot be read as declared: another kind of state",
+            where=f"state {state.name}",
+            found=kind,
+            expected=state.kind.value,
+            hint=_BESIDE,
+        )
+    if key_type != state.key_type:
+        raise Invalid(
+            "stored values cannot be read as declared: a map's keys keep their type",
+            where=f"state {state.name}, key",
+            found=str(key_type and type_text(key_type)),
+            expected=str(state.key_type and type_text(state.key_type)),
+            hint=_BESIDE,
+        )
+    declared = pa.field(state.name, state.type)
+    return change(
+        pa.field(state.name, stored), declared, state.fields_were, state.field_defaults, newest=newest
+    )
+
+
+class _Walk:
+    """One comparison, from the outermost type inwards."""
+
+    def __init__(self, name: str, were: Former, defaults: Mapping[str, Any], *, newest: bool) -> None:
+        self.steps: list[str] = []
+        self.lost: list[str] = []
+        self._name = name
+        self._were = {path: names_of(each) for path, each in were.items()}
+        self._defaults = defaults
+        self._newest = newest
+
+    def compare(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape:
+        if old == new:
+            return Same(new)
+        if kinds.is_struct(old) and kinds.is_struct(new):
+            return self._struct(old, new, path)
+        if kinds.is_list(old) and kinds.is_list(new):
+            inner = self.compare(old.value_type, new.value_type, join_path(path, "element"))
+            return Same(new) if isinstance(inner, Same) else InList(new, inner)
+        if kinds.is_map(old) and kinds.is_map(new):
+            if old.key_type != new.key_type:
+                raise self._refused(
+                    old.key_type, new.key_type, join_path(path, "key"), "a map's keys keep their type"
+                )
+            inner = self.compare(old.item_type, new.item_type, join_path(path, "value"))
+            return Same(new) if isinstance(inner, Same) else InMap(new, inner)
+        if _widens(old, new):
+            self.steps.append(f"widen {self._at(path)}: {type_text(old)} to {type_text(new)}")
+            return Cast(new)
+        raise self._refused(old, new, path, _why(old, new))
+
+    def _struct(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape:
+        sources = [self._source(old, each, path) for each in new]
+        parts: list[Reshape] = []
+        for source, field in zip(sources, new, strict=True):
+            here = join_path(path, field.name)
+            if source is None:
+                parts.append(self._added(old, field, here))
+                continue
+            stored = old.field(source)
+            if stored.name != field.name:
+                self.steps.append(f"rename {self._at(join_path(path, stored.name))} to {field.name}")
+            if stored.nullable and not field.nullable:
+                raise Invalid(
+                    "a field that may be null cannot become NOT NULL: stored values may have nulls in it",
+                    where=f"{self._name}, {here}",
+                    found=type_text(stored.type),
+                    expected=f"{type_text(field.type)} NOT NULL",
+                    hint="leave NOT NULL out, or add a new field with a default",
+                )
+            parts.append(self.compare(stored.type, field.type, here))
+        for at, stored in enumerate(old):
+            if at not in sources:
+                self.lost.append(join_path(path, stored.name))
+                self.steps.append(f"drop {self._at(join_path(path, stored.name))}")
+        unmoved = sources == list(range(old.num_fields))
+        alike = [(each.name, each.nullable) for each in old] == [(each.name, each.nullable) for each in new]
+        if unmoved and alike and all(isinstance(part, Same) for part in parts):
+            return Same(new)
+        return InStruct(new, tuple(sources), tuple(parts))
+
+    def _source(self, old: pa.DataType, field: pa.Field, path: str) -> int | None:
+        here = join_path(path, field.name)
+        # A former name goes first: where it is still stored, the field of the new name is an older one.
+        names = [each.name for each in old]
+        found = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
+        return None if found is None else names.index(found)
+
+    def _added(self, old: pa.DataType, field: pa.Field, here: str) -> Reshape:
+        if self._newest and here in self._were:
+            raise Invalid(
+                "a renamed field is stored under none of its names",
+                where=f"{self._name}, {here}",
+                found="stored fields " + ", ".join(each.name for each in old),
+                expected=" or ".join((*self._were[here], field.name)),
+            )
+        value = self._defaults.get(here)
+        if value is None and not field.nullable:
+            raise Invalid(
+                "a field that is NOT NULL was added without a default",
+                where=f"{self._name}, {here}",
+                hint=f'add field_defaults={{"{here}": …}}, or leave NOT NULL out',
+            )
+        self.steps.append(f"add {self._at(here)}: {type_text(field.type)}, {value!r} where it was not stored")
+        return Fill(field.type, check_value(value, field.type, f"{self._name}, default of {here}"))
+
+    def _at(self, path: str) -> str:
+        return path or self._name
+
+    def _refused(self, old: pa.DataType, new: pa.DataType, path: str, why: str) -> Invalid:
+        return Invalid(
+            f"stored values cannot be read as declared: {why}",
+            where=f"{self._name}, {path}" if path else self._name,
+            found=type_text(old),
+            expected=type_text(new),
+            hint=_BESIDE,
+        )
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    if (old, new) in _WIDER:
+        return True
+    if kinds.is_decimal128(new):
+        before = new.precision - new.scale
+        if kinds.is_decimal128(old):
+            return bool(new.scale >= old.scale and before >= old.precision - old.scale)
+        return old in _WHOLE_DIGITS and bool(before >= _WHOLE_DIGITS[old])
+    return bool(kinds.is_date32(old) and kinds.is_timestamp(new))
+
+
+def _why(old: pa.DataType, new: pa.DataType) -> str:
+    if _widens(new, old):
+        return "the type narrows"
+    numbers = [
+        kinds.is_integer(each) or kinds.is_floating(each) or kinds.is_decimal(each) for each in (old, new)
+    ]
+    return "not every number of the old type is one of the new" if all(numbers) else "another kind of type"

@@ -1,0 +1,204 @@
+"""What a handler gets as `ctx`: the key, the time, and the key's timers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.worker.interface import Moment, Shared
+from holdfast.worker.runtime.event_rows import EventRecord
+from holdfast.worker.runtime.timers import (
+    EPOCH,
+    EVENT,
+    FIRST_MS,
+    LAST_MS,
+    Timer,
+    TimerCells,
+    letter_of,
+    moment_of,
+    ms_of,
+    timer_of,
+)
+
+NO_BROADCAST = "add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…)); on_start is too early"
+# The names of timers that are remembered as they are stored; few processors have more than some.
+_MOST_KNOWN = 1_000
+
+
+class Context:
+    """The key in hand, the batch's times, and timers.
+
+    It is one object for all keys of a task, so what it says is true only while the handler runs.
+
+    Attributes:
+        now_ms: The batch's processing time in epoch milliseconds; it does not move within a batch.
+        watermark_ms: The batch's watermark in epoch milliseconds, or None where the stream has none.
+        batch_id: Spark's number of the batch, where it is known.
+    """
+
+    __slots__ = (
+        "_at",
+        "_cells",
+        "_default",
+        "_due",
+        "_event_limit",
+        "_has_timers",
+        "_keys",
+        "_known",
+        "_one",
+        "_one_ms",
+        "_processing_limit",
+        "_processor",
+        "_shared",
+        "_timers",
+        "batch_id",
+        "now_ms",
+        "watermark_ms",
+    )
+
+    def __init__(self, processor: str, default_clock: str, *, has_timers: bool) -> None:
+        self._processor = processor
+        self._default = letter_of(default_clock)
+        self._has_timers = has_timers
+        self._at = -1
+        self._keys: Callable[[int], EventRecord] | None = None
+        self._timers: dict[str, int] | None = None
+        # Most keys have one timer. While that is so it is kept here and costs no dict.
+        self._one: str | None = None
+        self._one_ms = 0
+        self._cells: TimerCells | None = None
+        self._shared: Shared | None = None
+        self._known: dict[tuple[str | None, str], str] = {}
+        self._due = False
+        self._event_limit = self._processing_limit = 0
+        self.now_ms = 0
+        self.watermark_ms: int | None = None
+        self.batch_id: int | None = None
+
+    @property
+    def key(self) -> EventRecord:
+        """The key, a row of its columns: `ctx.key.customer`."""
+        if self._at < 0 or self._keys is None:
+            raise Invalid(
+                "there is no key here", hint="a key is in hand in the handlers of events and timers"
+            )
+        return self._keys(self._at)
+
+    @property
+    def broadcast(self) -> Mapping[Any, Any]:
+        """The rows of the broadcast stream by their key, as they are for all events of the batch."""
+        if self._shared is None:
+            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+        return self._shared.by_key
+
+    @property
+    def now(self) -> dt.datetime:
+        """The batch's processing time, in UTC."""
+        return moment_of(self.now_ms)
+
+    @property
+    def watermark(self) -> dt.datetime | None:
+        """The batch's watermark in UTC, or None where the stream has none."""
+        return None if self.watermark_ms is None else moment_of(self.watermark_ms)
+
+    def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
+        """Set a timer of the key; one of the same name and clock is moved.
+
+        Args:
+            at: When: a datetime (in UTC where it names no zone) or epoch milliseconds. A time that has
+                passed already fires in this batch, after the key's events.
+            name: Tells apart the timers of a key.
+            clock: "event" fires when the watermark reaches the time, "processing" with the first batch
+                at or after it. By default "event" where the stream has a watermark.
+
+        Raises:
+            Invalid: The processor has no `on_timer`, there is no key here, or an argument is wrong.
+        """
+        if type(at) is int and FIRST_MS <= at <= LAST_MS:
+            at_ms = at
+        elif type(at) is dt.datetime and at.tzinfo is dt.timezone.utc:
+            since = at - EPOCH  # what `ms_of` does, without the call
+            at_ms = since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
+        else:
+            at_ms = ms_of(at)
+        key = self._known.get((clock, name)) or self._key_of(clock, name)
+        if key == self._one or self._is_first(key):
+            self._one_ms = at_ms
+        else:
+            self._open()[key] = at_ms
+        if at_ms <= (self._event_limit if key[0] == "e" else self._processing_limit):
+            self._due = True
+
+    def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
+        """Take a timer of the key away; nothing happens where there is none."""
+        letter = self._default if clock is None else letter_of(clock)
+        self._open().pop(letter + name, None)
+
+    def timers(self) -> tuple[Timer, ...]:
+        """Give the key's timers, in the order in which they are due."""
+        return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
+
+    def _key_of(self, clock: str | None, name: str) -> str:
+        """Give a timer's key in a dict of timers, and remember it."""
+        key = (self._default if clock is None else self._letter(clock)) + name
+        if len(self._known) == _MOST_KNOWN:
+            self._known.clear()
+        self._known[clock, name] = key
+        return key
+
+    def _letter(self, clock: str) -> str:
+        letter = letter_of(clock)
+        if clock == EVENT and self._default != "e":
+            raise Invalid(
+                "a timer in event time would never fire: the stream has no watermark",
+                hint="call withWatermark on the stream, or set it in processing time",
+            )
+        return letter
+
+    def _begin(
+        self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: TimerCells | None
+    ) -> None:
+        """Start a pass; before its first key there is none in hand."""
+        self.now_ms, self.watermark_ms, self.batch_id = moment.now_ms, moment.watermark_ms, moment.batch_id
+        self._at, self._timers, self._due = -1, None, False
+        self._keys, self._cells = keys, cells
+        if cells is not None:
+            self._event_limit, self._processing_limit = cells.event_limit, cells.processing_limit
+
+    def _enter(self, position: int) -> None:
+        """Take the next key in hand."""
+        self._at = position
+        self._timers = self._one = None
+        self._due = False
+
+    def _leave(self) -> None:
+        """Keep the key's only timer; those in a dict are kept already."""
+        if self._one is not None and self._cells is not None:
+            self._cells.keep_one(self._one, self._at, self._one_ms)
+
+    def _is_first(self, key: str) -> bool:
+        """Whether no other timer was looked at, and the key has none but this one."""
+        if self._one is not None or self._timers is not None or self._cells is None or self._at < 0:
+            return False
+        if self._cells.has_only(key)[self._at]:
+            self._one = key
+            return True
+        return False
+
+    def _open(self) -> dict[str, int]:
+        """Give the key's timers as a dict that is the truth from now on."""
+        if self._timers is not None:
+            return self._timers
+        if not self._has_timers:
+            raise Invalid(
+                f"{self._processor} has no on_timer", hint="define on_timer(self, timer, state, ctx)"
+            )
+        if self._at < 0 or self._cells is None:
+            raise Invalid("there is no key here, so there are no timers")
+        self._timers = self._cells.of(self._at)
+        if self._one is not None:
+            self._timers[self._one] = self._one_ms
+            self._one = None
+        return self._timers

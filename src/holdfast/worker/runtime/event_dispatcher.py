@@ -1,0 +1,202 @@
+"""How the events of one stream reach a handler: sorted by key, turned into rows a stretch at a time."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.interface import Arrivals
+from holdfast.worker.runtime.error_context import Stopped
+from holdfast.worker.runtime.event_rows import EventRecord, plain, record_class, records, values_of
+from holdfast.worker.runtime.timers import whole
+from holdfast.worker.runtime.ttl import Clocks, times_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.runtime.context import Context
+
+Collect = Callable[[Any], None]
+
+
+def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
+    """Give what takes a handler's result: nothing, one row, or an iterable of rows."""
+    if inspect.isgeneratorfunction(function):
+        return rows.extend
+    append, extend = rows.append, rows.extend
+
+    def collect(result: Any) -> None:
+        if result is None:
+            return
+        if isinstance(result, (dict, tuple, str, bytes, Mapping)) or not hasattr(result, "__iter__"):
+            append(result)  # what is no row at all is refused with all rows
+        else:
+            extend(result)
+
+    return collect
+
+
+class EventDispatcher:
+    """One stream's events for the keys of a pass; `EachEvent` and `WholeKey` hand them out.
+
+    Args:
+        name: The stream.
+        handler: The method that takes its events.
+        rows: Where the rows go that it gives.
+        time: The column with the event time.
+        clocks: The clocks, where any state needs the event's time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handler: Callable[..., Any],
+        rows: list[Any],
+        time: str | None,
+        clocks: Clocks | None,
+    ) -> None:
+        self.name = name
+        self.handler = handler
+        self.collect = collector(handler, rows)
+        self._time = time
+        self._clocks = clocks
+        self._sorted: pa.Table = None
+        self._all_times: NDArray[np.int64] | None = None
+        self.bounds: NDArray[np.int64] = np.zeros(1, np.int64)
+        self.events: list[EventRecord] = []
+        self.times: list[int] = []
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
+        """Sort a pass's events by key; those of one key stay in their order."""
+        position, events = arrivals.position, arrivals.events
+        if len(position) and (position[1:] < position[:-1]).any():
+            order = np.argsort(position, kind="stable")
+            events = events.take(pa.array(order))
+        self._sorted = events
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(position, minlength=size))])
+        self._all_times = None
+        if self._clocks is not None and self._time is not None:
+            self._all_times = times_ms(events.column(self._time), watermark_ms)
+
+    def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:
+        """Make rows of the events of the keys from `first` to before `stop`.
+
+        Args:
+            first: The first key.
+            stop: The key after the last one.
+            refuse: Called with key, stream, event and error for an event that Python has no values for.
+        """
+        start, end = int(self.bounds[first]), int(self.bounds[stop])
+        table = self._sorted.slice(start, end - start)
+        offsets = (self.bounds[first : stop + 1] - start).tolist()
+        self.starts, self.stops = offsets[:-1], offsets[1:]
+        self.times = self._all_times[start:end].tolist() if self._all_times is not None else []
+        try:
+            self.events = records(table)
+        except Invalid:
+            self._open_one_by_one(table, first, refuse)
+
+    def take_out(self, key: int, event: int) -> dict[str, Any]:
+        """Take an event out, counted from the first one in hand; gives it as plain values."""
+        found: dict[str, Any] = plain(self.events[event])
+        stop = self.stops[key]
+        self.events[event : stop - 1] = self.events[event + 1 : stop]
+        if self.times:
+            self.times[event : stop - 1] = self.times[event + 1 : stop]
+        self.stops[key] = stop - 1
+        return found
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:
+        """Hand out the events of one key, counted from the first one in hand.
+
+        Raises:
+            Stopped: The handler raised.
+        """
+        raise NotImplementedError
+
+    def _open_one_by_one(
+        self, table: pa.Table, first: int, refuse: Callable[[int, str, dict[str, Any], str], None]
+    ) -> None:
+        """Make rows of the events that have Python values, and refuse the others."""
+        make = record_class(tuple(table.column_names))
+        self.events = [make([None] * table.num_columns)] * table.num_rows
+        bad = []
+        for key, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
+            for at in range(start, stop):
+                row = table.slice(at, 1)
+                try:
+                    self.events[at] = records(row)[0]
+                except Invalid as error:
+                    where = f"{error.where}: " if error.where else ""
+                    refuse(first + key, self.name, _as_text(row), f"{where}{error.fact}: {error.found}")
+                    bad.append((key, at))
+        for key, at in reversed(bad):
+            self.take_out(key, at)
+
+
+class EachEvent(EventDispatcher):
+    """Calls the handler for each event."""
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:
+        """Hand out the events of one key."""
+        start, stop = self.starts[key], self.stops[key]
+        handler, collect = self.handler, self.collect
+        events = iter(self.events[start:stop])
+        try:
+            if self._clocks is not None:
+                clock = self._clocks.event
+                times = self.times[start:stop] or [self._clocks.watermark_ms] * (stop - start)
+                for clock.stamp, event in zip(times, events, strict=True):
+                    collect(handler(event, state, ctx))
+            else:
+                for event in events:
+                    collect(handler(event, state, ctx))
+        except Exception as error:
+            raise Stopped(self.handler, stop - length_hint(events) - 1, self.name) from error
+
+
+class WholeKey(EventDispatcher):
+    """Calls the handler once for each key that has events; writes bear the time of the latest of them."""
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:
+        """Hand out the events of one key."""
+        start, stop = self.starts[key], self.stops[key]
+        if start == stop:
+            return
+        if self._clocks is not None:
+            self._clocks.event.stamp = max(self.times[start:stop], default=self._clocks.watermark_ms)
+        try:
+            self.collect(self.handler(ctx.key, self.events[start:stop], state, ctx))
+        except Exception as error:
+            raise Stopped(self.handler, None, self.name) from error
+
+
+class NoFeed(EventDispatcher):
+    """Rows that touch keys and are handed to nobody."""
+
+    def run(self, key: int, state: Any, ctx: Context) -> None:
+        """Do nothing."""
+
+
+def _as_text(row: pa.Table) -> dict[str, Any]:
+    """A row as plain values, with text in place of those that Python does not have."""
+    return {
+        name: _in_words(whole(column)) for name, column in zip(row.column_names, row.columns, strict=True)
+    }
+
+
+def _in_words(cell: pa.Array) -> Any:
+    try:
+        return plain(values_of(cell)[0])
+    except Invalid:
+        # A time casts to text however far it is; one inside of something else is shown as Arrow does.
+        return cell.cast(pa.string())[0].as_py() if kinds.is_timestamp(cell.type) else str(cell)

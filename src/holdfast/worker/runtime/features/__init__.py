@@ -1,0 +1,1 @@
+"""What a processor can have besides keyed state: broadcast, instances, partial aggregates."""

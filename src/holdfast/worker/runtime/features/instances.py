@@ -1,0 +1,216 @@
+"""State of a parallel instance: which instance it is, and what it is given when there are more or fewer.
+
+An operator's instances are keys of their own, numbered from zero, and each has a key group to itself. Every
+batch touches the first of them, and all where their number has changed, so that state which was written for
+another number is never read as if it were for this one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.state_descriptors import SETTLED, State
+from holdfast.worker.interface import VALUE_PREFIX
+from holdfast.worker.runtime.event_rows import values_of
+from holdfast.worker.state.blob_schema import ROWS, decode, fingerprint_of, form_from_json
+from holdfast.worker.state.tables.runs import whole
+
+if TYPE_CHECKING:
+    from holdfast.worker.interface import Touched
+    from holdfast.worker.runtime.context import Context
+    from holdfast.worker.state.store import MemoryStore
+
+INSTANCE = "instance"
+MOST_INSTANCES = 128
+_COUNT = b"instances"
+PROPERTY = "holdfast.instances."
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What each instance is given where their number has changed.
+
+    Attributes:
+        before: How many instances there were.
+        table: A column of lists for each state, a row for each instance.
+    """
+
+    before: int
+    table: pa.Table
+
+    def of(self, instance: int, state: str) -> list[Any]:
+        """The elements of one instance's list."""
+        row = whole(self.table.column(state)).slice(instance, 1)
+        return values_of(row.flatten())
+
+    def write(self, path: str) -> None:
+        """Write them to a file of this machine."""
+        schema = self.table.schema.with_metadata({_COUNT: str(self.before).encode()})
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_table(self.table.cast(schema))
+
+    @classmethod
+    def read(cls, path: str) -> Shares:
+        """Read back what `write` wrote."""
+        with pa.OSFile(path) as file:
+            table = pa.ipc.open_file(file).read_all()
+        return cls(int(table.schema.metadata[_COUNT]), table)
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The instances of an operator, as its tasks know them.
+
+    Attributes:
+        operator: The user's name of it.
+        count: How many there are.
+        shares: What they are given; by default it is looked for in the task, where it was sent along.
+    """
+
+    operator: str
+    count: int
+    shares: Shares | None = None
+
+    @property
+    def property(self) -> str:
+        """The name under which a query's tasks are told that the number has changed."""
+        return f"{PROPERTY}{self.operator}"
+
+    def given(self) -> Shares | None:
+        """What the instances are given in this run, if their number has changed."""
+        if self.shares is not None:
+            return self.shares
+        told = self._told()
+        if told is None:
+            return None
+        from pyspark import SparkFiles  # noqa: PLC0415 - Spark's worker
+
+        return Shares.read(SparkFiles.get(told["file"]))
+
+    def touched(self) -> int:
+        """How many instances a batch touches whether they have events or not."""
+        before = self.shares.before if self.shares is not None else (self._told() or {}).get("before", 0)
+        return max(self.count, before) if before else 1
+
+    def _told(self) -> dict[str, Any] | None:
+        try:
+            from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+        except ImportError:
+            return None  # a test without Spark
+        context = TaskContext.get()
+        text = context.getLocalProperty(self.property) if context is not None else None
+        return None if text is None else json.loads(text)
+
+
+class Settler:
+    """Sees to it that each instance that a pass touches has the state of an instance among this many."""
+
+    def __init__(self, instances: Instances, states: Sequence[State], on_restore: Any) -> None:
+        self._instances = instances
+        self._names = [state.name for state in states if state.name != SETTLED]
+        self._on_restore = on_restore
+        self._shares: Shares | None = None
+        self._asked = False
+
+    def enter(self, state: Any, ctx: Context) -> None:
+        """Take in what an instance is given, if it has the state of another number of them.
+
+        Raises:
+            Invalid: Its state is of another number, and nothing was handed out.
+        """
+        settled, count = getattr(state, SETTLED), self._instances.count
+        if settled is not None and settled[1] == count and not self._given():
+            return
+        shares = self._given()
+        if shares is None and settled is not None:
+            raise Invalid(
+                "the number of instances has changed, and their state was not handed out anew",
+                where=f"operator {self._instances.operator}",
+                found=f"instances={count}, and state of {settled[1]}",
+                hint="start the query with Holdfast, as in hf.sink(…).start(…) or holdfast run",
+            )
+        if settled is not None and settled[1] == count:
+            return  # it was handed out in an earlier batch of this run
+        instance = ctx.key[0]
+        if instance >= count:
+            state.clear()
+            delattr(state, SETTLED)
+            for timer in ctx.timers() if ctx._has_timers else ():
+                ctx.cancel_timer(timer.name, timer.clock)
+            return
+        if shares is not None:
+            for name in self._names:
+                getattr(state, name).set(shares.of(instance, name))
+        setattr(state, SETTLED, (self._instances.operator, count))
+        if shares is not None and self._on_restore is not None:
+            self._on_restore(state, ctx)
+
+    def _given(self) -> Shares | None:
+        if not self._asked:
+            self._shares, self._asked = self._instances.given(), True
+        return self._shares
+
+
+def settled_in(store: MemoryStore) -> str | None:
+    """The operator whose instances are in a store, if these are instances."""
+    for group in store.groups:
+        stored = store.load(group)
+        forms = {mark: form_from_json(each) for mark, each in json.loads(stored.forms or b"{}").items()}
+        for blob in (*stored.base, *stored.log):
+            form = forms.get(fingerprint_of(blob).hex())
+            rows = None if form is None or SETTLED not in form.states else decode(form, blob).get(ROWS)
+            found = [] if rows is None else values_of(rows.column(f"{VALUE_PREFIX}{SETTLED}"))
+            name = next((each[0] for each in found if each is not None), None)
+            if name is not None:
+                return str(name)
+    return None
+
+
+def settled_of(touched: Touched) -> list[tuple[str, int] | None]:
+    """The operator and number that each instance's state was written for."""
+    found = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
+    return [None if each is None else (each[0], each[1]) for each in found]
+
+
+def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:
+    """What each of `count` instances is given of the state of those that there were.
+
+    A list is split evenly: its elements, in the order of instances, are cut into parts of which none has
+    two more than another. A union list is given whole to each.
+
+    Args:
+        touched: The former instances.
+        states: The operator's states.
+        before: How many instances there were.
+        count: How many there are to be.
+    """
+    instances = np.array(touched.keys.column(0).to_pylist(), np.int64)
+    order = [int(at) for at in np.argsort(instances) if instances[at] < before]
+    columns: dict[str, pa.Array] = {}
+    for state in states:
+        if state.name == SETTLED:
+            continue
+        elements = touched.elements(state.name)
+        rows = np.concatenate(
+            [np.arange(elements.starts[at], elements.starts[at + 1]) for at in order] or [np.arange(0)]
+        ).astype(np.int64)
+        every = whole(elements.rows.column("v")).take(pa.array(rows))
+        if state.union:
+            bounds = np.arange(count + 1) * len(every)
+            every = pa.concat_arrays([every] * count)
+        else:
+            bounds = np.arange(count + 1) * len(every) // count
+        columns[state.name] = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), every)
+    return Shares(before, pa.table(columns))
+
+
+def own_group(instance: int) -> int:
+    """The key group of an instance: each has one to itself."""
+    return instance

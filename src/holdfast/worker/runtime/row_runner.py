@@ -1,0 +1,354 @@
+"""Runs a processor that takes events one by one, or key by key.
+
+Keys are worked off in the order of the pass, a few thousand at a time: their state objects are filled
+from columns, the handlers run, and the values are taken out as columns again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.interface import Arrivals, Failed, Moment, Outcome, Shared, Touched
+from holdfast.worker.runtime.arrow_columns import Unfit, table_of
+from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.error_context import Place, Stopped, failure, line_of, misfit, summary
+from holdfast.worker.runtime.event_dispatcher import EachEvent, EventDispatcher, NoFeed, WholeKey, collector
+from holdfast.worker.runtime.event_rows import EventRecord, records
+from holdfast.worker.runtime.features.instances import Instances, Settler
+from holdfast.worker.runtime.features.partial_aggregates import PartContext, PartFeed, nothing_from
+from holdfast.worker.runtime.row_state.cells import Cells, WrongValue
+from holdfast.worker.runtime.row_state.element_cells import all_elements
+from holdfast.worker.runtime.row_state.state_objects import StateObject, cells_of, state_class
+from holdfast.worker.runtime.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
+from holdfast.worker.runtime.ttl import Clocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.declarations.processor import Definition
+
+FAIL = "fail"
+DEAD_LETTER = "dead-letter"
+
+# State objects and rows are made for so many keys and events at a time: enough to work by the column,
+# few enough to stay near the processor.
+_KEYS_AT_ONCE = 4096
+_EVENTS_AT_ONCE = 16384
+_MEND = 'mend the handler, or have such events set aside with on_error="dead-letter"'
+
+
+class RowRunner:
+    """Runs an `hf.Keyed` over one pass after another of a task.
+
+    A handler that raises ends the batch with an error that names the key, the event's stream and the
+    line. With `on_error="dead-letter"` the event is set aside instead: the key is run again from its
+    stored state without that event, so handlers must give the same for the same arguments and keep
+    nothing in `self`. From `on_key` all the key's events of the batch are set aside. `on_timer` and
+    `on_start` have no event, and a value that does not fit its type is a mistake in the processor: these
+    always end the batch.
+
+    Args:
+        definition: What the processor is.
+        processor: The instance whose methods are called.
+        operator: The user's name of the operator, for errors.
+        output: The schema of the output.
+        key_names: The names of the key columns.
+        stream_names: The names of the streams, as connected.
+        time_columns: The column of each stream with the event time, where it has one.
+        default_clock: "event" where the streams have a watermark, else "processing".
+        on_error: "fail" or "dead-letter".
+        parts: The name of the stream of parts that comes after the others, where hot keys are split.
+        instances: The instances whose state it is; their stream comes after the others, too.
+        before: Whether it runs before the shuffle, over nothing but a batch's events.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        processor: Any,
+        *,
+        operator: str,
+        output: pa.Schema,
+        key_names: tuple[str, ...],
+        stream_names: tuple[str, ...],
+        time_columns: tuple[str | None, ...],
+        default_clock: str,
+        on_error: str,
+        parts: str | None = None,
+        instances: Instances | None = None,
+        before: bool = False,
+    ) -> None:
+        self._name = definition.name
+        self._processor = processor
+        self._place = Place(operator)
+        self._output = output
+        self._key_names = key_names
+        self._sets_aside = on_error == DEAD_LETTER
+        self._rows: list[Any] = []
+        self._clocks = Clocks()
+        self._cells: list[Cells] = [cells_of(state, self._clocks) for state in definition.states]
+        self._state_class = state_class(definition.name, self._cells)
+        context = PartContext if before else Context
+        self._ctx = context(definition.name, default_clock, has_timers=definition.has_timers)
+        needs_time = any(state.ttl is not None and state.ttl.clock == "event" for state in definition.states)
+        make = WholeKey if definition.kind == "key" else EachEvent
+        self._feeds: list[EventDispatcher] = [
+            make(name, getattr(processor, handler), self._rows, time, self._clocks if needs_time else None)
+            for name, handler, time in zip(stream_names, definition.handlers, time_columns, strict=True)
+        ]
+        if definition.merges:
+            for feed in self._feeds:
+                feed.collect = nothing_from("on_event")
+        if parts is not None:
+            self._feeds.append(
+                PartFeed(parts, processor.merge, definition.states, definition.name, self._rows)
+            )
+        self._told = list(self._feeds)
+        self._settler: Settler | None = None
+        if instances is not None:
+            self._feeds.append(NoFeed("instances", _nothing, self._rows, None, None))
+            on_restore = getattr(processor, "on_restore", None)
+            self._settler = Settler(instances, definition.states, on_restore)
+        self._on_end: Callable[..., Any] | None = processor.on_end if definition.ends else None
+        self._collect_end = collector(self._on_end, self._rows) if self._on_end is not None else None
+        self._on_timer: Callable[..., Any] | None = processor.on_timer if definition.has_timers else None
+        self._collect_timer = collector(self._on_timer, self._rows) if self._on_timer is not None else None
+        self._started = False
+
+    def share(self, rows: Shared) -> None:
+        """Let the handlers read these rows of the broadcast stream."""
+        self._ctx._shared = rows
+
+    def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
+        """Fire what is due, hand out the events, and return what changed.
+
+        Raises:
+            Failed: A function of the user's raised, or a value does not fit its type.
+        """
+        self._place = dataclasses.replace(self._place, batch_id=moment.batch_id)
+        self._touched = touched
+        self._keys: tuple[int, list[EventRecord]] = (0, [])
+        self._failed: list[Failed] = []
+        self._timers = TimerCells(touched, moment) if self._on_timer is not None else None
+        self._clocks.begin(moment)
+        self._ctx._begin(moment, self._key, self._timers)
+        if not self._started:
+            self._start()
+        for cells in self._cells:
+            cells.begin(touched, moment)
+        for feed, each in zip(self._feeds, arrivals, strict=True):
+            feed.begin(each, touched.size, self._clocks.watermark_ms)
+        due = self._timers.due() if self._timers is not None else None
+        tables = [self._stretch(first, stop, due) for first, stop in self._stretches(touched.size)]
+        columns = {name: column for cells in self._cells for name, column in cells.columns().items()}
+        if self._timers is not None:
+            columns |= self._timers.columns()
+        output = pa.concat_tables(tables) if tables else self._output.empty_table()
+        return Outcome(columns, dict(all_elements(self._cells)), output, self._failed)
+
+    def _start(self) -> None:
+        self._started = True
+        try:
+            self._processor.on_start(self._ctx)
+        except Exception as error:
+            raise self._stop(Stopped(self._processor.on_start), error, None) from error
+
+    def _stretches(self, size: int) -> list[tuple[int, int]]:
+        """Divide the keys so that each part has a bounded number of keys and, if it can be, of events."""
+        bounds: NDArray[np.int64] = np.sum([feed.bounds for feed in self._feeds], axis=0)
+        found = []
+        first = 0
+        while first < size:
+            most = int(np.searchsorted(bounds, bounds[first] + _EVENTS_AT_ONCE, side="right")) - 1
+            stop = min(size, first + _KEYS_AT_ONCE, max(most, first + 1))
+            found.append((first, stop))
+            first = stop
+        return found
+
+    def _stretch(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
+        """Run some keys, and take out what they left."""
+        with uninterrupted():
+            return self._stretch_of(first, stop, due)
+
+    def _stretch_of(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
+        for feed in self._feeds:
+            feed.open(first, stop, self._refuse)
+        states = self._states(first, stop)
+        flags = due[first:stop].tolist() if due is not None and due[first:stop].any() else None
+        marks: list[int] = []  # how many rows there are when each key is done
+        while True:
+            try:
+                self._run_keys(states, first, flags, marks)
+                break
+            except Stopped as stopped:
+                key = len(marks)
+                self._set_aside(stopped, first, key)
+                del self._rows[marks[-1] if marks else 0 :]
+                states[key] = self._again(first + key)
+        try:
+            for cells in self._cells:
+                cells.collect(states, first)
+            table = table_of(self._rows, self._output)
+        except WrongValue as wrong:
+            place = dataclasses.replace(self._place, key=self._key(wrong.position), state=wrong.state)
+            raise misfit("a state was given a wrong value", wrong.why, place) from wrong
+        except Unfit as unfit:
+            key = int(np.searchsorted(marks, unfit.at, side="right"))
+            place = dataclasses.replace(self._place, key=self._key(first + key))
+            raise misfit("a row does not fit the output", unfit.why, place) from unfit
+        self._rows.clear()
+        return table
+
+    def _run_keys(
+        self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
+    ) -> None:
+        """Run the keys that are not done yet: what is due, the events, what has become due meanwhile."""
+        ctx, rows = self._ctx, self._rows
+        # A stream without an event for any of these keys is not asked for each of them.
+        feeds = [feed for feed in self._feeds if feed.stops[-1]]
+        settler, ends = self._settler, self._on_end is not None
+        for key in range(len(marks), len(states)):
+            state = states[key]
+            ctx._enter(first + key)
+            if settler is not None:
+                settler.enter(state, ctx)
+            if due is not None and due[key]:
+                self._fire(state)
+            for feed in feeds:
+                feed.run(key, state, ctx)
+            if ends:
+                self._finish(key, state)
+            if ctx._due:
+                self._fire(state)
+            if ctx._one is not None:
+                ctx._leave()
+            marks.append(len(rows))
+
+    def _finish(self, key: int, state: StateObject) -> None:
+        """Tell the key in hand that all of its events are done, if it had any."""
+        on_end, collect = self._on_end, self._collect_end
+        if on_end is None or collect is None:
+            return
+        if any(feed.starts[key] < feed.stops[key] for feed in self._told):
+            try:
+                collect(on_end(state, self._ctx))
+            except Exception as error:
+                raise Stopped(on_end) from error
+
+    def _fire(self, state: StateObject) -> None:
+        """Fire the timers of the key in hand that are due, also those that are set meanwhile."""
+        ctx, cells, clocks = self._ctx, self._timers, self._clocks
+        on_timer, collect = self._on_timer, self._collect_timer
+        if cells is None or on_timer is None or collect is None:
+            return
+        timers = ctx._open()
+        fired = 0
+        while True:
+            ctx._due = False
+            for at, key in due_in_order(timers, cells.event_limit, cells.processing_limit):
+                if timers.get(key) != at:
+                    continue  # cancelled or moved by one that fired before it
+                del timers[key]
+                clocks.event.stamp = at if key[0] == "e" else clocks.watermark_ms
+                fired += 1
+                try:
+                    if fired > MOST_FIRINGS:
+                        raise Invalid("this key's timers fire without end: each sets one that is due already")
+                    collect(on_timer(timer_of(key, at), state, ctx))
+                except Exception as error:
+                    raise Stopped(on_timer) from error
+                if ctx._due:
+                    break  # it may be due before the others
+            if not ctx._due:
+                return
+
+    def _states(self, first: int, stop: int) -> list[StateObject]:
+        make = self._state_class
+        states = [make() for _ in range(first, stop)]
+        for at, state in enumerate(states, first):
+            state._at = at
+        for cells in self._cells:
+            cells.load(states, first)
+        return states
+
+    def _again(self, position: int) -> StateObject:
+        """Give a key's state as it is stored, and forget what the key did in this pass."""
+        for cells in self._cells:
+            cells.forget(position)
+        if self._timers is not None:
+            self._timers.changed.pop(position, None)
+        return self._states(position, position + 1)[0]
+
+    def _set_aside(self, stopped: Stopped, first: int, key: int) -> None:
+        """Take out the event, or all of the key's, at which a handler stopped.
+
+        Raises:
+            Failed: The policy is to fail, or there is no event.
+        """
+        error = stopped.__cause__ or stopped
+        feed = next((each for each in self._feeds if each.name == stopped.stream), None)
+        if feed is None or not self._sets_aside:
+            raise self._stop(stopped, error, first + key) from error
+        line = line_of(error, stopped.function)
+        text = f"{summary(error)} (at {line})" if line else summary(error)
+        at = range(feed.starts[key], feed.stops[key]) if stopped.event is None else (stopped.event,)
+        events = [feed.take_out(key, at[0]) for _ in at]
+        self._failed += [Failed(feed.name, event, text) for event in events]
+
+    def _refuse(self, position: int, stream: str, event: dict[str, Any], error: str) -> None:
+        """Deal with an event that has a value which Python does not have."""
+        if not self._sets_aside:
+            place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
+            why = Invalid(error, hint='have such events set aside with on_error="dead-letter"')
+            raise misfit("an event cannot be read", why, place)
+        self._failed.append(Failed(stream, event, error))
+
+    def _stop(self, stopped: Stopped, error: BaseException, position: int | None) -> Exception:
+        place = dataclasses.replace(
+            self._place,
+            key=self._key(position) if position is not None else None,
+            stream=stopped.stream,
+            line=line_of(error, stopped.function),
+        )
+        return failure(
+            self._name, stopped.function, error, place, hint=_MEND if stopped.stream is not None else None
+        )
+
+    def _key(self, position: int) -> EventRecord:
+        """Give a key; those near it are read with it."""
+        start, found = self._keys
+        if not start <= position < start + len(found):
+            start = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE
+            table = self._touched.keys.slice(start, _KEYS_AT_ONCE).rename_columns(list(self._key_names))
+            found = records(table)
+            self._keys = (start, found)
+        return found[position - start]
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep the collector of cyclic garbage from going through rows and states again and again.
+
+    These are many, live until the end and hold no cycles; looking for some took a third of the time. What
+    the handlers leave in cycles waits until the end too, which is bounded, as a stretch of keys is.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,306 @@
+"""The side tables of lists and maps behind their handles: read when first asked for, written by element."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.worker.declarations.state_descriptors import State
+from holdfast.worker.interface import SLOT_PREFIX, Elements, Moment, Touched
+from holdfast.worker.runtime.arrow_columns import Unfit, column_of
+from holdfast.worker.runtime.event_rows import freezer, values_of
+from holdfast.worker.runtime.row_state.cells import Cells, WrongValue, refusal
+from holdfast.worker.runtime.row_state.containers import ListHandle, MapHandle, Source, Stored
+from holdfast.worker.runtime.timers import placed, whole
+from holdfast.worker.runtime.ttl import Rule
+
+Handle = TypeVar("Handle", ListHandle, MapHandle)
+
+# Elements are turned into Python values for so many keys at a time.
+_KEYS_AT_ONCE = 1024
+
+
+@dataclass(slots=True)
+class Written:
+    """Writes to a side table, column by column.
+
+    Attributes:
+        position: The key of each.
+        slot: Its place.
+        dead: Whether the element is gone.
+        k: The key in a map.
+        v: The value.
+        t: The stamp.
+    """
+
+    position: list[int] = field(default_factory=list)
+    slot: list[int] = field(default_factory=list)
+    dead: list[bool] = field(default_factory=list)
+    k: list[Any] = field(default_factory=list)
+    v: list[Any] = field(default_factory=list)
+    t: list[int | None] = field(default_factory=list)
+
+    def add(self, position: int, slot: int, k: Any, v: Any, t: int | None) -> None:
+        """Note an element that is there."""
+        self.position.append(position)
+        self.slot.append(slot)
+        self.dead.append(False)
+        self.k.append(k)
+        self.v.append(v)
+        self.t.append(t)
+
+    def remove(self, position: int, slot: int, k: Any) -> None:
+        """Note an element that is gone."""
+        self.position.append(position)
+        self.slot.append(slot)
+        self.dead.append(True)
+        self.k.append(k)
+        self.v.append(None)
+        self.t.append(None)
+
+    def table(self, state: State) -> pa.Table:
+        """Give the writes as a table.
+
+        Raises:
+            WrongValue: A value, or a map's key, is not of the state's type.
+        """
+        columns = {
+            "position": pa.array(self.position, pa.int64()),
+            "slot": pa.array(self.slot, pa.int64()),
+            "dead": pa.array(self.dead, pa.bool_()),
+        }
+        try:
+            if state.key_type is not None:
+                columns["k"] = column_of(self.k, state.key_type)
+            columns["v"] = column_of(self.v, state.type)
+        except Unfit as unfit:
+            raise WrongValue(state.name, self.position[unfit.at], unfit.why) from unfit
+        if state.ttl is not None:
+            columns["t"] = pa.array(self.t, pa.int64())
+        return pa.table(columns)
+
+
+class ElementCells(Cells, Source, Generic[Handle]):
+    """What lists and maps have in common: a handle for each key that asks for one.
+
+    The slot of a state object is empty until then, so that a key which does not use the state costs
+    nothing.
+    """
+
+    base: type[Handle]
+
+    def __init__(self, state: State, rule: Rule | None) -> None:
+        super().__init__(state, rule)
+        self.slot = f"_v_{self.name}"
+        self.slots = (self.slot,)
+        freeze = freezer(state.type)
+        fields: dict[str, Any] = {"__slots__": (), "source": self, "rule": rule}
+        fields |= {"freeze": staticmethod(freeze) if freeze is not None else None, **self.more()}
+        self._handle: type[Handle] = type(self.base.__name__, (self.base,), fields)
+        self._made: dict[int, Handle] = {}
+        self._tables: list[pa.Table] = []
+        self._next: dict[int, int | None] = {}  # the next slot of keys that wrote; None: the state is empty
+        self._touched: Touched | None = None
+        self._elements: Elements | None = None
+        self._slots: pa.Array | None = None
+        self._block: tuple[int, np.ndarray[Any, Any], Stored] | None = None
+        self.fill = self._make
+
+    def more(self) -> dict[str, Any]:
+        """What the class of handles has besides."""
+        return {}
+
+    def attributes(self) -> dict[str, Any]:
+        """A property that gives the handle and makes it when it is first read."""
+        return {self.name: property(attrgetter(self.slot), refusal(self.name, self.instead))}
+
+    @property
+    def instead(self) -> str:
+        """What to write where somebody assigns to the state."""
+        return f"state.{self.name}.set([…])"
+
+    def begin(self, touched: Touched, moment: Moment) -> None:
+        """Start a pass."""
+        self._touched, self._elements, self._slots, self._block = touched, None, None, None
+        self._made, self._tables, self._next = {}, [], {}
+        if self.rule is not None:
+            self.rule.begin(moment)
+
+    def collect(self, states: Sequence[Any], first: int) -> None:  # noqa: ARG002 - as the base
+        """Note what the handles wrote."""
+        if not self._made:
+            return
+        written = Written()
+        for position, handle in self._made.items():
+            self._next.update(self.write(handle, position, written))
+        self._made = {}
+        if written.position:
+            self._tables.append(written.table(self.state))
+
+    def write(self, handle: Handle, position: int, written: Written) -> dict[int, int | None]:
+        """Note what a handle wrote; give the key's next slot if it has another one now."""
+        raise NotImplementedError
+
+    def forget(self, position: int) -> None:
+        """Drop a key's handle."""
+        self._made.pop(position, None)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """The next slots, if they changed; null where the state is empty."""
+        if not self._next:
+            return {}
+        at = np.fromiter(self._next, np.int64, len(self._next))
+        return {
+            f"{SLOT_PREFIX}{self.name}": placed(
+                self._next_slots(), at, pa.array(list(self._next.values()), pa.int64())
+            )
+        }
+
+    def elements(self) -> pa.Table | None:
+        """The writes to the side table, or None where there are none."""
+        return pa.concat_tables(self._tables) if self._tables else None
+
+    def clear(self, state: Any) -> None:
+        """Empty the list or map."""
+        getattr(state, self.slot).clear()
+
+    def next_slot(self, position: int) -> int:
+        """Give the slot of a key's next new element."""
+        return self._next_slots()[position].as_py() or 0
+
+    def stored(self, position: int) -> Stored:
+        """Give the stored elements of a key."""
+        if self._touched is None:
+            raise RuntimeError("a handle of a list or map is good for one pass only")
+        if self._elements is None:
+            self._elements = self._touched.elements(self.name)
+        block = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE
+        if self._block is None or self._block[0] != block:
+            self._block = self._read_block(self._elements, block)
+        _, starts, found = self._block
+        start, stop = int(starts[position - block]), int(starts[position - block + 1])
+        return Stored(
+            found.slots[start:stop],
+            found.values[start:stop],
+            found.keys[start:stop],
+            found.stamps[start:stop],
+        )
+
+    def _read_block(self, elements: Elements, block: int) -> tuple[int, np.ndarray[Any, Any], Stored]:
+        starts = elements.starts[block : block + _KEYS_AT_ONCE + 1]
+        rows = elements.rows.slice(int(starts[0]), int(starts[-1] - starts[0]))
+        stamps: list[int] = []
+        if self.rule is not None:
+            stamps = values_of(whole(rows.column("t")).fill_null(self.rule.origin))
+        return (
+            block,
+            starts - starts[0],
+            Stored(
+                values_of(whole(rows.column("slot"))),
+                values_of(whole(rows.column("v"))),
+                values_of(whole(rows.column("k"))) if self.state.key_type is not None else [],
+                stamps,
+            ),
+        )
+
+    def _next_slots(self) -> pa.Array:
+        if self._slots is None:
+            if self._touched is None:
+                raise RuntimeError("a handle of a list or map is good for one pass only")
+            self._slots = whole(self._touched.stored(f"{SLOT_PREFIX}{self.name}"))
+        return self._slots
+
+    def _make(self, state: Any) -> Handle:
+        handle = self._made[state._at] = self._handle(state._at)
+        setattr(state, self.slot, handle)
+        return handle
+
+
+class ListCells(ElementCells[ListHandle]):
+    """A list state."""
+
+    base = ListHandle
+
+    def write(self, handle: ListHandle, position: int, written: Written) -> dict[int, int | None]:
+        """Note what a handle wrote."""
+        if handle.untouched:
+            return {}
+        for slot in handle.dead:
+            written.remove(position, slot, None)
+        if handle.rewritten:
+            for slot, value, stamp in zip(handle.slots, handle.kept(), handle.stamps, strict=True):
+                written.add(position, slot, None, value, stamp)
+        values, stamps = handle.fresh()
+        if not values:
+            return {position: None} if handle.is_empty else {}
+        slot = self.next_slot(position)
+        count = len(values)
+        written.position += [position] * count
+        written.slot += range(slot, slot + count)
+        written.dead += [False] * count
+        written.k += [None] * count
+        written.v += values
+        written.t += stamps if self.rule is not None else [None] * count
+        return {position: slot + count}
+
+
+class MapCells(ElementCells[MapHandle]):
+    """A map state."""
+
+    base = MapHandle
+
+    @property
+    def instead(self) -> str:
+        """What to write where somebody assigns to the state."""
+        return f"state.{self.name}[key] = value, or clear() and update({{…}})"
+
+    def more(self) -> dict[str, Any]:
+        """How keys are read, where Python would call equal keys different."""
+        read = key_reader(self.state.key_type)
+        return {"read_key": staticmethod(read) if read is not None else None}
+
+    def write(self, handle: MapHandle, position: int, written: Written) -> dict[int, int | None]:
+        """Note what a handle wrote."""
+        if not handle.written and not handle.dead:
+            return {}
+        for slot, key in handle.dead:
+            written.remove(position, slot, key)
+        first = following = self.next_slot(position)
+        for key, value, known, stamp in handle.writes():
+            slot = following if known is None else known
+            following += known is None
+            written.add(position, slot, key, value, stamp)
+        if handle.is_empty:
+            return {position: None}
+        return {position: following} if following != first else {}
+
+
+def key_reader(kind: Any) -> Callable[[Any], Any] | None:
+    """Give what makes equal keys of a map equal in Python: NaN is itself, a time without zone is in UTC."""
+    if kinds.is_floating(kind):
+        nan = float("nan")
+        return lambda key: nan if key != key else key  # noqa: PLR0124 - only NaN differs from itself
+    if kinds.is_timestamp(kind) and kind.tz is not None:
+
+        def in_utc(key: Any) -> Any:
+            naive = isinstance(key, dt.datetime) and key.tzinfo is None
+            return key.replace(tzinfo=dt.timezone.utc) if naive else key
+
+        return in_utc
+    return None
+
+
+def all_elements(cells: Sequence[Cells]) -> Iterator[tuple[str, pa.Table]]:
+    """Give the writes to all side tables that have any, by state."""
+    for each in cells:
+        if isinstance(each, ElementCells):
+            table = each.elements()
+            if table is not None:
+                yield each.name, table

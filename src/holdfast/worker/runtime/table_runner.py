@@ -1,0 +1,204 @@
+"""Runs a processor that takes all events of a pass as one table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.state_descriptors import State
+from holdfast.worker.interface import Arrivals, Moment, Outcome, Shared, Touched
+from holdfast.worker.runtime.arrow_columns import conformed
+from holdfast.worker.runtime.error_context import Place, failure, line_of, misfit
+from holdfast.worker.runtime.table_state.state_table import TAKEN_NAMES, StateTable
+from holdfast.worker.runtime.table_state.table_columns import TableCells, View
+from holdfast.worker.runtime.table_state.table_elements import Pool
+from holdfast.worker.runtime.table_state.table_timers import Fired, TimerColumns
+from holdfast.worker.runtime.ttl import Clocks, times_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.declarations.processor import Definition
+
+# A pass that fires timers more often than this sets each anew for a time that has passed.
+_MOST_ROUNDS = 10_000
+
+
+class TableRunner:
+    """Runs an `hf.KeyedTable` over one pass after another of a task.
+
+    First `on_timers` gets all timers that are due, and again those that it sets meanwhile; then each
+    stream that has events is handed over; then the timers that have become due by that. A handler sees
+    the keys of its rows alone, so writing to every key of `state` leaves the others as they are. An
+    exception always ends the batch: a table cannot be taken apart into the event that is to blame.
+
+    Args:
+        definition: What the processor is.
+        processor: The instance whose methods are called.
+        operator: The user's name of the operator, for errors.
+        output: The schema of the output.
+        key_names: The names of the key columns.
+        stream_names: The names of the streams, as connected.
+        time_columns: The column of each stream with the event time, where it has one.
+        default_clock: "event" where the streams have a watermark, else "processing".
+        on_error: "fail" or "dead-letter"; both fail here.
+
+    Raises:
+        Invalid: A state has the name of something that `state` has of its own.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        processor: Any,
+        *,
+        operator: str,
+        output: pa.Schema,
+        key_names: tuple[str, ...],
+        stream_names: tuple[str, ...],
+        time_columns: tuple[str | None, ...],
+        default_clock: str,
+        on_error: str,  # noqa: ARG002 - every runner is made alike
+    ) -> None:
+        self._name = definition.name
+        self._operator = operator
+        self._output = output
+        self._key_names = key_names
+        self._streams = stream_names
+        self._times = time_columns
+        self._default_clock = default_clock
+        self._clocks = Clocks()
+        self._handlers = [getattr(processor, name) for name in definition.handlers]
+        self._on_timers: Callable[..., Any] | None = processor.on_timers if definition.has_timers else None
+        self._shared: Shared | None = None
+        self._states: dict[str, TableCells | Pool] = {}
+        for state in definition.states:
+            check_name(definition.name, state)
+            make = Pool if state.has_elements else TableCells
+            self._states[state.name] = make(state, self._clocks)
+        self._needs_time = any(
+            each.ttl is not None and each.ttl.clock == "event" for each in definition.states
+        )
+
+    def share(self, rows: Shared) -> None:
+        """Let the handlers read these rows of the broadcast stream."""
+        self._shared = rows
+
+    def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
+        """Fire what is due, hand the events over, and return what changed.
+
+        Raises:
+            Failed: A handler raised, or what it returned does not fit the output.
+        """
+        self._moment = moment
+        self._size = touched.size
+        self._keys = touched.keys.rename_columns(list(self._key_names))
+        self._clocks.begin(moment)
+        self._timers = TimerColumns(touched, moment) if self._on_timers is not None else None
+        for cells in self._states.values():
+            cells.begin(touched, moment)
+        tables = self._fire()
+        given = zip(self._handlers, self._streams, self._times, arrivals, strict=True)
+        for handler, stream, time, each in given:
+            if each.events.num_rows:
+                times: NDArray[np.int64] | int = self._clocks.watermark_ms
+                if self._needs_time and time is not None:
+                    times = times_ms(each.events.column(time), self._clocks.watermark_ms)
+                tables.append(self._call(handler, each.events, each.position, times, stream))
+        tables += self._fire()
+        columns = {name: column for each in self._states.values() for name, column in each.columns().items()}
+        if self._timers is not None:
+            columns |= self._timers.columns()
+        elements = {}
+        for name, pool in self._states.items():
+            written = pool.elements() if isinstance(pool, Pool) else None
+            if written is not None:
+                elements[name] = written
+        filled = [table for table in tables if table is not None]
+        return Outcome(columns, elements, pa.concat_tables(filled) if filled else self._output.empty_table())
+
+    def _fire(self) -> list[pa.Table | None]:
+        """Hand over what is due, and what comes to be due by that."""
+        tables: list[pa.Table | None] = []
+        if self._timers is None or self._on_timers is None:
+            return tables
+        fired: Fired | None = self._timers.take_due()
+        while fired is not None:
+            if len(tables) == _MOST_ROUNDS:
+                raise failure(
+                    self._name,
+                    self._on_timers,
+                    Invalid("timers fire without end: each time some are set that are due already"),
+                    Place(self._operator, batch_id=self._moment.batch_id),
+                )
+            times = fired.event_times(self._clocks.watermark_ms)
+            rows = fired.table(self._keys)
+            tables.append(self._call(self._on_timers, rows, fired.position, times, None))
+            fired = self._timers.take_due()
+        return tables
+
+    def _call(
+        self,
+        handler: Callable[..., Any],
+        rows: pa.Table,
+        position: NDArray[np.int64],
+        times: NDArray[np.int64] | int,
+        stream: str | None,
+    ) -> pa.Table | None:
+        """Call a handler with its rows and the states of their keys."""
+        view = self._view(position, times)
+        state = StateTable(
+            view,
+            rows,
+            self._keys,
+            self._states,
+            self._timers,
+            self._default_clock,
+            self._moment,
+            self._shared,
+        )
+        place = Place(self._operator, stream=stream, batch_id=self._moment.batch_id)
+        try:
+            result = handler(rows, state)
+        except Exception as error:
+            place = dataclasses.replace(place, line=line_of(error, handler))
+            raise failure(self._name, handler, error, place) from error
+        if result is None:
+            return None
+        try:
+            return conformed(result, self._output)
+        except Invalid as error:
+            raise misfit(
+                f"what {self._name}.{handler.__name__} returned does not fit", error, place
+            ) from error
+
+    def _view(self, position: NDArray[np.int64], times: NDArray[np.int64] | int) -> View:
+        there = np.bincount(position, minlength=self._size) > 0
+        keys = None if there.all() else np.flatnonzero(there)
+        local = position if keys is None else np.searchsorted(keys, position)
+        size = self._size if keys is None else len(keys)
+        latest: NDArray[np.int64] | int = times
+        if not isinstance(times, int):
+            latest = np.full(size, np.iinfo(np.int64).min)
+            np.maximum.at(latest, local, times)
+        return View(keys, size, local, times, latest)
+
+
+def check_name(processor: str, state: State) -> None:
+    """Refuse a state of a `KeyedTable` that could not be reached by its name.
+
+    Raises:
+        Invalid: The name is taken.
+    """
+    if state.name in TAKEN_NAMES:
+        raise Invalid(
+            "this name means something else on a table of state",
+            where=f"{processor}.{state.name}",
+            expected=f"a name other than {', '.join(sorted(TAKEN_NAMES))}",
+            hint="rename the state",
+        )

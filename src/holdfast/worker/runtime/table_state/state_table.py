@@ -1,0 +1,325 @@
+"""What `on_batch` gets as `state`: the states of all keys of a call, as columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.interface import Moment, Shared
+from holdfast.worker.runtime.context import NO_BROADCAST
+from holdfast.worker.runtime.table_state.table_columns import (
+    AggregatingColumn,
+    ReducingColumn,
+    TableCells,
+    ValueColumn,
+    View,
+)
+from holdfast.worker.runtime.table_state.table_elements import ListColumn, MapColumn, Pool, elements_column
+from holdfast.worker.runtime.table_state.table_timers import TimerColumns
+from holdfast.worker.runtime.table_state.vectors import is_plain_number, mask_of, numbers_of, valid
+from holdfast.worker.runtime.timers import EVENT, letter_of, ms_of, whole
+from holdfast.worker.runtime.ttl import times_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.worker.runtime.table_state.vectors import Mask
+
+    Column = ValueColumn | ReducingColumn | AggregatingColumn | ListColumn | MapColumn
+
+_KINDS: dict[str, type[ValueColumn | ReducingColumn | AggregatingColumn]] = {
+    "value": ValueColumn,
+    "reducing": ReducingColumn,
+    "aggregating": AggregatingColumn,
+}
+_COLUMNS = (ValueColumn, ReducingColumn, AggregatingColumn, ListColumn, MapColumn)
+
+
+class StateTable:
+    """The states of the keys that a call is about, a column each: `state.visits`, or `state["visits"]`.
+
+    In `on_batch` the keys are those that have events, in `on_timers` those that have timers in the table.
+    It is good until the handler returns.
+
+    Attributes:
+        size: How many keys there are.
+        position: For each event, or timer, which key it belongs to: an index into `keys` and into every
+            array that a state gives.
+        now_ms: The batch's processing time in epoch milliseconds.
+        watermark_ms: The batch's watermark, or None where the stream has none.
+    """
+
+    __slots__ = (
+        "_all_keys",
+        "_columns",
+        "_default_clock",
+        "_keys",
+        "_rows",
+        "_shared",
+        "_timers",
+        "_view",
+        "now_ms",
+        "position",
+        "size",
+        "watermark_ms",
+    )
+
+    def __init__(
+        self,
+        view: View,
+        rows: pa.Table,
+        all_keys: pa.Table,
+        states: dict[str, TableCells | Pool],
+        timers: TimerColumns | None,
+        default_clock: str,
+        moment: Moment,
+        shared: Shared | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "_view", view)
+        put(self, "_rows", rows)
+        put(self, "_all_keys", all_keys)
+        put(self, "_keys", None)
+        put(self, "_timers", timers)
+        put(self, "_shared", shared)
+        put(self, "_default_clock", default_clock)
+        put(self, "size", view.size)
+        put(self, "position", view.position)
+        put(self, "now_ms", moment.now_ms)
+        put(self, "watermark_ms", moment.watermark_ms)
+        put(self, "_columns", {name: _column(each, view) for name, each in states.items()})
+
+    @property
+    def keys(self) -> pa.Table:
+        """The key columns, a row a key."""
+        if self._keys is None:
+            chosen = self._view.keys
+            taken = self._all_keys if chosen is None else self._all_keys.take(pa.array(chosen))
+            object.__setattr__(self, "_keys", taken)
+        return self._keys
+
+    @property
+    def broadcast(self) -> pa.Table:
+        """The rows of the broadcast stream, in the order of their first arrival."""
+        if self._shared is None:
+            raise Invalid("there is no broadcast stream here", hint=NO_BROADCAST)
+        return self._shared.table
+
+    def __getattr__(self, name: str) -> Any:
+        if name in StateTable.__slots__:
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            names = ", ".join(self._columns) or "none"
+            raise AttributeError(f"there is no state {name!r}; there are {names}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        column = self[name]
+        if value is column:
+            return
+        if not isinstance(column, ValueColumn):
+            raise AttributeError(f"state.{name} is not assigned to: only a value is")
+        column.set(value)
+
+    def clear(self, where: Any = None) -> None:
+        """Clear all states of the keys that a mask says, or of all; timers stay."""
+        for column in self._columns.values():
+            column.clear(where)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Count the events of each key."""
+        return np.bincount(self.position, minlength=self.size).astype(np.int64)
+
+    def sums(self, column: Any) -> NDArray[Any]:
+        """Sum a column, or an array with a value an event, for each key; null counts as nothing.
+
+        Raises:
+            Invalid: It is not of numbers, or a sum of integers does not fit 64 bits.
+        """
+        values, name = self._values(column)
+        _check_numbers(values, name)
+        numbers = numbers_of(values)
+        sums = np.zeros(self.size, numbers.dtype)
+        if numbers.dtype.kind == "i" and len(numbers):
+            largest = max(int(numbers.max()), -int(numbers.min()))
+            if largest * len(numbers) >= 2**63:
+                raise Invalid("sums of these numbers may not fit 64 bits", where=name, hint="cast to double")
+        np.add.at(sums, self.position, numbers)
+        return sums
+
+    def first(self, column: Any, default: Any = None) -> Any:
+        """Give the first event's value of each key; see `max` for nulls."""
+        first = np.full(self.size, -1)
+        first[self.position[::-1]] = np.arange(len(self.position))[::-1]  # the last assignment stays
+        return self._picked(column, first, default)
+
+    def last(self, column: Any, default: Any = None) -> Any:
+        """Give the last event's value of each key; see `max` for nulls."""
+        last = np.full(self.size, -1)
+        last[self.position] = np.arange(len(self.position))
+        return self._picked(column, last, default)
+
+    def min(self, column: Any, default: Any = None) -> Any:
+        """Give the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
+        return self._extreme(column, np.fmin, default)
+
+    def max(self, column: Any, default: Any = None) -> Any:
+        """Give the largest value of each key, among those that are not null.
+
+        Numbers come as numpy, so a key for which there is none needs a default; other types as Arrow.
+
+        Raises:
+            Invalid: A key has no number, and there is no default.
+        """
+        return self._extreme(column, np.maximum, default)
+
+    def timer(self, at: Any, name: str = "", clock: str | None = None, where: Any = None) -> None:
+        """Set a timer of each key, or of those that a mask says; one of the same name and clock is moved.
+
+        Args:
+            at: When: epoch milliseconds or Arrow timestamps with a value a key, or one time for all.
+            name: Tells apart the timers of a key.
+            clock: "event" or "processing"; by default "event" where the streams have a watermark.
+            where: Which keys.
+        """
+        timers, key = self._timer_key(name, clock, setting=True)
+        times = self._times(at)
+        mask = self._mask(where)
+        chosen = np.arange(self.size) if mask is None else np.flatnonzero(mask)
+        for each in (times[chosen].min(), times[chosen].max()) if len(chosen) else ():
+            ms_of(int(each))
+        timers.set(key, self._view.whole_positions(chosen), times[chosen])
+
+    def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:
+        """Take a timer of each key away, or of those that a mask says."""
+        timers, key = self._timer_key(name, clock)
+        mask = self._mask(where)
+        chosen = np.arange(self.size) if mask is None else np.flatnonzero(mask)
+        timers.cancel(key, self._view.whole_positions(chosen))
+
+    def table(self, **columns: Any) -> pa.Table:
+        """Make a table of the key columns and more columns, each with a value a key."""
+        found = self.keys
+        for name, values in columns.items():
+            given = values.get() if isinstance(values, _COLUMNS) else values
+            array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+            if len(array) != self.size:
+                raise Invalid(
+                    "an array has another length", where=name, found=str(len(array)), expected=str(self.size)
+                )
+            at = found.column_names.index(name) if name in found.column_names else -1
+            found = found.set_column(at, name, array) if at >= 0 else found.append_column(name, array)
+        return found
+
+    def _mask(self, where: Any) -> Mask | None:
+        return mask_of(where, self.size, "where")
+
+    def _values(self, column: Any) -> tuple[pa.Array, str]:
+        """An event column by name, or an array with a value an event."""
+        if isinstance(column, str):
+            if column not in self._rows.column_names:
+                raise Invalid(
+                    "there is no such column", found=column, expected=", ".join(self._rows.column_names)
+                )
+            return whole(self._rows.column(column)), f"column {column}"
+        array = pa.array(column) if not isinstance(column, (pa.Array, pa.ChunkedArray)) else whole(column)
+        if len(array) != len(self.position):
+            raise Invalid(
+                "an array has another length", found=str(len(array)), expected=str(len(self.position))
+            )
+        return array, "an array"
+
+    def _picked(self, column: Any, at: NDArray[np.int64], default: Any) -> Any:
+        values, name = self._values(column)
+        return _result(values.take(pa.array(at, mask=at < 0)), default, name)
+
+    def _extreme(self, column: Any, ufunc: np.ufunc, default: Any) -> Any:
+        values, name = self._values(column)
+        if kinds.is_temporal(values.type):
+            numbers = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32())
+            return self._extreme_of(numbers, ufunc).cast(numbers.type).cast(values.type)
+        _check_numbers(values, name)
+        return _result(self._extreme_of(values, ufunc), default, name)
+
+    def _extreme_of(self, values: pa.Array, ufunc: np.ufunc) -> pa.Array:
+        there = valid(values)
+        numbers, position = numbers_of(values)[there], self.position[there]
+        found = np.zeros(self.size, numbers.dtype)
+        found[position] = numbers
+        with np.errstate(all="ignore"):  # NaN is a value like others
+            ufunc.at(found, position, numbers)
+        none = np.ones(self.size, np.bool_)
+        none[position] = False
+        return pa.array(found, mask=none)
+
+    def _times(self, at: Any) -> NDArray[np.int64]:
+        if isinstance(at, (pa.Array, pa.ChunkedArray)):
+            if at.null_count:
+                raise Invalid("a timer cannot be set for null", hint="leave such keys out with where=mask")
+            given = times_ms(at, 0) if kinds.is_timestamp(at.type) else numbers_of(whole(at.cast(pa.int64())))
+        elif isinstance(at, np.ndarray):
+            given = at.astype("M8[ms]").astype(np.int64) if at.dtype.kind == "M" else _whole_numbers(at)
+        else:
+            return np.full(self.size, ms_of(at))
+        if len(given) != self.size:
+            raise Invalid(
+                "a timer's times have a value a key", found=str(len(given)), expected=str(self.size)
+            )
+        return given
+
+    def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:
+        if self._timers is None:
+            raise Invalid("the processor has no on_timers", hint="define on_timers(self, timers, state)")
+        if setting and clock == EVENT and self._default_clock != EVENT:
+            raise Invalid(
+                "a timer in event time would never fire: the stream has no watermark",
+                hint="call withWatermark on the stream, or set it in processing time",
+            )
+        return self._timers, letter_of(self._default_clock if clock is None else clock) + name
+
+
+def _column(cells: TableCells | Pool, view: View) -> Any:
+    if isinstance(cells, Pool):
+        return elements_column(cells, view)
+    return _KINDS[cells.state.kind.value](cells, view)
+
+
+def _check_numbers(values: pa.Array, name: str) -> None:
+    if not is_plain_number(values.type):
+        raise Invalid("this is not a column of numbers", where=name, found=str(values.type))
+
+
+def _result(column: pa.Array, default: Any, name: str) -> Any:
+    if not is_plain_number(column.type):
+        return column if default is None else column.fill_null(default)
+    if column.null_count and default is None:
+        raise Invalid(
+            "a key has no number here",
+            where=name,
+            found=f"null for {column.null_count} of {len(column)} keys",
+            hint="give a default=, which may be float('nan')",
+        )
+    filled = pc.fill_null(column, default) if column.null_count else column
+    return filled.to_numpy(zero_copy_only=False)
+
+
+def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
+    if at.dtype.kind not in "iu":
+        raise Invalid("times are epoch milliseconds", found=str(at.dtype), expected="int64")
+    return at.astype(np.int64)
+
+
+# What no state of a `KeyedTable` can be called, since `state.<name>` means something else.
+TAKEN_NAMES: frozenset[str] = frozenset(name for name in dir(StateTable) if not name.startswith("_"))

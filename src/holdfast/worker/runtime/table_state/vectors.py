@@ -1,0 +1,103 @@
+"""What people give to a table of state, as arrays of one length and type; and arrays as numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.runtime.arrow_columns import Unfit, cast_column, column_of
+from holdfast.worker.runtime.timers import whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+    Positions = NDArray[np.int64]
+
+
+def arrow_of(values: Any, kind: pa.DataType, size: int, what: str) -> pa.Array:
+    """Read an array, a list or one value for all, as Arrow of a type.
+
+    Raises:
+        Invalid: It has another length, or a value is not of the type.
+    """
+    if isinstance(values, np.ndarray):
+        values = pa.array(values)
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        column = whole(values)
+        if column.type != kind:
+            column = whole(cast_column(column, kind, what))
+    else:
+        given: Sequence[Any] = values if isinstance(values, (list, tuple)) else [values] * size
+        try:
+            column = column_of(given, kind)
+        except Unfit as unfit:
+            raise Invalid(
+                unfit.why.fact, where=what, found=unfit.why.found, expected=unfit.why.expected
+            ) from unfit
+    if len(column) != size:
+        raise Invalid("an array has another length", where=what, found=str(len(column)), expected=str(size))
+    return column
+
+
+def mask_of(where: Any, size: int, what: str) -> Mask | None:
+    """Read a mask; None is all.
+
+    Raises:
+        Invalid: It is no mask, or has another length.
+    """
+    if where is None:
+        return None
+    if isinstance(where, (pa.Array, pa.ChunkedArray)):
+        where = whole(where).fill_null(False).to_numpy(zero_copy_only=False)
+    mask = np.asarray(where)
+    if mask.dtype != np.bool_ or mask.shape != (size,):
+        raise Invalid(
+            "a mask has a truth value for each",
+            where=what,
+            found=f"{mask.dtype}, {mask.shape}",
+            expected=f"bool, ({size},)",
+        )
+    return mask
+
+
+def is_plain_number(kind: pa.DataType) -> bool:
+    """Whether numpy has this type, and arithmetic is the point of it."""
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
+
+
+def valid(column: pa.Array) -> Mask:
+    """Say which cells are not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def shown(column: pa.Array, default: Any) -> Any:
+    """Give a column to a handler: numpy where it is of numbers and has a default, else Arrow."""
+    if default is None:
+        return column
+    if column.null_count:
+        column = column.fill_null(pa.scalar(default, column.type))
+    return column.to_numpy(zero_copy_only=False) if is_plain_number(column.type) else column
+
+
+def masked(column: pa.Array, keep: Mask) -> pa.Array:
+    """Give a column with null where a mask does not say so."""
+    if keep.all():
+        return column
+    return pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
+
+
+def numbers_of(column: pa.Array) -> NDArray[Any]:
+    """Give a column of numbers as int64 or float64, which hold what Python would compute with; 0 for null."""
+    dense = column.fill_null(0) if column.null_count else column
+    values = dense.to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float64 if values.dtype.kind == "f" else np.int64)

@@ -1,0 +1,204 @@
+"""When values expire and what reading and writing does to their stamps: the rules, once for all runners.
+
+A value carries the stamp of its last write, and with "read_and_write" of its last read. It has expired
+when its clock has reached stamp + duration, that moment included. Reading an expired value removes it;
+"return_if_not_cleaned_up" gives it one last time. Everything here is arithmetic: no clock is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.state_descriptors import State, Ttl
+from holdfast.worker.interface import Moment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Stamps = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+MAX_MS = 2**63 - 1
+# No stamp is as early as this, which is why it is one below the least number of eight bytes.
+NEVER_EXPIRED = -(2**63) - 1
+
+
+def expired(stamp_ms: int, duration_ms: int, now_ms: int) -> bool:
+    """Whether a value with this stamp has expired; a sum past the last millisecond counts as the last."""
+    life = min(MAX_MS - stamp_ms, duration_ms) if stamp_ms > 0 else duration_ms
+    return stamp_ms + life <= now_ms
+
+
+def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
+    """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
+
+    It is the same rule as `expired`, worked out once for a whole pass. Without a time nothing expires.
+    """
+    if now_ms is None:
+        return NEVER_EXPIRED
+    return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
+
+
+class Clock:
+    """What writes are stamped with now: the batch's time, or the time of the event in hand."""
+
+    __slots__ = ("stamp",)
+
+    def __init__(self) -> None:
+        self.stamp = 0
+
+
+class Clocks:
+    """The two clocks of a runner.
+
+    The event clock's stamp is moved by whoever hands events out; between events it is the watermark, or
+    the start of 1970 as long as there is none.
+    """
+
+    __slots__ = ("event", "processing", "watermark_ms")
+
+    def __init__(self) -> None:
+        self.event = Clock()
+        self.processing = Clock()
+        self.watermark_ms = 0
+
+    def begin(self, moment: Moment) -> None:
+        """Set both for a pass."""
+        self.processing.stamp = moment.now_ms
+        self.watermark_ms = moment.watermark_ms or 0
+        self.event.stamp = self.watermark_ms
+
+
+class Rule:
+    """The TTL of one state, at the moment of a pass.
+
+    Attributes:
+        cutoff: The latest stamp that has expired.
+        refreshes: Whether reading stamps too.
+        shows_expired: Whether an expired value is given one last time.
+        origin: The stamp of a value that was written without a TTL and given none since.
+    """
+
+    __slots__ = (
+        "_age_from",
+        "clock",
+        "cutoff",
+        "duration_ms",
+        "event",
+        "origin",
+        "refreshes",
+        "shows_expired",
+    )
+
+    def __init__(self, ttl: Ttl, clocks: Clocks) -> None:
+        self.duration_ms = ttl.duration_ms
+        self.event = ttl.clock == "event"
+        self.refreshes = ttl.update == "read_and_write"
+        self.shows_expired = ttl.visibility == "return_if_not_cleaned_up"
+        self.clock = clocks.event if self.event else clocks.processing
+        self._age_from = ttl.age_from
+        self.cutoff = NEVER_EXPIRED
+        self.origin = 0
+
+    def begin(self, moment: Moment) -> None:
+        """Set what has expired in a pass."""
+        now = moment.watermark_ms if self.event else moment.now_ms
+        self.cutoff = cutoff_ms(self.duration_ms, now)
+        self.origin = self._age_from if isinstance(self._age_from, int) else now or 0
+
+    def stamp(self, before: int | None) -> int:
+        """Give the stamp of a write or a refreshing read; event time never goes back."""
+        now = self.clock.stamp
+        return before if self.event and before is not None and before > now else now
+
+    def stamps(self, before: Stamps, now: Stamps | int) -> Stamps:
+        """Give the stamps of many writes, as `stamp` does for one."""
+        if self.event:
+            return np.asarray(np.maximum(before, now), np.int64)
+        return np.full(len(before), now, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading many values at once does.
+
+    Attributes:
+        shown: Which are given.
+        kept: Which are still there afterwards.
+        stamps: Their stamps afterwards.
+    """
+
+    shown: Mask
+    kept: Mask
+    stamps: Stamps
+
+
+def read(rule: Rule, present: Mask, stamps: Stamps, now: Stamps | int) -> Reading:
+    """Read values, accumulators or entries of a map, each on its own."""
+    kept = present & ~(stamps <= rule.cutoff)
+    if rule.refreshes:
+        stamps = np.where(kept, rule.stamps(stamps, now), stamps)
+    return Reading(present if rule.shows_expired else kept, kept, stamps)
+
+
+@dataclass(frozen=True, slots=True)
+class ListReading:
+    """What reading one whole list does: the places of elements that are shown, removed and stamped anew."""
+
+    shown: Sequence[int]
+    removed: Sequence[int]
+    restamped: Sequence[int]
+
+
+def read_list(rule: Rule, stamps: Sequence[int]) -> ListReading:
+    """Read a list, whose elements expire on their own and leave together.
+
+    Expired elements stay until a refreshing read writes the list anew, or until none is alive.
+    """
+    cutoff = rule.cutoff
+    everything = range(len(stamps))
+    alive = [at for at in everything if stamps[at] > cutoff]
+    if len(alive) == len(stamps):
+        return ListReading(everything, (), everything if rule.refreshes else ())
+    shown = everything if rule.shows_expired else alive
+    if not alive:
+        return ListReading(shown, everything, ())
+    if rule.refreshes:
+        return ListReading(shown, [at for at in everything if stamps[at] <= cutoff], alive)
+    return ListReading(shown, (), ())
+
+
+def rule_of(state: State, clocks: Clocks) -> Rule | None:
+    """Give the rule of a state, or None where its values live for ever."""
+    return Rule(state.ttl, clocks) if state.ttl is not None else None
+
+
+def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
+    """Give the event times of a column in epoch milliseconds, rounded down; null is the watermark.
+
+    Raises:
+        Invalid: The column does not hold times.
+    """
+    if not kinds.is_timestamp(column.type):
+        raise Invalid(
+            "the time column of a stream must be a timestamp", found=str(column.type), expected="timestamp"
+        )
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    ticks: Any = column.cast(pa.int64())
+    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    missing = ticks.is_null().to_numpy(zero_copy_only=False) if ticks.null_count else None
+    if missing is not None:
+        ticks = ticks.fill_null(0)
+    numbers = ticks.to_numpy()
+    times = np.asarray(numbers // per_ms if per_ms else numbers * 1_000, np.int64)
+    if missing is not None:
+        times = np.where(missing, np.int64(watermark_ms), times)
+    return times

@@ -1,0 +1,268 @@
+"""Find which keys a pass touches, and which of their rows there are.
+
+Keys are found by a 64-bit hash. Two keys with one hash are rare and must still be two: wherever a hash is
+shared, the keys themselves are compared and each gets an ordinal of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import Unsupported
+from holdfast.worker.interface import Elements
+from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
+from holdfast.worker.state.tables.levels import Levels
+from holdfast.worker.state.tables.runs import Run, numbers, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from holdfast.worker.state.tables.runs import Hashes, Places
+
+# Elements take about so many times their size while they are Python's.
+_OBJECTS = 3
+_IDENTITY_COLUMNS = ("h", "ord", "slot", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where keys are touched: the operator's name, and how many bytes a worker may use."""
+
+    operator: str
+    memory_bytes: int
+
+
+class Keys:
+    """The keys of one pass in the order of (h, ord), with what is stored for them.
+
+    Attributes:
+        size: How many keys.
+        keys: Their columns under the user's names.
+        h: Their hashes.
+        ord: Their ordinals.
+        positions: Per stream, which key each event belongs to.
+        read_ns: How long reading columns and elements took, since the keys were found.
+    """
+
+    def __init__(
+        self,
+        form: BlobSchema,
+        levels: Mapping[str, Levels],
+        keys: pa.Table,
+        identity: tuple[Hashes, NDArray[np.int32]],
+        positions: Sequence[Places],
+        place: Place,
+    ) -> None:
+        self.keys = keys
+        self.read_ns = 0
+        self._place = place
+        self.h, self.ord = identity
+        self.positions = positions
+        self._form = form
+        self._levels = levels
+        self._found = levels[ROWS].find(self.h, self.ord)
+        self._columns: dict[str, pa.Array] = {}
+        self._elements: dict[str, Elements] = {}
+
+    @property
+    def size(self) -> int:
+        """How many keys there are."""
+        return len(self.h)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which keys have no row yet."""
+        return self._found.missing
+
+    def stored(self, column: str) -> pa.Array:
+        """A column of the row table, one cell a key, null where there is none."""
+        if column not in self._columns:
+            began = time.perf_counter_ns()
+            self._columns[column] = self._found.column(column)
+            self.read_ns += time.perf_counter_ns() - began
+        return self._columns[column]
+
+    def elements(self, state: str) -> Elements:
+        """All live elements of a list or map; the first call reads them."""
+        if state not in self._elements:
+            began = time.perf_counter_ns()
+            self._elements[state] = self._read(state)
+            self.read_ns += time.perf_counter_ns() - began
+        return self._elements[state]
+
+    def _read(self, state: str) -> Elements:
+        levels = self._levels[state]
+        self._check_room(state, levels)
+        run = levels.of_hashes(self.h if _unique(self.h) else np.unique(self.h))
+        if len(run) and (run.ord.any() or self.ord.any()):
+            place = {
+                (int(h), int(ordinal)): at
+                for at, (h, ordinal) in enumerate(zip(self.h, self.ord, strict=True))
+            }
+            of = np.array([place.get((int(h), int(o)), -1) for h, o in zip(run.h, run.ord, strict=True)])
+            run, of = run.take(of >= 0), of[of >= 0]
+            starts = np.searchsorted(of, np.arange(self.size + 1))
+        else:
+            starts = np.append(np.searchsorted(run.h, self.h), len(run))
+        names = [name for name in levels.schema.names if name not in _IDENTITY_COLUMNS or name == "slot"]
+        table = pa.Table.from_batches([run.batch.select(names)])
+        return Elements(starts.astype(np.int64), table)
+
+    def _check_room(self, state: str, levels: Levels) -> None:
+        """Refuse to read more elements than a worker has room for."""
+        sizes = levels.bytes_of(np.unique(self.h))
+        if sizes.sum() * _OBJECTS <= self._place.memory_bytes:
+            return
+        largest = int(np.searchsorted(self.h, np.unique(self.h)[sizes.argmax()]))
+        key = ", ".join(
+            f"{name}={self.keys.column(name)[largest].as_py()!r}" for name in self.keys.column_names
+        )
+        raise Unsupported(
+            "a list or map is too large to be read within a worker's memory",
+            where=f"operator {self._place.operator}, state {state}, {key}",
+            found=f"about {sizes.sum() / (1 << 20):.0f} MiB of elements, most of them of this key",
+            expected=f"at most {self._place.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",
+            hint="give process(…, memory=…) more, let elements expire with a ttl, or append without reading",
+        )
+
+
+def resolve(
+    form: BlobSchema,
+    levels: Mapping[str, Levels],
+    streams: Sequence[tuple[Hashes, pa.Table]],
+    due: Run,
+    names: Sequence[str],
+    place: Place,
+) -> Keys:
+    """Make the keys of a pass: those of all events, and those with a timer that is due.
+
+    Args:
+        form: The form of the state.
+        levels: The tables.
+        streams: Per stream the hash of each event and its key columns, under the user's names.
+        due: Rows of the table of keys.
+        names: The user's names of the key columns.
+        place: Where this is, for errors and limits.
+    """
+    rows = levels[ROWS]
+    due_keys = pa.Table.from_arrays(
+        [due.column(f"{KEY_PREFIX}{at}") for at in range(len(names))], names=list(names)
+    )
+    h = np.concatenate([each for each, _ in streams] + [due.h])
+    # A stream may say of a column, or of a part of it, that it is never null; what is stored never says so.
+    alike = [
+        keys if keys.schema.equals(due_keys.schema) else keys.cast(due_keys.schema) for _, keys in streams
+    ]
+    table = pa.concat_tables([*alike, due_keys]).combine_chunks()
+    order = np.argsort(h, kind="stable")
+    ordered = h[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(h) else np.zeros(0, np.int64)
+    position = np.empty(len(h), np.int64)
+    position[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(h))))
+    first = order[starts]
+    unique = ordered[starts]
+    ordinals = np.zeros(len(unique), np.int32)
+    shared = _shared(rows, table, first, position, unique, due)
+    if shared.any():
+        first, ordinals, position = _separate(rows, table, h, unique, first, position, shared)
+        unique = h[first]
+    keys = table.take(pa.array(first))
+    bounds = np.cumsum([len(each) for each, _ in streams])
+    positions = np.split(position, bounds)[: len(streams)]
+    return Keys(form, levels, keys, (unique, ordinals), positions, place)
+
+
+def _shared(
+    rows: Levels, table: pa.Table, first: Places, position: Places, unique: Hashes, due: Run
+) -> NDArray[np.bool_]:
+    """Which hashes belong to more than one key, among the events or in the state."""
+    shared = np.zeros(len(unique), np.bool_)
+    for column in table.columns:
+        same = same_keys(column, column.take(pa.array(first[position])))
+        if not same.all():
+            shared[position[~same]] = True
+    found = rows.find(unique, np.zeros(len(unique), np.int32))
+    here = np.flatnonzero(~found.missing)
+    if len(here):
+        chosen = pa.array(first[here])
+        for at, column in enumerate(table.columns):
+            same = same_keys(column.take(chosen), found.column(f"{KEY_PREFIX}{at}").take(pa.array(here)))
+            shared[here[~same]] = True
+    if due.ord.any() or not all(run.zero for run in rows.runs()):
+        several = np.concatenate([run.h[run.ord > 0] for run in rows.runs()] + [due.h[due.ord > 0]])
+        shared |= np.isin(unique, several)
+    return shared
+
+
+def _separate(
+    rows: Levels,
+    table: pa.Table,
+    h: Hashes,
+    unique: Hashes,
+    first: Places,
+    position: Places,
+    shared: NDArray[np.bool_],
+) -> tuple[Places, NDArray[np.int32], Places]:
+    """Give each key of a shared hash an ordinal: the one it has in the state, or the next."""
+    known: dict[int, dict[tuple[Any, ...], int]] = {}
+    run = rows.of_hashes(unique[shared])
+    columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(table.num_columns)]
+    for row in range(len(run)):
+        known.setdefault(int(run.h[row]), {})[_exact(column[row] for column in columns)] = int(run.ord[row])
+    # A key's place is its hash's place where the hash is its own, and is given out anew where not.
+    places: dict[tuple[int, int], tuple[int, list[int]]] = {}
+    for at in np.flatnonzero(shared[position]):
+        key = _exact(column[int(at)].as_py() for column in table.columns)
+        ordinals = known.setdefault(int(h[at]), {})
+        if key not in ordinals:
+            taken = set(ordinals.values())
+            ordinals[key] = next(each for each in range(len(taken) + 1) if each not in taken)
+        places.setdefault((int(h[at]), ordinals[key]), (int(at), []))[1].append(int(at))
+    own = np.flatnonzero(~shared)
+    firsts = np.concatenate([first[own], np.array([at for at, _ in places.values()], np.int64)])
+    all_ordinals = np.concatenate(
+        [np.zeros(len(own), np.int32), np.array([ordinal for _, ordinal in places], np.int32)]
+    )
+    order = np.lexsort((all_ordinals, h[firsts]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    of_hash = np.full(len(unique), -1, np.int64)
+    of_hash[own] = rank[: len(own)]
+    moved = of_hash[position]
+    for number, (_, members) in enumerate(places.values(), len(own)):
+        moved[members] = rank[number]
+    return firsts[order], all_ordinals[order], moved
+
+
+def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
+    """Which cells are the same key: null is null, and a number that is none equals itself."""
+    left, right = whole(left), whole(right)
+    if not left.null_count and not right.null_count and pa.types.is_integer(left.type):
+        return np.asarray(numbers(left) == numbers(right))
+    if pa.types.is_nested(left.type):
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return np.array([_exact([one]) == _exact([other]) for one, other in pairs], np.bool_)
+    same = pc.fill_null(pc.equal(left, right), False)
+    same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_floating(left.type):
+        both = pc.and_(pc.is_nan(left), pc.is_nan(right))
+        same = pc.or_(same, pc.fill_null(both, False))
+    return numbers(same)
+
+
+def _exact(values: Any) -> tuple[Any, ...]:
+    """Values that can be compared and hashed, of which NaN equals NaN."""
+    return tuple(repr(value) if isinstance(value, (float, dict, list)) else value for value in values)
+
+
+def _unique(h: Hashes) -> bool:
+    return bool((h[1:] != h[:-1]).all()) if len(h) > 1 else True

@@ -1,0 +1,150 @@
+"""The working copy of a partition's state: Arrow files beside Spark's own local ones.
+
+The state store holds the truth. Reading all of it in each batch would cost more than the batch, so a task
+leaves what it knows in files, which the next task of the same partition maps into memory. Files are
+written once and never changed; the manifest that names them is replaced last. It says which version of
+each key group they hold, and a group whose version is not the store's is read from the store again: a
+copy may be lost, late or left by a task that failed, and is never believed on its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.errors import Corrupt
+from holdfast.worker.state.store import Meta
+from holdfast.worker.state.tables.levels import Levels
+from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tables.segments import Segment, Segments
+
+_MANIFEST = "manifest.json"
+# In one batch of so many the records of all groups are read from the store for counting.
+_COUNT_ANEW = 32
+
+
+class Copies:
+    """The files of one partition in one directory.
+
+    Args:
+        folder: A directory of this partition's own, on a local disk.
+        fingerprint: The form of the rows; files of another form are not read.
+        mark: Text that no other task uses, for the names of files.
+    """
+
+    def __init__(self, folder: Path, fingerprint: bytes, mark: str) -> None:
+        self._folder = folder
+        self._form = fingerprint.hex()
+        self._mark = mark
+        self._count = 0
+        self._files: dict[int, tuple[Run, str]] = {}
+        self._batch_id: int | None = None
+        self._records: dict[int, Meta | None] = {}
+
+    def read(self, schemas: Mapping[str, pa.Schema]) -> tuple[dict[str, Levels], dict[int, bytes]]:
+        """The tables as they were left, and the version of each group; nothing if there is no copy."""
+        try:
+            fields = json.loads((self._folder / _MANIFEST).read_bytes())
+            if fields["form"] != self._form:
+                return {}, {}
+            tables = {name: self._levels(schema, fields["tables"][name]) for name, schema in schemas.items()}
+            groups = {int(group): bytes.fromhex(token) for group, token in fields["groups"].items()}
+            self._batch_id = fields.get("batch")
+            self._records = {int(group): _record(text) for group, text in fields.get("records", {}).items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException, Corrupt):
+            # Another task may replace the files under us, or a crash tear them; the store has it all.
+            self._files.clear()
+            self._batch_id, self._records = None, {}
+            return {}, {}
+        return tables, groups
+
+    def records(self, batch_id: int | None) -> Mapping[int, Meta | None]:
+        """The records of groups as the batch before this one has left them, where it ran here.
+
+        They are good for counting and for nothing else: the task that left them may have been repeated
+        elsewhere. So now and then there are none, and all are read from the store.
+        """
+        if batch_id is None or self._batch_id != batch_id - 1 or batch_id % _COUNT_ANEW == 0:
+            return {}
+        return self._records
+
+    def save(
+        self,
+        tables: Mapping[str, Levels],
+        groups: Mapping[int, bytes],
+        records: Mapping[int, Meta | None] | None = None,
+        batch_id: int | None = None,
+    ) -> None:
+        """Leave the tables for the next task; a full disk only makes that task slower."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            before = {each.name for each in self._folder.iterdir()}
+            described = {name: self._describe(levels) for name, levels in tables.items()}
+            tokens = {str(group): token.hex() for group, token in groups.items()}
+            left = {
+                str(group): None if each is None else each.encode().hex()
+                for group, each in (records or {}).items()
+            }
+            fields = {
+                "form": self._form,
+                "tables": described,
+                "groups": tokens,
+                "batch": batch_id,
+                "records": left,
+            }
+            beside = self._folder / f"{_MANIFEST}.{self._mark}"
+            beside.write_text(json.dumps(fields), encoding="utf-8")
+            beside.replace(self._folder / _MANIFEST)
+            used = {name for table in described.values() for name in _names(table)}
+            for name in before - used - {_MANIFEST}:
+                (self._folder / name).unlink(missing_ok=True)
+        except OSError:
+            with contextlib.suppress(OSError):
+                (self._folder / _MANIFEST).unlink(missing_ok=True)
+
+    def _levels(self, schema: pa.Schema, fields: Mapping[str, Any]) -> Levels:
+        settled, tail = (
+            [Segment(low, self._open(name)) for low, name in fields[level]] for level in ("settled", "tail")
+        )
+        return Levels(schema, settled, tail)
+
+    def _open(self, name: str) -> Run:
+        with pa.memory_map(os.fspath(self._folder / name)) as file:
+            run = Run(pa.ipc.open_file(file).get_batch(0))
+        self._files[id(run)] = (run, name)
+        return run
+
+    def _describe(self, levels: Levels) -> dict[str, Any]:
+        return {"settled": self._files_of(levels.settled), "tail": self._files_of(levels.tail)}
+
+    def _files_of(self, level: Segments) -> list[tuple[int, str]]:
+        filled = [each for each in level.parts if len(each.run)]
+        return [(each.low if at else 0, self._write(each.run)) for at, each in enumerate(filled)]
+
+    def _write(self, run: Run) -> str:
+        known = self._files.get(id(run))
+        if known is not None:
+            return known[1]
+        self._count += 1
+        name = f"{self._mark}-{self._count}.arrow"
+        with (
+            pa.OSFile(os.fspath(self._folder / name), "wb") as file,
+            pa.ipc.new_file(file, run.batch.schema) as out,
+        ):
+            out.write_batch(run.batch)
+        self._files[id(run)] = (run, name)
+        return name
+
+
+def _record(text: str | None) -> Meta | None:
+    return None if text is None else Meta.decode(bytes.fromhex(text))
+
+
+def _names(table: Mapping[str, Any]) -> list[str]:
+    return [name for level in table.values() for _, name in level]

@@ -1,0 +1,243 @@
+"""The state store of a transformWithState task, as a worker reaches it over its socket.
+
+Spark's client waits for the answer to each request. The server answers in order, so here many requests
+are written before the first answer is read, which takes a fraction of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Internal
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta, Stored, Write
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+
+    from holdfast.worker.state.group_numbers import Numbering
+
+SCHEMA = "b binary"
+# The same in the form that Spark's client sends once it has had the text parsed.
+SCHEMA_JSON = json.dumps(
+    {"fields": [{"metadata": {}, "name": "b", "nullable": True, "type": "binary"}], "type": "struct"}
+)
+VALUES = (META, FORMS)
+LISTS = (BASE, LOG)
+
+_HEAD = struct.Struct("!ii")
+# So many answers fit into a socket's buffer while nobody reads them; with more both sides would wait.
+_AHEAD = 256
+_OK, _NOTHING = 0, 2
+
+
+class PipelinedStore:
+    """Writes requests ahead of reading the answers, through the socket of Spark's own client."""
+
+    def __init__(self, client: StatefulProcessorApiClient, numbering: Numbering) -> None:
+        from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: PLC0415 - Spark's worker
+
+        self._messages: Any = StateMessage_pb2
+        self._client: Any = client
+        self._numbering = numbering
+
+    def declare(self) -> None:
+        """Tell Spark the variables; once a task, before anything else."""
+        calls = [{"getValueState": self._variable_of(name)} for name in VALUES]
+        calls += [{"getListState": self._variable_of(name)} for name in LISTS]
+        made = [self._messages.StatefulProcessorCall(**call) for call in calls]
+        self._send([self._framed(self._messages.StateRequest(statefulProcessorCall=each)) for each in made])
+        self._receive_all(len(made))
+
+    def _variable_of(self, name: str) -> Any:
+        return self._messages.StateCallCommand(stateName=name, schema=SCHEMA_JSON)
+
+    def metas(self, groups: Sequence[int]) -> list[Meta | None]:
+        """The records of groups, None for one without state."""
+        found: list[Meta | None] = []
+        for start in range(0, len(groups), _AHEAD // 2):
+            some = groups[start : start + _AHEAD // 2]
+            self._send([request for group in some for request in (self._key(group), self._get(META))])
+            for _ in some:
+                self._receive()
+                data = self._value()
+                found.append(None if data is None else Meta.decode(data))
+        return found
+
+    def load(self, group: int) -> Stored:
+        """All blobs of a group."""
+        self._send([self._key(group), self._get(FORMS)])
+        self._receive()
+        forms = self._value()
+        return Stored(forms, self._list(BASE), self._list(LOG))
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Write groups, and move the timer that wakes each where its record says so."""
+        waiting = 0
+        for write in writes:
+            requests = [self._key(write.group), *self._requests(write)]
+            if waiting and waiting + len(requests) > _AHEAD:
+                self._receive_all(waiting)
+                waiting = 0
+            self._send(requests)
+            waiting += len(requests)
+        self._receive_all(waiting)
+
+    def _requests(self, write: Write) -> list[bytes]:
+        made = [self._put(META, write.meta.encode())]
+        if write.forms is not None:
+            made.append(self._put(FORMS, write.forms))
+        if write.base is not None:
+            made.append(self._put_list(BASE, write.base))
+            made.append(self._clear_list(LOG))
+        if write.append is not None:
+            made.append(self._append(LOG, write.append))
+        before = write.before.wake_event if write.before else NEVER
+        if before != write.meta.wake_event:
+            if before != NEVER:
+                made.append(self._timer(delete=before))
+            if write.meta.wake_event != NEVER:
+                made.append(self._timer(register=write.meta.wake_event))
+        return made
+
+    # Requests as bytes
+
+    def _variable(self, **call: Any) -> bytes:
+        request = self._messages.StateVariableRequest(**call)
+        return self._framed(self._messages.StateRequest(stateVariableRequest=request))
+
+    def _key(self, group: int) -> bytes:
+        key = self._messages.SetImplicitKey(key=pickle.dumps((self._numbering.number_of(group),), 5))
+        request = self._messages.ImplicitGroupingKeyRequest(setImplicitKey=key)
+        return self._framed(self._messages.StateRequest(implicitGroupingKeyRequest=request))
+
+    def _get(self, name: str) -> bytes:
+        call = self._messages.ValueStateCall(stateName=name, get=self._messages.Get())
+        return self._variable(valueStateCall=call)
+
+    def _put(self, name: str, data: bytes) -> bytes:
+        update = self._messages.ValueStateUpdate(value=_row(data))
+        return self._variable(
+            valueStateCall=self._messages.ValueStateCall(stateName=name, valueStateUpdate=update)
+        )
+
+    def _append(self, name: str, data: bytes) -> bytes:
+        append = self._messages.AppendValue(value=_row(data))
+        return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, appendValue=append))
+
+    def _put_list(self, name: str, items: Sequence[bytes]) -> bytes:
+        if not items:
+            return self._clear_list(name)
+        put = self._messages.ListStatePut(value=[_row(each) for each in items], fetchWithArrow=False)
+        return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, listStatePut=put))
+
+    def _clear_list(self, name: str) -> bytes:
+        call = self._messages.ListStateCall(stateName=name, clear=self._messages.Clear())
+        return self._variable(listStateCall=call)
+
+    def _timer(self, *, register: int | None = None, delete: int | None = None) -> bytes:
+        if register is not None:
+            move = {"register": self._messages.RegisterTimer(expiryTimestampMs=register)}
+        else:
+            move = {"delete": self._messages.DeleteTimer(expiryTimestampMs=delete)}
+        call = self._messages.StatefulProcessorCall(
+            timerStateCall=self._messages.TimerStateCallCommand(**move)
+        )
+        return self._framed(self._messages.StateRequest(statefulProcessorCall=call))
+
+    @staticmethod
+    def _framed(message: Any) -> bytes:
+        data: bytes = message.SerializeToString()
+        return _HEAD.pack(0, len(data)) + data
+
+    # The wire
+
+    def _send(self, requests: Sequence[bytes]) -> None:
+        self._client.sockfile.write(b"".join(requests))
+        self._client.sockfile.flush()
+
+    def _receive(self) -> tuple[int, bytes]:
+        status, error, value = self._client._receive_proto_message()
+        if status not in (_OK, _NOTHING):
+            raise Internal("Spark's state store refused a request", found=f"status {status}: {error}")
+        return status, value
+
+    def _receive_all(self, count: int) -> None:
+        for _ in range(count):
+            self._receive()
+
+    def _value(self) -> bytes | None:
+        status, value = self._receive()
+        return bytes(pickle.loads(value)[0]) if status == _OK and value else None  # noqa: S301 - Spark's server
+
+    def _list(self, name: str) -> list[bytes]:
+        call = self._messages.ListStateGet(iteratorId=str(uuid.uuid4()))
+        request = self._variable(
+            listStateCall=self._messages.ListStateCall(stateName=name, listStateGet=call)
+        )
+        found: list[bytes] = []
+        more = True
+        while more:
+            self._send([request])
+            status, error, values, more = self._client._receive_proto_message_with_list_get()
+            if status == _NOTHING:
+                break
+            if status != _OK:
+                raise Internal("Spark's state store refused a list", found=f"status {status}: {error}")
+            found += [bytes(pickle.loads(each)[0]) for each in values]  # noqa: S301 - Spark's server
+        return found
+
+
+class PlainStore:
+    """The same through the public handle of a StatefulProcessor, one group at a time.
+
+    Used where Spark's version is not known: slower, and it needs nothing but the documented calls. Spark
+    has set the group before it calls.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._values = {name: handle.getValueState(name, SCHEMA) for name in VALUES}
+        self._lists = {name: handle.getListState(name, SCHEMA) for name in LISTS}
+
+    def metas(self, groups: Sequence[int]) -> list[Meta | None]:
+        """The record of the one group that is set."""
+        (_,) = groups
+        found = self._values[META].get()
+        return [None if found is None else Meta.decode(bytes(found[0]))]
+
+    def load(self, group: int) -> Stored:  # noqa: ARG002 - Spark has set it
+        """All blobs of the group that is set."""
+        forms = self._values[FORMS].get()
+        base, log = ([bytes(each[0]) for each in self._lists[name].get()] for name in LISTS)
+        return Stored(None if forms is None else bytes(forms[0]), base, log)
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Write the one group that is set."""
+        for write in writes:
+            self._values[META].update((write.meta.encode(),))
+            if write.forms is not None:
+                self._values[FORMS].update((write.forms,))
+            if write.base is not None:
+                self._lists[LOG].clear()
+                if write.base:
+                    self._lists[BASE].put([(each,) for each in write.base])
+                else:
+                    self._lists[BASE].clear()
+            if write.append is not None:
+                self._lists[LOG].appendValue((write.append,))
+            before = write.before.wake_event if write.before else NEVER
+            if before != write.meta.wake_event:
+                if before != NEVER:
+                    self._handle.deleteTimer(before)
+                if write.meta.wake_event != NEVER:
+                    self._handle.registerTimer(write.meta.wake_event)
+
+
+def _row(data: bytes) -> bytes:
+    return pickle.dumps((data,), 5)

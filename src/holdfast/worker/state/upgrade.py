@@ -1,0 +1,227 @@
+"""Read state that was written by an earlier version of a processor.
+
+States are found by name. What the rows of an older form become is worked out once for each form, and a
+change that would lose or misread anything is refused before a row is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.evolution import Change, change_of
+from holdfast.worker.declarations.state_descriptors import State, Ttl
+from holdfast.worker.declarations.types import type_text
+from holdfast.worker.interface import (
+    DUE_EVENT,
+    DUE_PROCESSING,
+    SLOT_PREFIX,
+    STAMP_PREFIX,
+    TIMERS,
+    VALUE_PREFIX,
+    Moment,
+)
+from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, stored_types
+from holdfast.worker.state.expiry import expired
+from holdfast.worker.state.tables.runs import numbers
+
+_DROP_TIMERS = "timers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a state of today is in an older form."""
+
+    state: State
+    name: str
+    change: Change
+    ttl: Ttl | None
+
+
+class Upgrade:
+    """Brings rows of older forms into today's.
+
+    Args:
+        states: Today's states.
+        form: Today's form.
+        operator: The operator's name, for errors.
+        drop: Former states that may be thrown away; "timers" for the timers of a processor that has none.
+        started_ms: When this run of the query began, from which values without a stamp are counted.
+    """
+
+    def __init__(
+        self, states: Sequence[State], form: BlobSchema, operator: str, drop: Sequence[str], started_ms: int
+    ) -> None:
+        self._states = tuple(states)
+        self._form = form
+        self._operator = operator
+        self._drop = frozenset(drop)
+        self._started_ms = started_ms
+        self._sources: dict[bytes, dict[str, _Source]] = {}
+
+    def check(self, form: BlobSchema) -> None:
+        """Refuse a form that cannot be read, without reading any rows.
+
+        Raises:
+            Invalid: Something would be lost or misread.
+        """
+        self._of(form)
+
+    def timed(self, form: BlobSchema) -> bool:
+        """Whether stamps are made up or values dropped by the time of reading."""
+        for source in self._of(form).values():
+            had, has = source.ttl is not None, source.state.ttl is not None
+            if has and (not had or _clock(source.ttl) != _clock(source.state.ttl)):
+                return True
+            if had and not has and source.ttl is not None and source.ttl.on_disable == "drop_expired":
+                return True
+        return False
+
+    def bring(
+        self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
+    ) -> tuple[str, pa.RecordBatch] | None:
+        """The name of today's table and the rows in its columns; None where the state is dropped."""
+        sources = self._of(form)
+        if table == ROWS:
+            return ROWS, self._rows(sources, batch, moment)
+        for name, source in sources.items():
+            if source.name == table:
+                return name, self._elements(source, batch, moment)
+        return None
+
+    def _of(self, form: BlobSchema) -> dict[str, _Source]:
+        if form.fingerprint not in self._sources:
+            self._check_keys(form)
+            self._sources[form.fingerprint] = self._match(form)
+        return self._sources[form.fingerprint]
+
+    def _check_keys(self, form: BlobSchema) -> None:
+        old, new = (
+            [each.type for each in tables[ROWS] if each.name.startswith(KEY_PREFIX)]
+            for tables in (form.tables, self._form.tables)
+        )
+        if old != new:
+            raise Invalid(
+                "the key has changed, so no state would be found again",
+                where=f"operator {self._operator}",
+                found=", ".join(map(type_text, new)),
+                expected=", ".join(map(type_text, old)),
+            )
+
+    def _match(self, form: BlobSchema) -> dict[str, _Source]:
+        sources: dict[str, _Source] = {}
+        for state in self._states:
+            known = next((n for n in (state.name, state.was) if n is not None and n in form.states), None)
+            if known is not None:
+                sources[state.name] = self._source(form, state, known)
+        left = sorted(set(form.states) - {each.name for each in sources.values()} - self._drop)
+        if left:
+            fresh = [state.name for state in self._states if state.name not in sources]
+            raise Invalid(
+                "the checkpoint has state that the processor does not declare, and it would be lost",
+                where=f"operator {self._operator}",
+                found=", ".join(left),
+                expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
+                hint=f'say was="{left[0]}" on what it has become, or process(…, drop=["{left[0]}"])',
+            )
+        return sources
+
+    def _source(self, form: BlobSchema, state: State, name: str) -> _Source:
+        declared = form.states[name]
+        stored, key = stored_types(form, name)
+        return _Source(state, name, change_of(state, declared["kind"], stored, key), _ttl(declared))
+
+    def _rows(self, sources: dict[str, _Source], batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        if TIMERS in old and TIMERS not in self._form.tables[ROWS].names:
+            self._check_timers(old[TIMERS])
+        made: dict[str, pa.Array] = {}
+        for state in self._states:
+            source = sources.get(state.name)
+            if source is None or not state.of_keys:
+                continue
+            if state.has_elements:
+                made[f"{SLOT_PREFIX}{state.name}"] = old[f"{SLOT_PREFIX}{source.name}"]
+                continue
+            stamps = old.get(f"{STAMP_PREFIX}{source.name}")
+            values, stamps = self._lived(source, old[f"{VALUE_PREFIX}{source.name}"], stamps, moment)
+            made[f"{VALUE_PREFIX}{state.name}"] = values
+            if stamps is not None:
+                made[f"{STAMP_PREFIX}{state.name}"] = stamps
+        for name in (TIMERS, DUE_EVENT, DUE_PROCESSING):
+            if name in old:
+                made[name] = old[name]
+        return self._conformed(ROWS, {**old, **made}, made, batch.num_rows)
+
+    def _elements(self, source: _Source, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        values, stamps = self._lived(source, old["v"], old.get("t"), moment)
+        if source.ttl is not None and source.state.ttl is None:
+            # An element that has expired is gone; a null element is one.
+            gone = pc.and_(values.is_null(), old["v"].is_valid())
+            old["dead"] = pc.or_(old["dead"], gone)
+        made = {"v": values} if stamps is None else {"v": values, "t": stamps}
+        return self._conformed(source.state.name, {**old, **made}, {**old, **made}, batch.num_rows)
+
+    def _lived(
+        self, source: _Source, values: pa.Array, stamps: pa.Array | None, moment: Moment
+    ) -> tuple[pa.Array, pa.Array | None]:
+        """Values in today's type with today's stamps: kept, made up or taken away."""
+        before, today = source.ttl, source.state.ttl
+        if (
+            before is not None
+            and today is None
+            and stamps is not None
+            and before.on_disable == "drop_expired"
+        ):
+            # What counts is when the TTL was taken away, not when a group is first read after it.
+            gone = expired(stamps, before, replace(moment, now_ms=min(moment.now_ms, self._started_ms)))
+            values = pc.if_else(pa.array(gone), pa.scalar(None, values.type), values)
+        values = source.change.apply(values)
+        if today is None:
+            return values, None
+        if stamps is not None and _clock(before) == today.clock:
+            return values, stamps
+        since = self._age(today, moment)
+        made = pa.array(np.full(len(values), since, np.int64), mask=numbers(values.is_null()))
+        return values, made
+
+    def _age(self, ttl: Ttl, moment: Moment) -> int:
+        if not isinstance(ttl.age_from, str):
+            return ttl.age_from
+        return self._started_ms if ttl.clock == "processing" else moment.watermark_ms or 0
+
+    def _check_timers(self, timers: pa.Array) -> None:
+        if timers.null_count < len(timers) and _DROP_TIMERS not in self._drop:
+            raise Invalid(
+                "the checkpoint has timers that the processor would never fire",
+                where=f"operator {self._operator}",
+                hint=f'write an on_timer, or throw them away with process(…, drop=["{_DROP_TIMERS}"])',
+            )
+
+    def _conformed(
+        self, table: str, columns: dict[str, Any], made: dict[str, Any], count: int
+    ) -> pa.RecordBatch:
+        schema = self._form.tables[table]
+        prefixes = (VALUE_PREFIX, STAMP_PREFIX, SLOT_PREFIX)
+        arrays = []
+        for each in schema:
+            found = made.get(each.name) if each.name.startswith(prefixes) else columns.get(each.name)
+            arrays.append(pa.nulls(count, each.type) if found is None else found)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _ttl(declared: Any) -> Ttl | None:
+    if "ttl_ms" not in declared:
+        return None
+    return Ttl(declared["ttl_ms"], clock=declared["clock"], on_disable=declared["on_disable"])
+
+
+def _clock(ttl: Ttl | None) -> str | None:
+    return None if ttl is None else ttl.clock

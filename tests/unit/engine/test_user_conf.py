@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.engine.session.user_conf import given_settings
+
+
+def test_the_three_spellings_of_a_properties_file(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# a comment\nspark.a  one two\nspark.b=2\nspark.c: 3\n\nspark.d\n", encoding="utf-8"
+    )
+    place = str(tmp_path / "spark-defaults.conf")
+    assert given_settings({"SPARK_CONF_DIR": str(tmp_path)}) == {
+        "spark.a": ("one two", place),
+        "spark.b": ("2", place),
+        "spark.c": ("3", place),
+        "spark.d": ("", place),
+    }
+
+
+def test_submit_arguments_win_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.a 1\nspark.b 2\n", encoding="utf-8")
+    arguments = "--master 'local[3]' --conf spark.a=9 --packages g:a:1 pyspark-shell"
+    found = given_settings({"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": arguments})
+    assert {key: value for key, (value, _) in found.items()} == {
+        "spark.a": "9",
+        "spark.b": "2",
+        "spark.master": "local[3]",
+        "spark.jars.packages": "g:a:1",
+    }
+
+
+def test_nothing_set_is_nothing_found(tmp_path: Path) -> None:
+    assert given_settings({"SPARK_CONF_DIR": str(tmp_path)}) == {}

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.errors import Unavailable
+from holdfast.jobs.ha.lease_renewal import LeaseRenewer
+from holdfast.jobs.terms import ElectionState, LeadershipLost, Term
+
+PATIENCE_S = 30
+
+
+class Scripted:
+    """An election whose renewals do what the test says, one after the other; then they go on for ever."""
+
+    address = "nowhere"
+    lease_s = 0.04
+
+    def __init__(self, *answers: Exception | float) -> None:
+        self.answers = list(answers)
+        self.renewed = threading.Event()
+        self.resigned: list[Term] = []
+        self.refusals: list[Exception] = []
+        self.records: list[tuple[int, bytes]] = []
+
+    def campaign(self) -> Term | None:
+        return None
+
+    def renew(self, term: Term) -> Term:
+        answer = self.answers.pop(0) if self.answers else term.until_s
+        if not self.answers:
+            self.renewed.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return Term(term.token, answer)
+
+    def look(self) -> ElectionState:
+        return ElectionState("", None)
+
+    def write_record(self, term: Term, record: bytes) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.records.append((term.token, record))
+
+    def resign(self, term: Term) -> None:
+        self.resigned.append(term)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_term_moves_on_and_ends_when_its_time_is_over() -> None:
+    now = [0.0]
+    election = Scripted(20.0, Unavailable("away"), 30.0)
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: now[0])
+    assert election.renewed.wait(PATIENCE_S)
+    tenure.close(resign=True)
+    assert (tenure.token, tenure.until_s, tenure.lost) == (7, 30.0, None)
+    tenure.require()
+    # Whoever was frozen until now learns it from the clock alone.
+    now[0] = 30.0
+    assert tenure.lost == "the lease could not be renewed in time"
+    with pytest.raises(LeadershipLost, match="leads the job no longer"):
+        tenure.require()
+    assert election.resigned == [Term(7, 30.0)]
+
+
+def test_a_term_that_somebody_else_has_is_lost_and_not_resigned() -> None:
+    election = Scripted(LeadershipLost("another supervisor leads"))
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: 0.0)
+    assert election.renewed.wait(PATIENCE_S)
+    tenure.close(resign=True)
+    assert tenure.lost == "another supervisor leads"
+    assert election.resigned == []
+
+
+def test_why_a_lease_could_not_be_renewed_is_told() -> None:
+    now = [0.0]
+    election = Scripted(Unavailable("ZooKeeper does not answer", found="ConnectionLoss"))
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: now[0])
+    assert election.renewed.wait(PATIENCE_S)
+    now[0] = 11.0
+    tenure.close(resign=False)
+    why = "ZooKeeper does not answer: ConnectionLoss"
+    # It may have come back after that, and then the clock alone says no.
+    assert tenure.lost in (why, "the lease could not be renewed in time")
+
+
+def test_the_registry_can_depose_a_leader_too() -> None:
+    election = Scripted()
+    told = threading.Event()
+
+    def renewed() -> None:
+        told.set()
+        raise LeadershipLost("the registry knows a later term")
+
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: 0.0, renewed)
+    assert told.wait(PATIENCE_S)
+    tenure.close(resign=True)
+    assert tenure.lost == "the registry knows a later term"
+
+
+def test_a_record_is_tried_until_it_is_written() -> None:
+    election = Scripted()
+    election.refusals = [Unavailable("away"), Unavailable("away")]
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: 0.0)
+    tenure.write_record(b"first")
+    assert tenure.flush()
+    assert election.records[-1] == (7, b"first")
+    tenure.write_record(b"second")
+    tenure.close(resign=True)
+    assert election.records[-1] == (7, b"second")
+    assert len(election.records) == 2
+
+
+def test_a_record_of_a_former_leader_is_not_written() -> None:
+    election = Scripted()
+    election.refusals = [LeadershipLost("another supervisor leads")]
+    tenure = LeaseRenewer(election, Term(7, 10.0), lambda: 0.0)
+    tenure.write_record(b"too late")
+    assert not tenure.flush()
+    assert tenure.lost == "another supervisor leads"
+    tenure.close(resign=True)
+    assert (election.records, election.resigned) == ([], [])

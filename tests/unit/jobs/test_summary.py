@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from holdfast.errors import Unavailable
+from holdfast.jobs.failures import summary
+
+FOREACH_BATCH = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query [id = 0f1c4f7e] terminated
+=== Streaming Query ===
+\tat org.apache.spark.sql.execution.streaming.runtime.StreamExecution.run(StreamExecution.scala:1)
+Caused by: py4j.Py4JException: Raised by the Python Proxy. Traceback (most recent call last):
+  File "py4j/clientserver.py", line 642, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "job.py", line 7, in write
+    1 / 0
+ZeroDivisionError: division by zero
+
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+\t... 32 more
+"""
+
+JAVA = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query terminated
+\tat a.b.C.d(C.scala:1)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 12.0 failed
+\tat a.b.C.d(C.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+CONDITION = """\
+org.apache.spark.sql.streaming.StreamingQueryException: x
+Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred
+"""
+
+
+def test_the_end_of_the_users_own_traceback_is_the_line() -> None:
+    found = summary.from_text(FOREACH_BATCH, label="query", query="totals")
+    assert str(found) == "query totals: ZeroDivisionError: division by zero"
+
+
+def test_otherwise_it_is_the_last_cause() -> None:
+    assert str(summary.from_text(JAVA, label="query")) == "IOException: No space left on device"
+
+
+def test_a_condition_of_sparks_is_the_class() -> None:
+    found = summary.from_text(CONDITION, label="query")
+    assert found.error_class == "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"
+
+
+def test_what_differs_between_two_runs_is_not_in_the_fingerprint() -> None:
+    one = "java.lang.Exception: run 0f1c4f7e-9f4f-4a8e-8a53-0c4a6b0d7e11 TID 12 in stage 3.0 at @1f2e3d"
+    two = "java.lang.Exception: run 11111111-2222-3333-4444-555555555555 TID 99 in stage 4.1 at @abcdef"
+    assert summary.from_text(one, label="q").fingerprint == summary.from_text(two, label="q").fingerprint
+    three = "java.lang.Exception: another"
+    assert summary.from_text(one, label="q").fingerprint != summary.from_text(three, label="q").fingerprint
+
+
+def test_an_exception_that_was_caught() -> None:
+    found = summary.from_exception(KeyError("amount"), "the traceback", label="start")
+    assert (found.error_class, found.line, found.detail) == ("KeyError", "'amount'", "the traceback")
+
+
+def test_an_error_of_our_own_keeps_its_fact() -> None:
+    error = Unavailable("the ledger is locked", where="x", hint="wait")
+    found = summary.from_exception(error, "", label="start")
+    assert str(found) == "Unavailable: the ledger is locked (hint: wait)"
+
+
+def test_what_java_threw_at_a_call_is_told_and_not_the_call() -> None:
+    error = RuntimeError(
+        "An error occurred while calling o45.start.\n: java.io.IOException: No space left on device\n\tat a.B"
+    )
+    found = summary.from_exception(error, "", label="start")
+    assert str(found) == "IOException: No space left on device"
+
+
+TRACE = """\
+Traceback (most recent call last):
+  File "/app/job.py", line 31, in shop
+    load(address, timeout=5)
+{}"""
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("KeyError: 'amount'", True),
+        ("ModuleNotFoundError: No module named 'menu'", True),
+        (
+            "pyspark.errors.AnalysisException: [PATH_NOT_FOUND] Path does not exist: /in. SQLSTATE: 42K03",
+            True,
+        ),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", False),
+        ("TimeoutError: timed out", False),
+        ("psycopg.OperationalError: could not connect to server", False),
+        ("py4j.protocol.Py4JNetworkError: Answer from Java side is empty", False),
+        ("OSError: [Errno 28] No space left on device", False),
+    ],
+)
+def test_which_failure_of_a_start_would_come_again(words: str, again: bool) -> None:
+    text = TRACE.format(words)
+    name, _, line = words.partition(": ")
+    error = type(name.rsplit(".", 1)[-1], (Exception,), {})(line)
+    assert summary.comes_again(summary.from_exception(error, text, label=summary.START)) is again
+    # In a batch the input may have been at fault, and of a driver that was killed nobody knows.
+    assert not summary.comes_again(summary.from_text(text, label="query"))
+    assert not summary.comes_again(summary.killed(9, None))
+
+
+def test_what_is_unavailable_is_waited_for() -> None:
+    found = summary.from_exception(Unavailable("the ledger is locked"), "", label=summary.START)
+    assert not summary.comes_again(found)
+
+
+def test_a_driver_that_said_nothing() -> None:
+    assert str(summary.killed(9, None)) == "signal 9: the driver was killed"
+    assert str(summary.killed(None, 3)).startswith("exit code 3: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "hint", "again"),
+    [
+        (errno.ENOSPC, "resources", " (hint: free some room there)", False),
+        (errno.EDQUOT, "resources", " (hint: free some room there)", False),
+        (errno.EMFILE, "resources", "", False),
+        (errno.EACCES, "unknown", "", True),
+    ],
+)
+def test_a_driver_that_could_not_begin(number: int, cause: str, hint: str, again: bool) -> None:
+    said = os.strerror(number)
+    found = summary.not_begun(OSError(number, said, "/home/jobs/shop"))
+    assert found.line == f"the driver could not begin: {said}: /home/jobs/shop{hint}"
+    assert (found.cause, summary.comes_again(found)) == (cause, again)

@@ -1,0 +1,187 @@
+"""Takes and removals give way to one another, and the dead to the living."""
+
+from __future__ import annotations
+
+import pytest
+from catalogs import Hands, catalog, file_query, manifests
+
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.savepoints.catalog.leases import GcLease, TakeLease
+from holdfast.savepoints.proof.proof import prove
+from holdfast.savepoints.taking.planning import plan_take
+from holdfast.savepoints.taking.taking import take
+from holdfast.storage.memory import MemoryStorage
+
+HOUR_MS = 3_600_000
+
+
+def test_a_removal_gives_way_to_a_take() -> None:
+    hands, into = Hands(), catalog()
+    done = hands.take(MemoryStorage(file_query(3)), into)
+    TakeLease(into, "aa", hands.clock).begin()
+    before = into.files
+    with pytest.raises(Conflict, match="being taken") as error:
+        hands.sweep(into)
+    assert "process" in (error.value.found or "")
+    with pytest.raises(Conflict, match="being taken"):
+        hands.delete(into, done.manifest.savepoint_id)
+    assert into.files == before
+
+
+def test_a_take_gives_way_to_a_removal() -> None:
+    hands, into = Hands(), catalog()
+    GcLease(into, "bb", hands.clock, HOUR_MS).begin()
+    with pytest.raises(Conflict, match="being removed") as error:
+        hands.take(MemoryStorage(file_query(3)), into)
+    assert "holdfast savepoint gc" in (error.value.hint or "")
+    assert list(into.files) == ["sweep.json"]
+
+
+def test_two_removals_do_not_run_at_once() -> None:
+    hands, into = Hands(), catalog()
+    GcLease(into, "bb", hands.clock, HOUR_MS).begin()
+    with pytest.raises(Conflict, match="another removal"):
+        hands.sweep(into)
+
+
+def test_takes_run_side_by_side() -> None:
+    hands, into = Hands(), catalog()
+    TakeLease(into, "aa", hands.clock).begin()
+    taken = hands.take(MemoryStorage(file_query(3)), into)
+    assert prove(into, taken.manifest.savepoint_id, workers=1).ok
+
+
+def test_a_take_that_is_silent_for_an_hour_is_dead_and_is_cleared_up_after() -> None:
+    hands, into = Hands(), catalog()
+    TakeLease(into, "aa", hands.clock).begin()
+    into.write("staging/aa-0", b"held")
+    into.write("objects/a/abcd", b"copied")
+    hands.now_ms += HOUR_MS - 10
+    with pytest.raises(Conflict):
+        hands.sweep(into)
+    hands.now_ms += 10
+    removal = hands.sweep(into)
+    assert len(removal.dead) == 1
+    assert sorted(removal.paths) == ["objects/a/abcd", "staging/aa-0"]
+    assert list(into.files) == ["takes/aa.ended"]
+    hands.now_ms += 25 * HOUR_MS
+    hands.sweep(into)
+    assert into.files == {}
+
+
+def test_a_take_that_shows_itself_lives() -> None:
+    hands, into = Hands(), catalog()
+    turn = TakeLease(into, "aa", hands.clock)
+    turn.begin()
+    for _ in range(3):
+        hands.now_ms += HOUR_MS - 10
+        turn.beat()
+    with pytest.raises(Conflict):
+        hands.sweep(into)
+
+
+def test_a_killed_removal_is_taken_over_after_an_hour() -> None:
+    hands, into = Hands(), catalog()
+    killed = GcLease(into, "bb", hands.clock, HOUR_MS)
+    killed.begin()
+    hands.now_ms += HOUR_MS
+    hands.sweep(into)
+    assert into.files == {}
+    with pytest.raises(Conflict, match="taken over"):
+        killed.check()
+
+
+def test_who_is_sure_that_nobody_lives_need_not_wait() -> None:
+    hands, into = Hands(), catalog()
+    GcLease(into, "bb", hands.clock, HOUR_MS).begin()
+    TakeLease(into, "aa", hands.clock)._write(replace=False)
+    assert hands.sweep(into, dead_after_ms=0).dead
+    assert hands.take(MemoryStorage(file_query(3)), into).manifest.batch_id == 2
+
+
+class Frozen(MemoryStorage):
+    """A catalog in which a take stands still for two hours, just before or after it writes its manifest."""
+
+    def __init__(self, hands: Hands, before: bool) -> None:
+        super().__init__(uri="memory://catalog")
+        self._hands = hands
+        self._before = before
+        self._fresh = True
+
+    def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        manifest = path.endswith("/manifest.json") and self._fresh
+        if manifest and self._before:
+            self._sleep()
+        super().write(path, data, replace=replace)
+        if manifest and not self._before:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        self._fresh = False
+        self._hands.now_ms += 2 * HOUR_MS
+        self._hands.sweep(self)
+
+
+def test_a_take_that_was_given_up_withdraws_its_savepoint() -> None:
+    hands = Hands()
+    into = Frozen(hands, before=True)
+    checkpoint = MemoryStorage(file_query(3))
+    plan = plan_take(checkpoint, into)
+    with pytest.raises(Conflict, match="given up for dead"):
+        take(checkpoint, into, plan, clock=hands.clock, chance=hands.chance, workers=1)
+    assert manifests(into) == []
+
+
+def test_nothing_is_lost_to_a_sweep_right_behind_the_manifest() -> None:
+    hands = Hands()
+    into = Frozen(hands, before=False)
+    checkpoint = MemoryStorage(file_query(3))
+    plan = plan_take(checkpoint, into)
+    with pytest.raises(Conflict, match="given up for dead"):
+        take(checkpoint, into, plan, clock=hands.clock, chance=hands.chance, workers=1)
+    # It was there, and whole, when the sweep looked; it is withdrawn all the same.
+    assert manifests(into) == []
+    hands.sweep(into)
+    assert {path for path in into.files if not path.endswith(".ended")} == set()
+
+
+def test_a_plan_that_counted_on_bytes_which_are_gone_copies_them() -> None:
+    hands, into = Hands(), catalog()
+    checkpoint = MemoryStorage(file_query(3))
+    first = hands.take(checkpoint, into)
+    plan = plan_take(checkpoint, into)
+    hands.delete(into, first.manifest.savepoint_id)
+    taken = take(checkpoint, into, plan, clock=hands.clock, chance=hands.chance, workers=1)
+    assert prove(into, taken.manifest.savepoint_id, workers=1).ok
+
+
+def test_what_another_savepoint_needs_stays() -> None:
+    hands, into = Hands(), catalog()
+    checkpoint = MemoryStorage(file_query(5))
+    first, second = (hands.take(checkpoint, into, batch) for batch in (3, 4))
+    shared = {file.sha256 for file in first.manifest.files} & {file.sha256 for file in second.manifest.files}
+    assert shared
+    removal = hands.delete(into, first.manifest.savepoint_id)
+    assert removal.size_bytes > 0
+    assert prove(into, second.manifest.savepoint_id, workers=1).ok
+    with pytest.raises(NotFound, match="no such savepoint"):
+        hands.delete(into, first.manifest.savepoint_id)
+    hands.delete(into, second.manifest.savepoint_id)
+    assert into.files == {}
+
+
+def test_where_a_manifest_is_damaged_no_bytes_are_removed() -> None:
+    hands, into = Hands(), catalog()
+    checkpoint = MemoryStorage(file_query(5))
+    names = [hands.take(checkpoint, into, batch).manifest.savepoint_id for batch in (2, 3, 4)]
+    for name in names[:2]:
+        into.write(f"savepoints/{name}/manifest.json", b"{}", replace=True)
+    objects = {path for path in into.files if path.startswith("objects/")}
+    with pytest.raises(HoldfastError, match="cannot say what it needs"):
+        hands.sweep(into)
+    assert hands.delete(into, names[2]).unreadable == tuple(names[:2])
+    assert hands.delete(into, names[0]).unreadable == (names[1],)
+    assert {path for path in into.files if path.startswith("objects/")} == objects
+    hands.delete(into, names[1])
+    assert hands.sweep(into).paths == tuple(sorted(objects))
+    assert into.files == {}
