@@ -138,3 +138,20 @@ def test_what_is_hidden_is_not_in_a_record(tmp_path: Path) -> None:
     record = recorded(files, tmp_path)
     assert not [path for path in record.files if hidden(path)]
     assert "metadata" in record.files
+
+
+def test_what_sparks_memory_provider_has_cleaned_up_is_not_missed(tmp_path: Path) -> None:
+    """It knows one file of each version, the snapshot first: the changes stay until it cleans up again."""
+    files = golden_files("4.2/aggregate-memory")
+    record = recorded(files, tmp_path)
+    cleaned = {"5.snapshot", "6.delta", "7.delta", "8.delta", "9.delta"}
+    left = {
+        path: data
+        for path, data in files.items()
+        if path.rpartition("/")[2].strip(".").removesuffix(".crc") not in cleaned
+    }
+    assert {"state/0/0/5.delta", "state/0/0/10.snapshot"} <= set(left)
+    assert verify(MemoryStorage(left, URI), record=record).problems == ()
+    taken = without_checksums({path: data for path, data in files.items() if path != "state/0/0/7.delta"})
+    [problem] = verify(MemoryStorage(taken, URI), record=record).problems
+    assert (problem.file, "it is gone" in problem.what) == ("state/0/0/7.delta", True)

@@ -9,7 +9,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.findings import Problem, Remark
-from holdfast.layout import OperatorMetadataFile, SchemaFile, StoreFile, StoreId
+from holdfast.layout import Kind, OperatorMetadataFile, SchemaFile, StoreFile, StoreId
 
 UNLIKE = (
     "put the file back from a savepoint or another copy, and do not start the query before; "
@@ -90,5 +90,15 @@ def _gone(record: Record, tree: Tree) -> Iterator[Problem | Remark]:
 
 
 def _oldest(tree: Tree, store: StoreId) -> int | None:
-    files = (layout.version_file(store, name) for name in tree.names(store.folder))
-    return min((file.version for file in files if file is not None), default=None)
+    """The oldest version that has not been cleaned up."""
+    named = (layout.version_file(store, name) for name in tree.names(store.folder))
+    files = [file for file in named if file is not None]
+    versions = {file.version for file in files}
+    newest_base = max((file.version for file in files if file.kind.whole), default=0)
+
+    def left_behind(file: StoreFile) -> bool:
+        # The memory provider deletes a version's snapshot, and the changes of the same version a turn later.
+        alone = versions.isdisjoint((file.version - 1, file.version + 1))
+        return file.kind is Kind.DELTA and alone and file.version < newest_base
+
+    return min((file.version for file in files if not left_behind(file)), default=None)
