@@ -152,8 +152,8 @@ class StatesAtRest:
         from holdfast.at_rest.read.frames import frame  # noqa: PLC0415 - it needs Spark
 
         name = operator if state is None else state
-        chosen, named = self._reader.pick(name, None if state is None else operator)
-        return frame(self._reader, chosen, named, spark)
+        _, named = self._reader.pick(name, None if state is None else operator)
+        return frame(self._reader, named, spark)
 
     def history(
         self,
@@ -227,7 +227,7 @@ class StatesAtRest:
         from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - only what is asked for
 
         whole(most, "most", least=1)
-        return heaviest(self._reader, *self._reader.pick(state, operator), most=most, tell=tell)
+        return heaviest(self._reader.pick(state, operator)[1], most=most, tell=tell)
 
     def what_if(
         self,
@@ -283,7 +283,7 @@ class StatesAtRest:
     def _table(self, state: str, operator: str | int | None, tell: ProgressCallback | None) -> StateTable:
         from holdfast.at_rest.read.tables import state_table  # noqa: PLC0415 - it needs Arrow
 
-        return state_table(self._reader, *self._reader.pick(state, operator), tell=tell)
+        return state_table(self._reader.pick(state, operator)[1], tell=tell)
 
 
 def _duration(given: Duration | None, name: str) -> int | None:

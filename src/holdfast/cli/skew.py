@@ -152,7 +152,7 @@ def _heaviest(address: str, most: int) -> list[HeavyKeys]:
         whole = [each for each in operator.states if each.form is StateForm.KEYED]
         for state in whole or operator.states:
             with progress("skew", "stores") as tell:
-                found.append(heaviest(reader, operator, state, most=most, tell=tell))
+                found.append(heaviest(state, most=most, tell=tell))
     return found
 
 

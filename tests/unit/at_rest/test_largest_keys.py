@@ -16,7 +16,7 @@ JOINS = [name for name in NAMES if "join" in name]
 
 def found_in(name: str, state: str = "", most: int = 100) -> HeavyKeys:
     reader = StateReader(golden(name))
-    return heaviest(reader, *reader.pick(state), most=most)
+    return heaviest(reader.pick(state)[1], most=most)
 
 
 @pytest.mark.parametrize("name", JOINS)

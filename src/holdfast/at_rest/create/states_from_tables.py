@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.state_catalog import named_operators, pick
@@ -57,7 +57,7 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
     rows: dict[int, dict[int, list[StoreRow]]] = {}
     for name, table in tables.items():
         operator, state = pick(operators, name)
-        if state.own is not None:
+        if operator.keyed is not None:
             own.setdefault(operator.operator_id, {})[state.name] = table
             continue
         found = rows.setdefault(operator.operator_id, {})
@@ -170,16 +170,16 @@ def _put_keyed(
     changes = {}
     for operator in operators:
         given = dict(tables.get(operator.operator_id, {}))
-        if not given:
+        if operator.keyed is None or not given:
             continue
-        own: Any = operator.states[0].own
-        if own.operator.placed:
+        keyed = operator.keyed
+        if keyed.operator.placed:
             raise Unsupported(
                 "a function of the program's places the keys, and only that knows their groups",
                 where=f"operator {operator.name}",
                 hint="give the query a history, which it reads itself",
             )
         timers = given.pop(TIMERS, None)
-        groups = made(own.operator, given, timers).groups
-        changes[operator.operator_id] = replacing(own.source.groups(), groups)
+        groups = made(keyed.operator, given, timers).groups
+        changes[operator.operator_id] = replacing(keyed.source.groups(), groups)
     write_groups(checkpoint, changes, folder, clock)

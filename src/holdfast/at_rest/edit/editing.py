@@ -155,8 +155,8 @@ def plan_edit(
     operator, named = pick(named_operators(view, manifest.batch_id), edit.state)
     tally = Tally()
     state: Columns
-    if named.own is not None:
-        keyed = KeyedEdit(operator, named, edit, tally, tell)
+    if operator.keyed is not None:
+        keyed = KeyedEdit(operator.files, operator.keyed, named, edit, tally, tell)
         state, changes = keyed.table, keyed.changes()
     else:
         state = one = editable(operator, named)

@@ -23,7 +23,7 @@ from holdfast.at_rest.keyed.keyed_operators import LIST, MAP, KeptState
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.keyed.store_rows import store_rows
 from holdfast.at_rest.read.keys import parse_key
-from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, numbering_of, parts_of
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
@@ -60,9 +60,8 @@ class KeyedTable(Columns):
         return {each.path[0]: row[each.name] for each in self.key_columns()}
 
 
-def keyed_table(named: NamedState) -> KeyedTable:
+def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
     """The table of a keyed operator, or of one of its states."""
-    state: KeyedState = named.own
     only = None if named.form is StateForm.KEYED else named.name
     keys = [Column(each.name, KEY, (each.name,), each.type) for each in state.operator.keys]
     taken = {each.name for each in keys}
@@ -78,7 +77,8 @@ class KeyedEdit:
     """An edit of a keyed operator.
 
     Args:
-        operator: The operator.
+        files: What reads the operator's files.
+        keyed: Its key groups.
         named: It as one state, or one of its states.
         edit: What is to be done.
         tally: What is counted.
@@ -87,14 +87,15 @@ class KeyedEdit:
 
     def __init__(
         self,
-        operator: NamedOperator,
+        files: OperatorStates,
+        keyed: KeyedState,
         named: NamedState,
         edit: Edit,
         tally: Tally,
         tell: ProgressCallback | None,
     ) -> None:
-        self.table = keyed_table(named)
-        self._files = operator.files
+        self.table = keyed_table(keyed, named)
+        self._files = files
         self._edit = edit
         self._tally = tally
         self._tell = tell

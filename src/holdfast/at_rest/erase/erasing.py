@@ -23,7 +23,6 @@ from holdfast.at_rest.erase.keyed_erasing import KeyedHits, KeyedSearch, unsearc
 from holdfast.at_rest.erase.matching import Subject, unsearched
 from holdfast.at_rest.erase.purge import Cleansing, Matchers, Replaced, partition_changes
 from holdfast.at_rest.erase.searching import Search, StoreHits
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.state.states import OperatorStates
@@ -379,13 +378,13 @@ class _Search:
     def _savepoint(
         self, manifest: Manifest, view: SavepointView, operators: Sequence[NamedOperator]
     ) -> SavepointHits:
-        plain = [each for each in operators if not _own(each)]
-        parts = [part for each in plain for part in _parts(self._plain, view, manifest, each)]
+        plain = [operator for operator in operators if operator.keyed is None]
+        parts = [part for operator in plain for part in _parts(self._plain, view, manifest, operator)]
         keyed = [
-            one
-            for each in operators
-            if (own := _own(each)) is not None
-            and (one := self._keyed.operator(view, manifest, each, own)) is not None
+            hits
+            for operator in operators
+            if operator.keyed is not None
+            and (hits := self._keyed.operator(view, manifest, operator, operator.keyed)) is not None
         ]
         labels = label_changes(self._catalog, manifest.savepoint_id)
         later = [text for change in labels for text in (change.label, change.before)]
@@ -408,9 +407,8 @@ class _Search:
     def _unsearched(self, operators: Sequence[NamedOperator]) -> Iterator[str]:
         """The states and columns in which nobody can look for it."""
         for each in operators:
-            own = _own(each)
-            if own is not None:
-                found = unsearched_keyed(own, self._subject)
+            if each.keyed is not None:
+                found = unsearched_keyed(each.keyed, self._subject)
             else:
                 found = [
                     f"{codec.name.label}.{column}"
@@ -442,11 +440,6 @@ def _parts(
         )
         if any(each.any for each in stores):
             yield PartHits(operator, partition, matchers, stores)
-
-
-def _own(operator: NamedOperator) -> KeyedState | None:
-    """What reads an operator of Holdfast's own; None of any other."""
-    return next((each.own for each in operator.states if each.own is not None), None)
 
 
 def _require_searchable(operator: NamedOperator) -> None:

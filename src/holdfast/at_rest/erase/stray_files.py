@@ -83,9 +83,8 @@ def _in_rows(
 
 
 def _may_be(operator: NamedOperator, subject: Subject) -> _MayBe:
-    own = next((each.own for each in operator.states if each.own is not None), None)
-    if own is not None:
-        needles = KeyedSearch(subject).needles(own)
+    if operator.keyed is not None:
+        needles = KeyedSearch(subject).needles(operator.keyed)
         return lambda data: has(data, needles)
     matchers = list(Search(subject).matchers(operator.files).values())
     return lambda data: any(one.may_have(data, b"") for one in matchers)

@@ -12,8 +12,6 @@ from holdfast.at_rest.edit.row_changes import RowChange
 from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.edit_api import workplace
 from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
-from holdfast.at_rest.insight.ages import ages
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
@@ -76,11 +74,10 @@ def drop_expired(
     changes: dict[StoreId, tuple[RowChange, ...]] = {}
     keys = 0
     for named in reader.operators:
-        own = _own(named)
-        if own is None:
-            dropped += _spark_has_removed(reader, named)
+        if named.keyed is None:
+            dropped += _spark_has_removed(named)
             continue
-        found = without_expired(own)
+        found = without_expired(named.keyed)
         dropped += found.dropped
         keys += found.keys
         changes.update(group_rows(named.files, found.groups))
@@ -113,20 +110,16 @@ def drop_expired(
         )
 
 
-def _own(operator: NamedOperator) -> KeyedState | None:
-    return next((each.own for each in operator.states if each.own is not None), None)
-
-
-def _spark_has_removed(reader: StateReader, operator: NamedOperator) -> Iterator[Dropped]:
+def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
     """See that nothing has expired in states of Spark's own with a time to live.
 
     Raises:
         Unsupported: Something has.
     """
     for state in operator.states:
-        if not state.ttl or state.own is not None:
+        if not state.ttl:
             continue
-        found = ages(reader, operator, state, by=EXPIRES)
+        found = state.source.ages(state, by=EXPIRES)
         now = operator.files.times()[0]
         left = int((found.times <= now).sum())
         if left:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.at_rest.insight.history import key_history
-from holdfast.at_rest.insight.largest_keys import sizes
-from holdfast.at_rest.read import keyed_source
-from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.values import ProgressCallback
 
@@ -135,7 +133,7 @@ def explain(
         Corrupt: A file is damaged.
         Unsupported: The state is of a kind that cannot be read.
     """
-    found = reader.found(operator, state, key)
+    found = reader.found(state, key)
     history = key_history(reader, operator, state, key)
     logs = operator.files.logs
     batch_id = history.last_written
@@ -145,7 +143,7 @@ def explain(
     clock, times = _expiry(state, found)
     left = None
     if times is not None:
-        now = now_ms if clock == keyed_source.PROCESSING else watermark_now
+        now = now_ms if clock == PROCESSING else watermark_now
         left = None if now is None else times[0] - now
     return Explanation(
         found=found,
@@ -161,8 +159,8 @@ def explain(
         left_ms=left,
         partition=found.partition,
         partitions=operator.partitions,
-        key_group=keyed_source.group_of(state, key) if state.own is not None else None,
-        rank=_ranked(reader, operator, state, found, tell) if rank and found.exists else None,
+        key_group=state.source.key_group(state, key),
+        rank=_ranked(state, found, tell) if rank and found.exists else None,
     )
 
 
@@ -179,24 +177,18 @@ def _inputs(operator: NamedOperator, batch_id: int) -> tuple[InputRange, ...]:
 def _expiry(state: NamedState, found: KeyState) -> tuple[str | None, tuple[int, int] | None]:
     """By which clock the rows of a key expire, and when the first and the last of them do."""
     if state.ttl:
-        clock = keyed_source.clock_of(state) if state.own is not None else keyed_source.PROCESSING
+        clock = state.source.ttl_clock(state)
         times = [each.expires_ms for each in found.entries if each.expires_ms is not None]
     else:
-        clock, name = keyed_source.EVENT, "expiresAtMicros"
+        clock, name = EVENT, "expiresAtMicros"
         times = [each.value[name] // _MICROS for each in found.entries if name in each.value]
     return (clock, (min(times), max(times))) if times else (None, None)
 
 
-def _ranked(
-    reader: StateReader,
-    operator: NamedOperator,
-    state: NamedState,
-    found: KeyState,
-    tell: ProgressCallback | None,
-) -> Rank:
+def _ranked(state: NamedState, found: KeyState, tell: ProgressCallback | None) -> Rank:
     keys = total = larger = 0
-    for size in sizes(reader, operator, state, tell):
+    for key in state.source.key_sizes(state, tell):
         keys += 1
-        total += size
-        larger += size > found.size_bytes
+        total += key.size_bytes
+        larger += key.size_bytes > found.size_bytes
     return Rank(larger + 1, keys, found.size_bytes / max(total, 1))

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.at_rest.read import keyed_source
-from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState, StateForm
-from holdfast.at_rest.read.state_reader import StateReader, entries_of, in_order
+from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.state.key_history import KeptRows, kept_rows
-from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
-from holdfast.checkpoints.state.lookup import Sought, sought
+from holdfast.checkpoints.state.lookup import Sought
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.formats.rows.plain import plain
 from holdfast.savepoints.catalog import catalog as catalogs
@@ -137,7 +135,7 @@ def key_history(
         tuple(_versions(ordered)),
         tuple(each.batch_id for each in ordered),
         written[-1] if written else None,
-        exact=state.own is None and all(each.written is not None for each in ordered[1:]),
+        exact=state.source.notes_writes and all(each.written is not None for each in ordered[1:]),
     )
 
 
@@ -167,7 +165,8 @@ def _retained(
     logs = operator.files.logs
     batches = [each for each in logs.committed if each <= reader.batch_id]
     for files, some in _stretches(reader, operator, batches):
-        wanted, partitions = _looked_for(operator, state, key, files)
+        wanted, partition = state.source.locate(state, key, files)
+        partitions = range(operator.partitions) if partition is None else (partition,)
         walks = [kept_rows(reader.storage, files, each, wanted, some) for each in partitions]
         before: KeyState | None = None
         for kept in _together(walks):
@@ -212,24 +211,6 @@ def _files_at(
     return next(each.files for each in older.operators if each.operator_id == operator.operator_id)
 
 
-def _looked_for(
-    operator: NamedOperator, state: NamedState, key: Mapping[str, Any], files: Any
-) -> tuple[list[Sought], Sequence[int]]:
-    """What to look for in the store, and in which partitions."""
-    if state.own is not None:
-        codecs, values = keyed_source.stored_key(state, files, key)
-        wanted = [sought(codec, values) for codec in codecs]
-        partition = partition_of_key(files, codecs[0], values)
-    else:
-        codec = files.codec_of(*state.stored)
-        values = (
-            {codec.key_type.names[0]: key} if state.form in (StateForm.MAP, StateForm.TIMERS) else dict(key)
-        )
-        wanted = [sought(codec, values)]
-        partition = partition_of_key(files, codec, dict(list(values.items())[: placing_fields(codec)]))
-    return wanted, range(operator.partitions) if partition is None else (partition,)
-
-
 def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
     """The same batch of each partition that was looked into, as far as all have it."""
     found = [{each.batch_id: each for each in walk} for walk in walks]
@@ -243,19 +224,12 @@ def _found(
     wanted: Sequence[Sought],
     kept: Sequence[KeptRows],
 ) -> KeyState:
-    batch_id = kept[0].batch_id
-    if state.own is not None:
-        stored = [
-            (each.codec, pairs) for rows in kept for each, pairs in zip(wanted, rows.pairs, strict=True)
-        ]
-        return KeyState(state, batch_id, dict(key), tuple(keyed_source.found_in(state, key, stored)))
-    entries = [
-        entry
+    stored = (
+        (place.codec, rows.partition, pairs)
         for rows in kept
-        for each, pairs in zip(wanted, rows.pairs, strict=True)
-        for entry in entries_of(state, each.codec, rows.partition, pairs)
-    ]
-    return KeyState(state, batch_id, dict(key), tuple(in_order(state, entries)))
+        for place, pairs in zip(wanted, rows.pairs, strict=True)
+    )
+    return KeyState(state, kept[0].batch_id, dict(key), tuple(state.source.decode(state, key, stored)))
 
 
 def _written(
@@ -264,10 +238,9 @@ def _written(
     if before is not None and _told(before) != _told(found):
         return True
     told = [rows.written for rows in kept]
-    if state.own is not None or None in told:
-        # A key group is written whole, and a base tells nothing of single writes.
-        return None if before is None or state.own is None else False
-    return any(told)
+    if not state.source.notes_writes:
+        return None if before is None else False
+    return None if None in told else any(told)
 
 
 def _saved(
@@ -284,10 +257,10 @@ def _saved(
         view = SavepointView(catalog, manifest.files, listed.uri)
         try:
             saved = StateReader(view, manifest.batch_id)
-            operator, there = saved.pick(state.name, state.operator_id)
+            _, there = saved.pick(state.name, state.operator_id)
         except NotFound:
             continue  # the query had no such state then
-        found = saved.found(operator, there, key)
+        found = saved.found(there, key)
         yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.insight.ages import Aged, ages, states_of
-from holdfast.at_rest.read.model import StateForm
+from holdfast.at_rest.read.model import NamedState, StateAges, StateForm
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Invalid
@@ -156,18 +155,22 @@ def what_if(
         raise Invalid("ask about a time to live, or about a watermark's delay", hint="give one of the two")
     if by is not None and state is None:
         raise Invalid("a column is one of a certain state", found=by, hint="name the state too")
-    chosen = [reader.pick(state, operator)] if state is not None else list(states_of(reader.operators))
-    found = []
-    for each, named in chosen:
-        parts = [one for one in each.states if one.own is not None and one.form is not StateForm.TIMERS]
-        single = named.form is not StateForm.KEYED
-        for part in [named] if single else [one for one in parts if one.form is not StateForm.KEYED]:
-            aged = ages(reader, each, part, by=by, current_ttl_ms=current_ttl_ms, tell=tell)
-            found.append(_applied(aged, ttl_ms, watermark_ms))
-    return tuple(found)
+    asked: NamedState | None = None
+    operators = reader.operators
+    if state is not None:
+        chosen, asked = reader.pick(state, operator)
+        operators = (chosen,)
+    if asked is not None and asked.form is not StateForm.KEYED:
+        parts = [asked]
+    else:
+        # What a keyed operator holds for a key is asked state by state.
+        parts = [part for one in operators for part in one.states if part.source.has_ages(part)]
+    return tuple(
+        _applied(part.source.ages(part, by, current_ttl_ms, tell), ttl_ms, watermark_ms) for part in parts
+    )
 
 
-def _applied(aged: Aged, ttl_ms: int | None, watermark_ms: int | None) -> WhatIf:
+def _applied(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> WhatIf:
     cut, why = _cut(aged, ttl_ms, watermark_ms)
     freed = None if cut is None else aged.times <= cut
     return WhatIf(
@@ -186,7 +189,7 @@ def _applied(aged: Aged, ttl_ms: int | None, watermark_ms: int | None) -> WhatIf
     )
 
 
-def _cut(aged: Aged, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int | None, str | None]:
+def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int | None, str | None]:
     """The time up to which rows would be freed; or why there is none."""
     if aged.clock is None:
         return None, None
@@ -201,7 +204,7 @@ def _cut(aged: Aged, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int 
     return aged.now_ms + aged.delay_ms - watermark_ms, None
 
 
-def _histogram(aged: Aged) -> tuple[Bar, ...]:
+def _histogram(aged: StateAges) -> tuple[Bar, ...]:
     import numpy as np  # noqa: PLC0415 - only who asks for ages loads it
 
     if not len(aged.times) or aged.now_ms is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import column_names, state_table
 from holdfast.errors import Unsupported
@@ -17,9 +17,7 @@ _LOG: Final = logging.getLogger(__name__)
 _PROCESSORS: Final = "transformWithState"
 
 
-def frame(
-    reader: StateReader, operator: NamedOperator, state: NamedState, spark: SparkSession | None
-) -> DataFrame:
+def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) -> DataFrame:
     """The rows of a state as a DataFrame; read here, and handed to Spark as Arrow.
 
     What cannot be read here, such as rows encoded as Avro, Spark's own reader reads where it can, and the log
@@ -30,8 +28,7 @@ def frame(
 
     Args:
         reader: The checkpoint or savepoint at its batch.
-        operator: The operator.
-        state: One of its states.
+        state: The state.
         spark: The session; the running one, or a new one, by default.
 
     Raises:
@@ -43,13 +40,9 @@ def frame(
 
     running: Any = spark or Session.getActiveSession() or session("holdfast-state")
     try:
-        table = state_table(reader, operator, state).whole()
+        table = state_table(state).whole()
     except Unsupported as error:
-        if (
-            state.own is not None
-            or reader.is_savepoint
-            or state.form in (StateForm.MAP, StateForm.LIST, StateForm.TIMERS)
-        ):
+        if not state.source.spark_reads(state):
             raise
         _LOG.warning("%s: Spark's reader is used in place of ours", error.fact)
         return _by_spark(running, reader, state)

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.at_rest.read.model import Entry, NamedState, StateForm
+from holdfast.at_rest.read.model import (
+    PROCESSING,
+    Entry,
+    KeySize,
+    NamedState,
+    StateAges,
+    StateForm,
+    by_key,
+    clock_ms,
+)
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, KeyGroups
+from holdfast.checkpoints.state.key_partition import partition_of_key
+from holdfast.checkpoints.state.lookup import sought
 from holdfast.errors import Unsupported
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from holdfast.at_rest.keyed.keyed_operators import KeptState
     from holdfast.at_rest.keyed.keyed_reader import KeyedState
     from holdfast.checkpoints.keyed.key_rows import KeyRow
     from holdfast.checkpoints.state.families import Pairs
+    from holdfast.checkpoints.state.lookup import Sought
     from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+    from holdfast.checkpoints.values import ProgressCallback
 
 TIMERS: Final = "timers"
-EVENT, PROCESSING = "event", "processing"
 _BROADCAST: Final = "broadcast"
 _TIMER: Final = Struct(("name", "clock", "at_ms"), (Atom("string"), Atom("string"), Atom("long")))
 _ATOMS: Final = {
@@ -42,167 +54,222 @@ _ATOMS: Final = {
 }
 
 
-def named(state: KeyedState, operator: str, kind: str) -> Iterator[NamedState]:
+def named(keyed: KeyedState, files: OperatorStates, operator: str) -> Iterator[NamedState]:
     """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
-    own = state.operator
-    key = _struct(own.keys)
-    kept = [each for each in own.states if each.kind != _BROADCAST]
-    names = [each.name for each in kept] + ([TIMERS] if own.timers else [])
-    types: list[DataType] = [_held(each) for each in kept] + ([Array(_TIMER)] if own.timers else [])
+    source = KeyedSource(keyed, files)
+    declared = keyed.operator
+    key = _struct(declared.keys)
+    states = [state for state in declared.states if state.kind != _BROADCAST]
+    names = [state.name for state in states] + ([TIMERS] if declared.timers else [])
+    types: list[DataType] = [_held(state) for state in states] + ([Array(_TIMER)] if declared.timers else [])
     empty = Struct((), ())
-    common = (own.operator_id, operator, kind)
+    common = (declared.operator_id, operator, files.name)
     columns = Struct(tuple(names), tuple(types))
-    yield NamedState(*common, operator, StateForm.KEYED, key, empty, columns, False, None, own=state)
-    for each in kept:
-        form = {"list": StateForm.LIST, "map": StateForm.MAP}.get(each.kind, StateForm.VALUE)
-        sub = empty if each.key_type is None else Struct(("map_key",), (spark_type(each.key_type),))
-        value = Struct((each.name,), (spark_type(each.type),))
-        ttl = each.ttl_ms is not None
-        yield NamedState(*common, each.name, form, key, sub, value, ttl, None, own=state)
-    if own.timers:
-        yield NamedState(*common, TIMERS, StateForm.TIMERS, key, _TIMER, empty, False, None, own=state)
+    yield NamedState(*common, operator, StateForm.KEYED, key, empty, columns, False, source)
+    for state in states:
+        form = {"list": StateForm.LIST, "map": StateForm.MAP}.get(state.kind, StateForm.VALUE)
+        sub = empty if state.key_type is None else Struct(("map_key",), (spark_type(state.key_type),))
+        value = Struct((state.name,), (spark_type(state.type),))
+        yield NamedState(*common, state.name, form, key, sub, value, state.ttl_ms is not None, source)
+    if declared.timers:
+        yield NamedState(*common, TIMERS, StateForm.TIMERS, key, _TIMER, empty, False, source)
 
 
-def found(state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
-    """What a keyed operator holds for a key. Cost: one key group is looked up and decoded."""
-    own = _own(state)
-    here = own.find(dict(key))
-    if here is not None:
-        yield from _entries(state, here[0], here[1])
+@dataclass(frozen=True, slots=True)
+class KeyedSource:
+    """Reads the states of one of Holdfast's keyed operators, out of its key groups.
 
-
-def group_of(state: NamedState, key: Mapping[str, Any]) -> int:
-    """The key group that has a key; the one that its hash gives where none has."""
-    own = _own(state)
-    here = own.find(dict(key))
-    return own.group_of(dict(key)) if here is None else here[0].group
-
-
-def clock_of(state: NamedState) -> str:
-    """Which clock the time to live of a state goes by."""
-    return _own(state).operator.state(state.name).clock or PROCESSING
-
-
-def stamps(state: NamedState) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """When the values of a state were last stamped, NaN where nobody noted it, and their bytes."""
-    for table in _own(state).ages(state.name):
-        written = table.column("stamp_ms").cast("float64").to_numpy()
-        yield written, table.column("size_bytes").to_numpy()
-
-
-def stored_key(
-    state: NamedState, files: OperatorStates, key: Mapping[str, Any]
-) -> tuple[list[StateCodec], dict[str, Any]]:
-    """The states of Spark's that hold a key's group, and the group as their key.
-
-    The group is the one that has the key now, or the one that its hash gives where none has.
+    Attributes:
+        keyed: The key groups.
+        files: What reads the operator's files.
     """
-    from holdfast.checkpoints.keyed.key_groups import OWN_FAMILIES  # noqa: PLC0415 - only for histories
 
-    number = _own(state).operator.numbering.number_of(group_of(state, key))
-    store = files.store_names[0]
-    codecs = [files.codec_of(store, family) for family in sorted(OWN_FAMILIES)]
-    return codecs, {codecs[0].key_type.names[0]: number}
+    keyed: KeyedState
+    files: OperatorStates
+
+    @property
+    def notes_writes(self) -> bool:
+        """A key group is written whole, and a base tells nothing of single writes."""
+        return False
+
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
+        """The rows of a key. Cost: one key group is looked up and decoded."""
+        found = self.keyed.find(dict(key))
+        if found is not None:
+            yield from self._entries(state, *found)
+
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
+        """Every row, key group after key group. Cost: some 10 microseconds a key."""
+        from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - only who reads keyed state loads Arrow
+
+        for group in self.keyed.source.groups():
+            for row in key_rows(group, self.keyed.where):
+                yield from self._entries(state, group, row)
+
+    def tables(
+        self,
+        state: NamedState,
+        schema: pa.Schema,
+        tell: ProgressCallback | None = None,  # noqa: ARG002 - as above
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches: a single state's column by column, all of a key's row by row."""
+        from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - as above
+        from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
+
+        operator = self.keyed.operator
+        for group in self.keyed.source.groups():
+            if state.form in (StateForm.KEYED, StateForm.TIMERS):
+                yield self._by_row(state, group, schema)
+                continue
+            partition, declared = operator.partition_of(group.group), operator.state(state.name)
+            for table in KeyedState(operator, GroupsInMemory([group])).scan(state.name):
+                yield _by_column(table, declared, partition, schema)
+
+    def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
+        """What each key has; all keys are held in memory."""
+        return by_key(
+            (
+                repr(list(entry.key.values())),
+                KeySize(1, entry.size_bytes, entry.partition, partial(dict, entry.key)),
+            )
+            for entry in self.scan(state, tell)
+        )
+
+    def has_ages(self, state: NamedState) -> bool:
+        """Each state has ages by itself, and timers have none."""
+        return state.form not in (StateForm.KEYED, StateForm.TIMERS)
+
+    def ages(
+        self,
+        state: NamedState,
+        by: str | None = None,  # noqa: ARG002 - a value says when it was written, and nothing else is asked
+        current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator notes its time to live
+        tell: ProgressCallback | None = None,
+    ) -> StateAges:
+        """When the values of a state were last stamped."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        empty = np.empty(0, np.int64)
+        if state.form is StateForm.KEYED:
+            return StateAges(state, None, "its states are looked at one by one", None, empty, empty, 0, 0)
+        if state.form is StateForm.TIMERS:
+            rows = sum(1 for _ in self.scan(state, tell))
+            return StateAges(state, None, "timers have no age", None, empty, empty, rows, 0)
+        times, sizes = [empty], [empty]
+        rows = total = 0
+        for table in self.keyed.ages(state.name):
+            size = table.column("size_bytes").to_numpy()
+            rows += len(size)
+            total += int(size.sum())
+            stamps = table.column("stamp_ms").cast("float64").to_numpy()
+            known = ~np.isnan(stamps)
+            times.append(stamps[known].astype(np.int64))
+            sizes.append(size[known])
+        if not state.ttl:
+            what = "it has no time to live, so nobody noted when its values were written"
+            return StateAges(state, None, what, None, empty, empty, rows, total)
+        clock = self.ttl_clock(state)
+        now = clock_ms(self.files, clock)
+        return StateAges(
+            state, clock, "written", now, np.concatenate(times), np.concatenate(sizes), rows, total
+        )
+
+    def locate(
+        self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
+    ) -> tuple[list[Sought], int | None]:
+        """The rows of Spark's store that hold the key's group."""
+        from holdfast.checkpoints.keyed.key_groups import OWN_FAMILIES  # noqa: PLC0415 - only for histories
+
+        number = self.keyed.operator.numbering.number_of(self.key_group(state, key))
+        codecs = [files.codec_of(files.store_names[0], family) for family in sorted(OWN_FAMILIES)]
+        values = {codecs[0].key_type.names[0]: number}
+        return [sought(codec, values) for codec in codecs], partition_of_key(files, codecs[0], values)
+
+    def decode(
+        self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
+    ) -> Iterator[Entry]:
+        """What a key group holds for a key, out of the group's rows of Spark's store."""
+        from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - as above
+        from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
+
+        gathered = KeyGroups()
+        for codec, _, pairs in stored:
+            gathered.add(codec, pairs)
+        groups = GroupsInMemory(gathered.groups())
+        return KeyedSource(KeyedState(self.keyed.operator, groups), self.files).get(state, key)
+
+    def ttl_clock(self, state: NamedState) -> str:
+        """The clock that the state declares."""
+        return self.keyed.operator.state(state.name).clock or PROCESSING
+
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - all states of a key are in one
+        """The key group that has a key; the one that its hash gives where none has."""
+        found = self.keyed.find(dict(key))
+        return self.keyed.group_of(dict(key)) if found is None else found[0].group
+
+    def plain_value(self, state: NamedState, entry: Entry) -> Any:
+        """A state by itself has no columns, so it is the value itself."""
+        return dict(entry.value) if state.form is StateForm.KEYED else entry.value[state.name]
+
+    def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - none of them
+        """Spark sees key groups as bytes."""
+        return False
+
+    def _by_row(self, state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        from holdfast.at_rest.read.decode import arrow_value  # noqa: PLC0415 - as above
+        from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - as above
+
+        types = [*state.key.types, *state.sub.types, *state.value.types, Atom("integer")]
+        cells = [
+            [*entry.key.values(), *entry.sub.values(), *entry.value.values(), entry.partition]
+            for row in key_rows(group, self.keyed.where)
+            for entry in self._entries(state, group, row)
+        ]
+        arrays = [
+            pa.array([arrow_value(row[at], type_) for row in cells], field.type)
+            for at, (type_, field) in enumerate(zip(types, schema, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _entries(self, state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
+        """A key's rows of one state, or its one row of all."""
+        operator = self.keyed.operator
+        key = dict(zip(state.key.names, row.key, strict=True))
+        partition = operator.partition_of(group.group)
+        timers = [{"name": timer.name, "clock": timer.clock, "at_ms": timer.at_ms} for timer in row.timers]
+        if state.form is StateForm.KEYED:
+            values = {name: row.values.get(name) for name in state.value.names}
+            if TIMERS in values and operator.timers:
+                values[TIMERS] = timers
+            yield Entry(key, {}, values, None, partition, _size(row.key) + sum(map(_size, values.values())))
+            return
+        if state.form is StateForm.TIMERS:
+            for timer in timers:
+                yield Entry(key, timer, {}, None, partition, _size(row.key) + _size(list(timer.values())))
+            return
+        if state.name not in row.values:
+            return
+        ttl_ms = operator.state(state.name).ttl_ms
+        for sub, value, stamp in _elements(state, row):
+            expires = None if ttl_ms is None or stamp is None else stamp + ttl_ms
+            size = _size(row.key) + _size(list(sub.values())) + _size(value)
+            yield Entry(key, sub, {state.name: value}, expires, partition, size)
 
 
-def found_in(
-    state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, Pairs]]
-) -> Iterator[Entry]:
-    """What a key group holds for a key, out of the group's rows of Spark's store."""
-    from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - only who reads keyed state loads Arrow
-    from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
-
-    own = _own(state)
-    gathered = KeyGroups()
-    for codec, pairs in stored:
-        gathered.add(codec, pairs)
-    here = KeyedState(own.operator, GroupsInMemory(gathered.groups())).find(dict(key))
-    if here is not None:
-        yield from _entries(state, here[0], here[1])
-
-
-def rows(state: NamedState) -> Iterator[Entry]:
-    """Every row, key group after key group. Cost: some 10 microseconds a key."""
-    from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - only who reads keyed state loads Arrow
-
-    own = _own(state)
-    for group in own.source.groups():
-        for row in key_rows(group, own.where):
-            yield from _entries(state, group, row)
-
-
-def tables(state: NamedState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows as record batches: a single state's column by column, all of a key's row by row."""
-    from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - as above
-    from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
-
-    own = _own(state)
-    for group in own.source.groups():
-        partition = own.operator.partition_of(group.group)
-        if state.form in (StateForm.KEYED, StateForm.TIMERS):
-            yield _by_row(state, group, schema)
-            continue
-        kept = own.operator.state(state.name)
-        for table in KeyedState(own.operator, GroupsInMemory([group])).scan(state.name):
-            yield _by_column(table, kept, partition, schema)
-
-
-def _by_column(table: pa.Table, kept: KeptState, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+def _by_column(table: pa.Table, declared: KeptState, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     import numpy as np  # noqa: PLC0415 - as above
     import pyarrow as pa  # noqa: PLC0415 - as above
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
 
     columns = [each.combine_chunks() for each in table.columns]
-    if kept.ttl_ms is not None:
-        columns[-1] = pc.add(columns[-1], kept.ttl_ms)
+    if declared.ttl_ms is not None:
+        columns[-1] = pc.add(columns[-1], declared.ttl_ms)
     columns.append(pa.array(np.full(table.num_rows, partition, np.int32)))
     whole = [pa.concat_arrays(each.chunks) if isinstance(each, pa.ChunkedArray) else each for each in columns]
     cast = [each.cast(field.type) for each, field in zip(whole, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
-
-
-def _by_row(state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    from holdfast.at_rest.read.decode import arrow_value  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - as above
-
-    own = _own(state)
-    entries = [entry for row in key_rows(group, own.where) for entry in _entries(state, group, row)]
-    types = [*state.key.types, *state.sub.types, *state.value.types, Atom("integer")]
-    cells = [
-        [*each.key.values(), *each.sub.values(), *each.value.values(), each.partition] for each in entries
-    ]
-    arrays = [
-        pa.array([arrow_value(row[at], type_) for row in cells], field.type)
-        for at, (type_, field) in enumerate(zip(types, schema, strict=True))
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _entries(state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
-    """A key's rows of one state, or its one row of all."""
-    own = _own(state)
-    key = dict(zip(state.key.names, row.key, strict=True))
-    partition = own.operator.partition_of(group.group)
-    timers = [{"name": each.name, "clock": each.clock, "at_ms": each.at_ms} for each in row.timers]
-    if state.form is StateForm.KEYED:
-        every = {name: row.values.get(name) for name in state.value.names}
-        if TIMERS in every and own.operator.timers:
-            every[TIMERS] = timers
-        yield Entry(key, {}, every, None, partition, _size(row.key) + sum(map(_size, every.values())))
-        return
-    if state.form is StateForm.TIMERS:
-        for timer in timers:
-            yield Entry(key, timer, {}, None, partition, _size(row.key) + _size(list(timer.values())))
-        return
-    if state.name not in row.values:
-        return
-    kept = own.operator.state(state.name)
-    for sub, value, stamp in _elements(state, row):
-        expires = None if kept.ttl_ms is None or stamp is None else stamp + kept.ttl_ms
-        size = _size(row.key) + _size(list(sub.values())) + _size(value)
-        yield Entry(key, sub, {state.name: value}, expires, partition, size)
 
 
 def _elements(state: NamedState, row: KeyRow) -> Iterator[tuple[dict[str, Any], Any, int | None]]:
@@ -235,11 +302,6 @@ def _size(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_size, value))
     return 1 if isinstance(value, bool) else 8
-
-
-def _own(state: NamedState) -> KeyedState:
-    own: KeyedState = state.own
-    return own
 
 
 def _held(kept: KeptState) -> DataType:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
@@ -13,6 +13,18 @@ from holdfast.checkpoints.values import ProgressCallback
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
 from holdfast.layout import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from holdfast.at_rest.keyed.keyed_reader import KeyedState
+    from holdfast.checkpoints.state.lookup import Sought
+
+# The clocks that rows expire by.
+EVENT: Final = "event"
+PROCESSING: Final = "processing"
 
 
 class StateForm(str, Enum):
@@ -41,9 +53,9 @@ class NamedState:
         sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
         value: The columns of its value.
         ttl: Whether each value has a time at which it expires.
-        codec: What reads its rows; None of Holdfast's keyed operators.
+        source: What reads it.
+        codec: What takes apart its rows in Spark's store; None where that holds key groups.
         counts: What reads how many rows a key of a join has.
-        own: What reads one of Holdfast's keyed operators.
     """
 
     operator_id: int
@@ -55,9 +67,9 @@ class NamedState:
     sub: Struct
     value: Struct
     ttl: bool
-    codec: StateCodec | None = field(repr=False, compare=False)
+    source: StateSource = field(repr=False, compare=False)
+    codec: StateCodec | None = field(default=None, repr=False, compare=False)
     counts: StateCodec | None = field(default=None, repr=False, compare=False)
-    own: Any = field(default=None, repr=False, compare=False)
 
     @property
     def full_name(self) -> str:
@@ -96,6 +108,7 @@ class NamedOperator:
         states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
             name, and then each by itself.
         files: What reads its files.
+        keyed: The key groups of one of Holdfast's keyed operators, for who writes them anew.
     """
 
     operator_id: int
@@ -104,6 +117,7 @@ class NamedOperator:
     partitions: int
     states: tuple[NamedState, ...]
     files: OperatorStates = field(repr=False, compare=False)
+    keyed: KeyedState | None = field(default=None, repr=False, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -191,7 +205,7 @@ class KeyState:
             return None
         form, entries = self.state.form, self.entries
         if form in (StateForm.VALUE, StateForm.KEYED):
-            return self._shown(entries[0])
+            return self._plain(entries[0])
         if form is StateForm.MAP:
             return self._as_map()
         if form is StateForm.SESSIONS:
@@ -199,18 +213,15 @@ class KeyState:
         if form is StateForm.TIMERS:
             several = len(self.state.sub.names) > 1
             return [dict(each.sub) if several else next(iter(each.sub.values())) for each in entries]
-        return [self._shown(each) for each in entries]
+        return [self._plain(entry) for entry in entries]
 
     def _as_map(self) -> Any:
         if len(self.state.sub.names) == 1:
-            return {next(iter(each.sub.values())): self._shown(each) for each in self.entries}
-        return [(dict(each.sub), self._shown(each)) for each in self.entries]
+            return {next(iter(entry.sub.values())): self._plain(entry) for entry in self.entries}
+        return [(dict(entry.sub), self._plain(entry)) for entry in self.entries]
 
-    def _shown(self, entry: Entry) -> Any:
-        """A row's value: its columns, or what stands in the only one of a state of ours."""
-        if self.state.own is not None and self.state.form is not StateForm.KEYED:
-            return entry.value[self.state.name]
-        return dict(entry.value)
+    def _plain(self, entry: Entry) -> Any:
+        return self.state.source.plain_value(self.state, entry)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -229,13 +240,136 @@ class KeyState:
         }
 
 
-class StoredRows(Protocol):
-    """Reads the rows of a state as they are stored."""
+@dataclass(slots=True)
+class KeySize:
+    """What one key has of a state.
 
-    def chunks(
-        self, operator: NamedOperator, state: NamedState, *, tell: ProgressCallback | None = None
-    ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-        """Some thousand rows at a time, with what reads them and their partition."""
+    Attributes:
+        rows: Its rows.
+        size_bytes: Their bytes.
+        partition: The partition that they are in.
+        key: Gives the key's columns.
+    """
+
+    rows: int
+    size_bytes: int
+    partition: int
+    key: Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StateAges:
+    """The times of a state's rows.
+
+    Attributes:
+        state: The state.
+        clock: By which clock they go, `processing` or `event`; None where the state carries no times.
+        what: What the times are, in words; or why there are none.
+        now_ms: What that clock showed after the batch.
+        times: The time of each row that has one, in epoch milliseconds.
+        sizes: The bytes of each of these rows, key and value.
+        rows: All rows, with a time or without.
+        size_bytes: Their bytes.
+        delay_ms: The watermark's delay, where it decides when rows go.
+    """
+
+    state: NamedState
+    clock: str | None
+    what: str
+    now_ms: int | None
+    times: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    rows: int
+    size_bytes: int
+    delay_ms: int | None = None
+
+
+class StateSource(Protocol):
+    """Reads the states of one operator at one batch, whatever the operator keeps them in."""
+
+    @property
+    def notes_writes(self) -> bool:
+        """Whether the files tell of each write of a key, and not only of other values."""
+
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
+        """The rows of a key whose values have their types."""
+
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
+        """Every row."""
+
+    def tables(
+        self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Every row, column by column."""
+
+    def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
+        """What each key has, one after the other."""
+
+    def has_ages(self, state: NamedState) -> bool:
+        """Whether to ask a state for its ages: not where its parts are asked, nor where it can have none."""
+
+    def ages(
+        self,
+        state: NamedState,
+        by: str | None = None,
+        current_ttl_ms: int | None = None,
+        tell: ProgressCallback | None = None,
+    ) -> StateAges:
+        """The times of a state's rows.
+
+        Args:
+            state: One of its states.
+            by: A column of key or value that has the time, where the state carries none of itself.
+            current_ttl_ms: The time to live that the state has now, where it cannot be worked out.
+            tell: Called with stores done, stores in all, and what is being done.
+
+        Raises:
+            Invalid: There is no such column, or it holds no times.
+            Corrupt: A file or a row is damaged.
+            NotFound: A file that the batch needs is gone.
+        """
+
+    def locate(
+        self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
+    ) -> tuple[list[Sought], int | None]:
+        """What to look for in Spark's stores to find a key, and in which partition; None is all of them."""
+
+    def decode(
+        self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
+    ) -> Iterable[Entry]:
+        """The rows of a key, out of what was found where `locate` says; each with its partition."""
+
+    def ttl_clock(self, state: NamedState) -> str:
+        """The clock that the time to live of a state goes by."""
+
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:
+        """The key group that has a key, or that its hash gives; None where there are no key groups."""
+
+    def plain_value(self, state: NamedState, entry: Entry) -> Any:
+        """The value of a row as people see it: its columns, or the value itself where it has none."""
+
+    def spark_reads(self, state: NamedState) -> bool:
+        """Whether Spark's own reader of state can read it."""
+
+
+def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
+    """What keys have that have several rows each; the rows come with something that is one for each key."""
+    keys: dict[Any, KeySize] = {}
+    for mark, row in rows:
+        key = keys.setdefault(mark, row)
+        if key is not row:
+            key.rows += row.rows
+            key.size_bytes += row.size_bytes
+    yield from keys.values()
+
+
+def clock_ms(files: OperatorStates, clock: str) -> int | None:
+    """What a clock showed after the batch: state at rest does not grow older by lying about."""
+    if clock == PROCESSING:
+        offsets = files.logs.offsets(files.batch_id)
+        return None if offsets is None else offsets.timestamp_ms
+    commit = files.logs.commit(files.batch_id)
+    return None if commit is None else commit.next_watermark_ms or None
 
 
 def type_text(type_: Any) -> str:

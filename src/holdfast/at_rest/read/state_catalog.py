@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.spark_source import SparkSource
 from holdfast.checkpoints.keyed.key_groups import is_keyed
 from holdfast.checkpoints.state.key_partition import placing_fields
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
@@ -65,18 +66,19 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
         Unsupported: The state is of a provider that is not known here.
     """
     found = operator_states(storage, batch_id)
-    own = _own_states(storage, found)
-    names = _names(found, own)
+    keyed = _keyed_states(storage, found)
+    names = _names(found, keyed)
     return tuple(
         NamedOperator(
-            each.operator_id,
-            names[each.operator_id],
-            each.name,
-            each.partitions,
-            tuple(_states(each, names[each.operator_id], own.get(each.operator_id))),
-            each,
+            files.operator_id,
+            names[files.operator_id],
+            files.name,
+            files.partitions,
+            tuple(_states(storage, files, names[files.operator_id], keyed.get(files.operator_id))),
+            files,
+            keyed.get(files.operator_id),
         )
-        for each in found
+        for files in found
     )
 
 
@@ -165,18 +167,18 @@ def _words(operator: NamedOperator) -> set[str]:
     return {operator.name, str(operator.operator_id), operator.kind} - {""}
 
 
-def _names(operators: Sequence[OperatorStates], own: Mapping[int, KeyedState]) -> dict[int, str]:
+def _names(operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedState]) -> dict[int, str]:
     """What people call each operator; two that would be called alike have their number behind it."""
     names = {
         each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
         for each in operators
     }
-    names.update({number: each.operator.name for number, each in own.items()})
+    names.update({number: state.operator.name for number, state in keyed.items()})
     times = Counter(names.values())
     return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
 
 
-def _own_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
+def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
     """What reads Holdfast's own keyed operators, by number."""
     if not any(is_keyed(each) for each in operators):
         return {}
@@ -185,13 +187,16 @@ def _own_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[i
     return {each.operator.operator_id: each for each in keyed_states(storage, operators[0].batch_id)}
 
 
-def _states(operator: OperatorStates, name: str, own: KeyedState | None) -> Iterator[NamedState]:
-    if own is not None:
+def _states(
+    storage: Storage, operator: OperatorStates, name: str, keyed: KeyedState | None
+) -> Iterator[NamedState]:
+    if keyed is not None:
         from holdfast.at_rest.read.keyed_source import named  # noqa: PLC0415 - as above
 
-        yield from named(own, name, operator.name)
+        yield from named(keyed, operator, name)
     if is_keyed(operator):
         return  # one that has neither a note nor any state yet keeps nothing that could be named
+    source = SparkSource(storage, operator)
     codecs = {codec.name.label: codec for codec in operator.known()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
     lists = {label.removeprefix(_COUNTED) for label in codecs if label.startswith(_COUNTED)}
@@ -204,16 +209,16 @@ def _states(operator: OperatorStates, name: str, own: KeyedState | None) -> Iter
             continue  # a store with families has one that nobody uses besides them
         side = next((each for each in _SIDES if label == f"{each}{_ROWS}"), None)
         if side is not None:
-            yield _named(operator, name, codec, side, StateForm.ROWS, codecs.get(f"{side}{_COUNTS}"))
+            yield _named(source, name, codec, side, StateForm.ROWS, codecs.get(f"{side}{_COUNTS}"))
         elif label in _TIMERS:
-            yield _named(operator, name, codec, _TIMERS[label], StateForm.TIMERS)
+            yield _named(source, name, codec, _TIMERS[label], StateForm.TIMERS)
         elif not codec.name.internal and not label.endswith(_COUNTS):
             form = StateForm.LIST if label in lists else StateForm.VALUE
-            yield _named(operator, name, codec, name if label == DEFAULT_STORE else label, form)
+            yield _named(source, name, codec, name if label == DEFAULT_STORE else label, form)
 
 
 def _named(
-    operator: OperatorStates,
+    source: SparkSource,
     operator_name: str,
     codec: StateCodec,
     name: str,
@@ -241,6 +246,18 @@ def _named(
         sub = sub.types[0]
     if form is StateForm.TIMERS or (len(value.names) == 1 and value.names[0] in _FILLING):
         value = Struct((), ())
+    operator = source.files
     return NamedState(
-        operator.operator_id, operator_name, operator.name, name, form, key, sub, value, ttl, codec, counts
+        operator.operator_id,
+        operator_name,
+        operator.name,
+        name,
+        form,
+        key,
+        sub,
+        value,
+        ttl,
+        source,
+        codec,
+        counts,
     )

@@ -6,17 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.read import keyed_source
 from holdfast.at_rest.read.keys import parse_key, typed_key
-from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState, StateForm
+from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_catalog import named_operators, pick, table_names
-from holdfast.checkpoints.state.families import Pairs
-from holdfast.checkpoints.state.lookup import find
-from holdfast.checkpoints.state.rows import state_chunks
-from holdfast.checkpoints.state.states import StateCodec
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Corrupt, Unsupported
-from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -38,7 +31,6 @@ class StateReader:
 
     def __init__(self, storage: Storage, batch_id: int | None = None) -> None:
         self.storage = storage
-        self.is_savepoint = isinstance(storage, SavepointView)
         self.operators: tuple[NamedOperator, ...] = named_operators(storage, batch_id)
         self.batch_id: int = self.operators[0].files.batch_id if self.operators else batch_id or 0
 
@@ -65,7 +57,7 @@ class StateReader:
 
         known = table_names(self.operators)
         named = tables_in(query, {name: schema_of(state) for name, (_, state) in known.items()})
-        return {name: state_table(self, *known[name], tell=tell).whole() for name in named}
+        return {name: state_table(known[name][1], tell=tell).whole() for name in named}
 
     def get(self, name: str, key: Any, operator: str | int | None = None) -> KeyState:
         """What a state holds for a key.
@@ -83,24 +75,17 @@ class StateReader:
             Corrupt: A file is damaged.
             Unsupported: The state is of a kind that cannot be read.
         """
-        chosen, state = self.pick(name, operator)
-        return self.found(chosen, state, typed_key(key, state.key, state.full_name))
+        _, state = self.pick(name, operator)
+        return self.found(state, typed_key(key, state.key, state.full_name))
 
     def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> KeyState:
         """The same with the key as it is written on a command line; see `keys.parse_key`."""
-        chosen, state = self.pick(name, operator)
-        return self.found(chosen, state, parse_key(words, state.key, state.full_name))
+        _, state = self.pick(name, operator)
+        return self.found(state, parse_key(words, state.key, state.full_name))
 
-    def found(self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]) -> KeyState:
+    def found(self, state: NamedState, key: Mapping[str, Any]) -> KeyState:
         """What a state holds for a key whose values have their types."""
-        if state.own is not None:
-            return KeyState(state, self.batch_id, dict(key), tuple(keyed_source.found(state, key)))
-        _check_encoding(state)
-        entries: list[Entry] = []
-        for codec, stored in self._stored(operator, state, key):
-            for found in find(self.storage, operator.files, codec, stored):
-                entries += entries_of(state, codec, found.partition, found.pairs)
-        return KeyState(state, self.batch_id, dict(key), tuple(in_order(state, entries)))
+        return KeyState(state, self.batch_id, dict(key), tuple(state.source.get(state, key)))
 
     def scan(
         self, name: str, operator: str | int | None = None, *, tell: ProgressCallback | None = None
@@ -112,107 +97,5 @@ class StateReader:
         Raises:
             As `get`.
         """
-        chosen, state = self.pick(name, operator)
-        if state.own is not None:
-            yield from keyed_source.rows(state)
-            return
-        for codec, partition, pairs in self.chunks(chosen, state, tell=tell):
-            yield from entries_of(state, codec, partition, pairs)
-
-    def chunks(
-        self, operator: NamedOperator, state: NamedState, *, tell: ProgressCallback | None = None
-    ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-        """The rows of a state as they are stored, some thousand at a time."""
-        _check_encoding(state)
-        for codec, partition, pairs in state_chunks(
-            self.storage, self.batch_id, operator_id=operator.operator_id, tell=tell
-        ):
-            if state.codec is not None and codec.name == state.codec.name:
-                yield codec, partition, pairs
-
-    def _stored(
-        self, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
-    ) -> Iterator[tuple[StateCodec, Mapping[str, Any]]]:
-        """The stored keys of a key, or what they begin with."""
-        codec = state.codec
-        if codec is None:
-            raise Corrupt("a state has no schema", where=self.storage.uri, found=state.full_name)
-        if state.form is StateForm.ROWS and state.counts is not None:
-            index = state.sub.names[0]
-            counted = state.counts.key_type.names
-            for found in find(
-                self.storage, operator.files, state.counts, dict(zip(counted, key.values(), strict=True))
-            ):
-                for _, value in found.pairs:
-                    rows, _ = state.counts.values.rows(value, state.counts.where)
-                    (count,) = state.counts.value_values(rows[0]).values()
-                    for each in range(count):
-                        yield codec, {**key, index: each}
-        elif state.form in (StateForm.MAP, StateForm.TIMERS):
-            yield codec, {codec.key_type.names[0]: key}
-        else:
-            yield codec, key
-
-
-def entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[Entry]:
-    """Rows as they are stored, taken apart.
-
-    Raises:
-        Corrupt: One is damaged.
-        Unsupported: Its schema has a type that is not known here.
-    """
-    for stored, value in pairs:
-        fields = codec.key_values(codec.key_row(stored))
-        key, sub = _key_parts(state, fields)
-        rows, _ = codec.values.rows(value, codec.where)
-        # What is around the elements of a list counts with the first.
-        size = len(stored) + len(value) - sum(map(len, rows))
-        for row in rows:
-            found, expires = _value_parts(state, codec.value_values(row))
-            yield Entry(key, sub, found, expires, partition, size + len(row))
-            size = 0
-
-
-def key_of(state: NamedState, codec: StateCodec, stored: bytes) -> Mapping[str, Any]:
-    """The key's columns of a row as it is stored.
-
-    Raises:
-        Corrupt: It is damaged.
-        Unsupported: Its schema has a type that is not known here.
-    """
-    return _key_parts(state, codec.key_values(codec.key_row(stored)))[0]
-
-
-def _check_encoding(state: NamedState) -> None:
-    """Refuse rows that are encoded as Avro, which only Spark takes apart."""
-    if state.codec is not None and state.codec.values.avro:
-        raise Unsupported(
-            "state that is encoded as Avro is not read from its files",
-            where=state.full_name,
-            hint="hf.state(…).frame(…) has Spark read it",
-        )
-
-
-def _key_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    if state.form in (StateForm.MAP, StateForm.TIMERS):
-        key, sub = fields.values()
-        if state.form is StateForm.TIMERS:
-            sub = {state.sub.names[0]: sub}
-        return key, sub
-    return {name: fields[name] for name in state.key.names}, {name: fields[name] for name in state.sub.names}
-
-
-def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | None]:
-    expires = None
-    if state.ttl:
-        fields, expires = fields.values()
-    return {name: fields[name] for name in state.value.names}, expires
-
-
-def in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
-    """A key's rows in the order of what tells them apart."""
-    if state.form in (StateForm.ROWS, StateForm.SESSIONS, StateForm.TIMERS):
-        return sorted(entries, key=lambda each: next(iter(each.sub.values())))
-    if state.form is StateForm.MAP:
-        return sorted(entries, key=lambda each: repr(list(each.sub.values())))
-    return entries
+        _, state = self.pick(name, operator)
+        yield from state.source.scan(state, tell)

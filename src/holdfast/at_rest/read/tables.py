@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.read import keyed_source
 from holdfast.at_rest.read.decode import Columns, arrow_type
-from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm, StoredRows
+from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.checkpoints.state.contents import bare_values
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import StateCodec
@@ -53,18 +52,14 @@ class StateTable:
         return pa.Table.from_batches(self.batches, self.schema)
 
 
-def state_table(
-    reader: StoredRows, operator: NamedOperator, state: NamedState, *, tell: ProgressCallback | None = None
-) -> StateTable:
+def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> StateTable:
     """The rows of a state as a stream of record batches.
 
     Cost: about 2 microseconds a row; no Spark. The memory of a batch, and of one partition's changes since
     its base.
 
     Args:
-        reader: The checkpoint at its batch.
-        operator: The operator.
-        state: One of its states.
+        state: The state.
         tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
@@ -73,9 +68,7 @@ def state_table(
         Unsupported: The state is of a kind that cannot be read.
     """
     schema = schema_of(state)
-    if state.own is not None:
-        return StateTable(schema, keyed_source.tables(state, schema))
-    return StateTable(schema, _batches(reader, operator, state, schema, tell))
+    return StateTable(schema, state.source.tables(state, schema, tell))
 
 
 def column_names(state: NamedState) -> list[str]:
@@ -94,17 +87,6 @@ def schema_of(state: NamedState) -> pa.Schema:
     types = [arrow_type(each) for each in (*state.key.types, *state.sub.types, *state.value.types)]
     types += [pa.int64()] if state.ttl else []
     return pa.schema(list(zip(column_names(state), [*types, pa.int32()], strict=True)))
-
-
-def _batches(
-    reader: StoredRows,
-    operator: NamedOperator,
-    state: NamedState,
-    schema: pa.Schema,
-    tell: ProgressCallback | None,
-) -> Iterator[pa.RecordBatch]:
-    for codec, partition, pairs in gathered(reader.chunks(operator, state, tell=tell)):
-        yield row_batch(state, codec, partition, pairs, schema)
 
 
 def gathered(

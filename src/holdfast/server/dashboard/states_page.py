@@ -134,7 +134,7 @@ def _look(address: str, asked: Asked, catalog: str | None) -> _Seen:
     try:
         if asked.key is not None:
             key = parse_key([asked.key], state.key, state.full_name)
-            found = _found(reader.found(operator, state, key))
+            found = _found(reader.found(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
             return _Seen(states, shown, batch, at_ms, found, moments)
         rows, more = _rows(reader, name, asked.offset)
