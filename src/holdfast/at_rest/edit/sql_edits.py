@@ -15,6 +15,7 @@ from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
 from holdfast.errors import Invalid, Unsupported
+from holdfast.formats.sql_names import sql_identifier
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,7 +78,7 @@ class Selection:
             self._check(text)
         wanted = ", ".join([f'"{ROW}"', *(f"(\n{each.expression}\n)" for each in assignments)])
         condition = f"(\n{where}\n)" if where else "true"
-        keys = "".join(f" and {_quoted(name)} is not distinct from ?" for name in self._key)
+        keys = "".join(f" and {sql_identifier(name)} is not distinct from ?" for name in self._key)
         self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
         self._assignments = tuple(assignments)
         self._check_types(self.run_table([]), where)
@@ -169,7 +170,7 @@ class Selection:
             described = self._connection.execute(f"describe select * from {_TABLE}").fetchall()  # noqa: S608 - as above
         finally:
             self._connection.unregister(_TABLE)
-        return ", ".join(f"null::{kind} as {_quoted(name)}" for name, kind, *_ in described)
+        return ", ".join(f"null::{kind} as {sql_identifier(name)}" for name, kind, *_ in described)
 
     def _cast(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         import pyarrow as pa  # noqa: PLC0415 - as above
@@ -281,10 +282,6 @@ def _seen(node: Any) -> str | None:
     if isinstance(node, list):
         return next((found for each in node if (found := _seen(each)) is not None), None)
     return None
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _connection() -> duckdb.DuckDBPyConnection:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast.at_rest.erase.matching import Subject
+from holdfast.formats.sql_names import sql_identifier
 
 _CHUNK: Final = 1 << 20
 # A shorter key counts only where it is a word: `7` is in nearly every file.
@@ -88,8 +89,7 @@ def _cells(path: Path) -> Iterator[bytes]:
             row[0].decode() for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         ]
         for table in tables:
-            quoted = table.replace('"', '""')
-            for row in database.execute(f'SELECT * FROM "{quoted}"'):  # noqa: S608 - a name of the database itself
+            for row in database.execute(f"SELECT * FROM {sql_identifier(table)}"):  # noqa: S608 - a name of the database itself
                 for value in row:
                     if value is not None:
                         yield value if isinstance(value, bytes) else str(value).encode()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.formats.sql_names import sql_identifier
 
 if TYPE_CHECKING:
     import duckdb
@@ -175,8 +176,8 @@ def _connected(
             connection.register(alias, table)
             schema, dot, own = name.partition(".")
             if dot:
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
-            called = f"{_quoted(schema)}.{_quoted(own)}" if dot else _quoted(name)
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(schema)}")
+            called = f"{sql_identifier(schema)}.{sql_identifier(own)}" if dot else sql_identifier(name)
             connection.execute(f"CREATE VIEW {called} AS SELECT * FROM {alias}")  # noqa: S608 - quoted
         for setting in (
             "python_enable_replacements=false",
@@ -248,7 +249,3 @@ def _as_ours(
 def _first(error: Any) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:300] if lines else type(error).__name__
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

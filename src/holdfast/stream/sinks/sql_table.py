@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.errors import Invalid
+from holdfast.formats.sql_names import sql_identifier
+from holdfast.stream.event_time import quoted
 from holdfast.stream.sinks.ledger import Ledger, Transaction
 from holdfast.stream.sinks.ledger_database import translated
 
@@ -91,7 +93,7 @@ class SqlTable:
             Unavailable: The database cannot be reached.
         """
         database = ledger.database
-        lines = [f"{quoted(column.name)} {column.sql_type}" for column in self.columns]
+        lines = [f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns]
         if self.keys:
             lines.append(f"PRIMARY KEY ({_list(self.keys)})")
         with translated(database):
@@ -157,7 +159,7 @@ class SqlTable:
     def _check_keys(self, connection: Any) -> None:
         if not self.keys:
             return
-        nulls = " OR ".join(f"{quoted(key)} IS NULL" for key in self.keys)
+        nulls = " OR ".join(f"{sql_identifier(key)} IS NULL" for key in self.keys)
         (count,) = connection.execute(f"SELECT count(*) FROM {STAGE} WHERE {nulls}").fetchone()  # noqa: S608
         if count:
             raise Invalid(
@@ -182,10 +184,10 @@ class SqlTable:
 
     @property
     def _table(self) -> str:
-        return ".".join(quoted(part) for part in self.name.split("."))
+        return ".".join(sql_identifier(part) for part in self.name.split("."))
 
     def _stage_like(self) -> str:
-        columns = ", ".join(f"{quoted(column.name)} {column.sql_type}" for column in self.columns)
+        columns = ", ".join(f"{sql_identifier(column.name)} {column.sql_type}" for column in self.columns)
         return f"CREATE TEMPORARY TABLE {STAGE} ({columns})"
 
     def _move(self) -> str:
@@ -194,20 +196,15 @@ class SqlTable:
         statement = f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {STAGE} WHERE true"  # noqa: S608
         if self.change != "upsert":
             return statement
-        others = [quoted(column.name) for column in self.columns if column.name not in self.keys]
+        others = [sql_identifier(column.name) for column in self.columns if column.name not in self.keys]
         sets = ", ".join(f"{name} = excluded.{name}" for name in others)
         return f"{statement} ON CONFLICT ({_list(self.keys)}) DO " + (
             f"UPDATE SET {sets}" if sets else "NOTHING"
         )
 
 
-def quoted(name: str) -> str:
-    """An SQL identifier that means exactly this name."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
+    return ", ".join(sql_identifier(name) for name in names)
 
 
 def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
@@ -226,7 +223,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
 def _ref(name: str) -> Any:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 def _instant(micros: int) -> dt.datetime:
