@@ -13,27 +13,6 @@ UNDO: Final = "undo"
 
 
 @dataclass(frozen=True, slots=True)
-class StateCount:
-    """The rows of one family in one store, before and after, and the hash of those that are the same.
-
-    Attributes:
-        store: The store's folder.
-        family: The column family.
-        rows_before: Its rows before.
-        rows_after: Its rows after.
-        same: How many are byte for byte what they were.
-        digest: Their content hash, which is of no order.
-    """
-
-    store: str
-    family: str
-    rows_before: int
-    rows_after: int
-    same: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class Audit:
     """One change.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from holdfast.at_rest.edit.audit import Audit, StateCount
+from holdfast.at_rest.edit.audit import Audit
+from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint, derive_changed
 from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, checked
 from holdfast.at_rest.edit.editable_state import Columns, EditableState, editable
 from holdfast.at_rest.edit.keyed_edits import KeyedEdit
-from holdfast.at_rest.edit.proving import prove_stores
 from holdfast.at_rest.edit.request import Edit, given_value
 from holdfast.at_rest.edit.row_changes import (
     Decider,
@@ -25,13 +25,12 @@ from holdfast.at_rest.edit.rows_view import RowsView, Values
 from holdfast.at_rest.edit.shown import shown
 from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
 from holdfast.at_rest.edit.state_columns import PLACE
-from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import store_chunks
-from holdfast.checkpoints.state.states import StateCodec, operator_states
+from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import StoreId
@@ -39,10 +38,10 @@ from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.rewrite.derived import derive, require_unchanged
+from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.taking.labels import current_label
-from holdfast.savepoints.taking.taking import Chance, Taken
+from holdfast.savepoints.taking.taking import Chance
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
@@ -105,27 +104,7 @@ class EditPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """A savepoint that was made by an edit."""
-
-    plan: EditPlan
-    taken: Taken
-    audit: Audit
-
-    @property
-    def uri(self) -> str:
-        """Its address."""
-        return self.taken.uri
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "edited": self.plan.savepoint,
-            **self.taken.as_dict(),
-            "change": self.audit.as_dict(),
-        }
+Edited: TypeAlias = ChangedSavepoint[EditPlan]
 
 
 def plan_edit(
@@ -197,9 +176,7 @@ def edit(
 ) -> Edited:
     """Make the savepoint that was planned; the one that it is made of stays as it is.
 
-    The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
-    is read back: those that were to change hold what they should, and of all others number and content hash
-    are what they were. Only then the manifest is written, with which the savepoint comes to be.
+    Its rows are proved before it comes to be: see `derive_changed`.
 
     Args:
         catalog: The catalog of the savepoint that is edited.
@@ -220,30 +197,16 @@ def edit(
     """
     manifest = plan.manifest
     require_unchanged(catalog, manifest)
-    view = SavepointView(catalog, manifest.files, plan.savepoint)
-    operators = {each.operator_id: each for each in operator_states(view, manifest.batch_id)}
-    edits = StoreEdits(view, manifest, folder, clock())
-    for done, (store, changes) in enumerate(plan.changes.items()):
-        if tell is not None:
-            tell(done, len(plan.changes), "writing stores")
-        edits.change(operators[store.operator_id], store, changes)
-    files = edits.finish()
-    counts: list[StateCount] = []
-
-    def look(made: SavepointView) -> None:
-        after = {each.operator_id: each for each in operator_states(made, manifest.batch_id)}
-        counts.extend(prove_stores(view, operators, made, after, plan.changes, tell))
-
     audit = Audit.of_edit(plan.savepoint, plan.state, plan.statement, who, why, clock(), plan.tally)
-    taken = derive(
+    taken = derive_changed(
+        catalog,
         target,
         manifest,
-        files,
+        plan.changes,
+        folder,
         audit.as_dict(),
-        origin=catalog,
         label=current_label(catalog, manifest) if label is None else label,
         deep=manifest.has_content,
-        prove=look,
         clock=clock,
         chance=chance,
         tell=tell,

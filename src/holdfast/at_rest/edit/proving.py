@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from holdfast.at_rest.edit.audit import StateCount
 from holdfast.at_rest.edit.row_changes import RowChange
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
@@ -25,7 +24,7 @@ def prove_stores(
     operators_after: Operators,
     changes: Mapping[StoreId, Sequence[RowChange]],
     tell: ProgressCallback | None = None,
-) -> Iterator[StateCount]:
+) -> None:
     """Compare the stores that were touched, row by row.
 
     Raises:
@@ -50,14 +49,6 @@ def prove_stores(
                     f"{other.rows:,} rows of {family} with hash {other.digest()[:12]}…",
                     f"{one.rows:,} with {one.digest()[:12]}…, as before",
                 )
-            yield StateCount(
-                store.folder,
-                family,
-                one.rows + had.count(family),
-                other.rows + has.count(family),
-                one.rows,
-                one.digest(),
-            )
 
 
 class _Content:
@@ -84,10 +75,6 @@ class _Content:
     def sum(self, family: str) -> ContentSum:
         """What the other rows of a family add up to."""
         return self.sums.setdefault(family, ContentSum())
-
-    def count(self, family: str) -> int:
-        """How many of the chosen keys are in a family."""
-        return sum(each[0] == family for each in self.chosen)
 
 
 def _differs(store: StoreId, found: str, expected: str) -> Internal:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.at_rest.edit.audit import UNDO, Audit
+from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
@@ -14,7 +15,7 @@ from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.savepoints.taking.labels import current_label
-from holdfast.savepoints.taking.taking import Chance, Taken
+from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
@@ -49,27 +50,7 @@ class UndoPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """A savepoint with the state that there was before an edit."""
-
-    plan: UndoPlan
-    taken: Taken
-    audit: Audit
-
-    @property
-    def uri(self) -> str:
-        """Its address."""
-        return self.taken.uri
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "undone": self.plan.savepoint,
-            **self.taken.as_dict(),
-            "change": self.audit.as_dict(),
-        }
+Undone: TypeAlias = ChangedSavepoint[UndoPlan]
 
 
 def plan_undo(

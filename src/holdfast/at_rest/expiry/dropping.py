@@ -6,16 +6,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.at_rest.edit.changed_savepoint import derive_changed
 from holdfast.at_rest.edit.keyed_edits import group_rows
-from holdfast.at_rest.edit.proving import prove_stores
 from holdfast.at_rest.edit.row_changes import RowChange
-from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.edit_api import workplace
 from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
-from holdfast.checkpoints.state.states import operator_states
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
@@ -23,7 +21,6 @@ from holdfast.savepoints.access import now_ms, opened
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove
-from holdfast.savepoints.rewrite.derived import derive
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
@@ -81,29 +78,17 @@ def drop_expired(
         dropped += found.dropped
         keys += found.keys
         changes.update(group_rows(named.files, found.groups))
-    operators = {each.operator_id: each for each in operator_states(view, manifest.batch_id)}
     with workplace(target, "expire") as folder:
-        edits = StoreEdits(view, manifest, folder, now_ms())
-        for done, (store, rows) in enumerate(changes.items()):
-            if tell is not None:
-                tell(done, len(changes), "writing stores")
-            edits.change(operators[store.operator_id], store, rows)
-
-        def look(made: SavepointView) -> None:
-            after = {each.operator_id: each for each in operator_states(made, manifest.batch_id)}
-            for _ in prove_stores(view, operators, made, after, changes, tell):
-                pass  # it raises where a row is another
-
-        return derive(
+        return derive_changed(
+            catalog,
             target,
             manifest,
-            edits.finish(),
+            changes,
+            folder,
             manifest.change,
             noted={**_noted(manifest), EXPIRED: _record(dropped, keys)},
-            origin=catalog,
             label=manifest.label if label is None else label,
             deep=deep,
-            prove=look,
             clock=now_ms,
             chance=os.urandom,
             tell=tell,

@@ -1,0 +1,133 @@
+"""Savepoints with other rows of state than the ones that they are made of: written, proved and published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from holdfast.at_rest.edit.audit import EDIT, UNDO, Audit
+from holdfast.at_rest.edit.proving import prove_stores
+from holdfast.at_rest.edit.store_edits import Changes, StoreEdits
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.savepoints.catalog.catalog import savepoint_uri
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.rewrite.derived import derive
+from holdfast.savepoints.taking.taking import Chance, Taken
+from holdfast.savepoints.view import SavepointView
+from holdfast.storage.port import Storage
+
+# Under which name JSON says what a savepoint was made of, by the kind of the change.
+_MADE_OF: Final = {EDIT: "edited", UNDO: "undone"}
+
+
+class ChangePlan(Protocol):
+    """What a change of a savepoint would do."""
+
+    @property
+    def savepoint(self) -> str:
+        """The savepoint that is changed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+
+
+PlanT = TypeVar("PlanT", bound=ChangePlan)
+
+
+@dataclass(frozen=True)
+class ChangedSavepoint(Generic[PlanT]):
+    """A savepoint that was made by a change of another one.
+
+    Attributes:
+        plan: What was planned.
+        taken: The new savepoint.
+        audit: What its manifest says of the change.
+    """
+
+    plan: PlanT
+    taken: Taken
+    audit: Audit
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return self.taken.uri
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.plan.as_dict(),
+            _MADE_OF[self.audit.kind]: self.plan.savepoint,
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
+
+
+def derive_changed(
+    catalog: Storage,
+    target: Storage,
+    manifest: Manifest,
+    changes: Changes,
+    folder: Path,
+    change: Mapping[str, Any] | None,
+    *,
+    noted: Mapping[str, Any] | None = None,
+    label: str | None,
+    deep: bool,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Make a savepoint of another one, with changed rows.
+
+    The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
+    is read back: those that were to change hold what they should, and of all others number and content hash
+    are what they were. Only then the manifest is written, with which the savepoint comes to be.
+
+    Args:
+        catalog: The catalog of the savepoint that it is made of.
+        target: The catalog that the new one goes to.
+        manifest: What it is made of.
+        changes: The changed rows, by store.
+        folder: A local directory to work in, which is the caller's to remove.
+        change: What the manifest says of a change by hand.
+        noted: What else the manifest says.
+        label: A name for people.
+        deep: Read the rows of the state however many there are, for exact counts and digests.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with what is done, what there is in all, and what is being done.
+
+    Raises:
+        As `derive`.
+    """
+    view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
+    operators = {operator.operator_id: operator for operator in operator_states(view, manifest.batch_id)}
+    edits = StoreEdits(view, manifest, folder, clock())
+    for done, (store, rows) in enumerate(changes.items()):
+        if tell is not None:
+            tell(done, len(changes), "writing stores")
+        edits.change(operators[store.operator_id], store, rows)
+
+    def prove(made: SavepointView) -> None:
+        after = {operator.operator_id: operator for operator in operator_states(made, manifest.batch_id)}
+        prove_stores(view, operators, made, after, changes, tell)
+
+    return derive(
+        target,
+        manifest,
+        edits.finish(),
+        change,
+        noted=noted,
+        origin=catalog,
+        label=label,
+        deep=deep,
+        prove=prove,
+        clock=clock,
+        chance=chance,
+        tell=tell,
+    )
