@@ -13,6 +13,7 @@ from holdfast.formats.files.compression import codec_name
 from holdfast.formats.logs.offset_log import CODEC, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.query import parse_query
+from holdfast.formats.operators import is_internal
 from holdfast.layout import DEFAULT_STORE, Kind, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -197,7 +198,7 @@ def _oldest(storage: Storage, store: StoreId) -> int | None:
 def _variables(metadata: OperatorMetadata) -> tuple[str, ...]:
     listed = metadata.properties.get("stateVariables", [])
     found = (each.get("stateName") for each in listed if isinstance(each, dict))
-    return tuple(sorted(name for name in found if isinstance(name, str) and not name.startswith("$")))
+    return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
 
 
 def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:

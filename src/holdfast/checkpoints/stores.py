@@ -19,6 +19,7 @@ from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import parse_schema
+from holdfast.formats.operators import KeyPlacement, operator_kind
 from holdfast.formats.text import json_object
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Listing, Storage
@@ -26,7 +27,6 @@ from holdfast.storage.port import Listing, Storage
 UniqueId = Callable[[int], "str | None"]
 _BASES = (Kind.ZIP, Kind.SNAPSHOT)
 _CHANGES = (Kind.CHANGELOG, Kind.DELTA)
-_LIMIT = "globalLimit"
 _LIMIT_KEY = [{"name": "key", "type": "void", "nullable": True, "metadata": {}}]
 _SCHEMA = "a state schema"
 
@@ -96,8 +96,11 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
 
     Cost: one small file is read.
     """
-    if metadata is not None and (metadata.name == _LIMIT or metadata.version != 1 or not metadata.stores):
-        return metadata.name == _LIMIT
+    kind = None if metadata is None else operator_kind(metadata.name)
+    if kind is not None and kind.placement is KeyPlacement.ONE_PARTITION:
+        return True
+    if metadata is not None and (metadata.version != 1 or not metadata.stores):
+        return False
     store = layout.DEFAULT_STORE if metadata is None else metadata.stores[0].name
     path = layout.SchemaFile(operator_id, store).render()
     try:

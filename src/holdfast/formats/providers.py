@@ -15,8 +15,7 @@ from holdfast.formats.logs.offset_log import PROVIDER
 
 # As people know them.
 PROVIDERS: Final[Mapping[str, str]] = {
-    ROCKSDB_PROVIDER: "RocksDBStateStoreProvider",
-    MEMORY_PROVIDER: "HDFSBackedStateStoreProvider",
+    provider: provider.rpartition(".")[2] for provider in (ROCKSDB_PROVIDER, MEMORY_PROVIDER)
 }
 
 

@@ -10,10 +10,12 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.keyed.keyed_names import keyed_names
 from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Checkpoint
+from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
+from holdfast.formats.providers import PROVIDERS
 from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample
 from holdfast.storage.port import Storage
 
-ROCKSDB: Final = "RocksDBStateStoreProvider"
+ROCKSDB: Final = PROVIDERS[ROCKSDB_PROVIDER]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.formats.operators import is_processor
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, beside, now_ms, source_guard, source_of, source_usage, token
 from holdfast.savepoints.catalog.leases import Clock
@@ -37,7 +38,6 @@ ROCKSDB: Final = "rocksdb"
 MEMORY: Final = "memory"
 # What people also call Spark's store on the heap.
 _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY}
-_WITH_STATE: Final = "transformWithState"
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,10 +403,10 @@ def _refuse_impossible(
     states = operator_states(view, found.batch_id)
     for operator in states:
         families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
-        if not after.rocksdb and (families or operator.name.startswith(_WITH_STATE)):
+        if not after.rocksdb and (families or is_processor(operator.name)):
             why = (
                 "transformWithState, as Holdfast's keyed state is, runs on RocksDB only"
-                if operator.name.startswith(_WITH_STATE)
+                if is_processor(operator.name)
                 else "its stores have column families, which only RocksDB's do"
             )
             raise Unsupported(

@@ -12,14 +12,16 @@ from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.tables import EXPIRES
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt, Invalid, Unsupported
+from holdfast.formats.operators import FamilyUse, companion, use_of
 from holdfast.formats.rows.spark_types import Atom, Struct, parse_struct
 
-JOIN: Final = "symmetricHashJoin"
-_COUNTS, _INDEXED = "-keyToNumValues", "-keyWithIndexToValue"
-_BY_TIME, _TIMES = "-keyWithTsToValues", "-tsWithKey"
-_FORWARD, _BACK = "_keyToTimestamp", "_timestampToKey"
-# What Spark keeps beside a state of transformWithState, by what it is for.
-_BESIDE: Final = {"rows": "rowCounter", "count": "count", "least": "min", "expiry": "ttl"}
+# The families that are kept in step with a state of transformWithState, by what edits call them.
+_COMPANIONS: Final = {
+    "rows": FamilyUse.LIST_COUNTER,
+    "count": FamilyUse.EXPIRY_COUNTER,
+    "least": FamilyUse.FIRST_EXPIRY,
+    "expiry": FamilyUse.EXPIRY_INDEX,
+}
 EXPIRY: Final = "ttlExpirationMs"
 INDEX: Final = "index"
 
@@ -141,25 +143,22 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
 def _kept(
     main: StateCodec, codecs: dict[str, StateCodec], state: NamedState
 ) -> tuple[Kind, dict[str, StateCodec]]:
-    label = main.name.label
-    if label.endswith(_INDEXED):
-        return Kind.JOIN, {"count": codecs[label.removesuffix(_INDEXED) + _COUNTS]}
-    if label.endswith(_BY_TIME):
-        times = codecs.get(label.removesuffix(_BY_TIME) + _TIMES)
+    labels = {use: companion(main.name.operator, main.name.label, use) for use in FamilyUse}
+    main_use = use_of(main.name.operator, main.name.label)
+    if main_use is FamilyUse.JOIN_ROWS:
+        return Kind.JOIN, {"count": codecs[labels[FamilyUse.JOIN_COUNTS]]}
+    if main_use is FamilyUse.JOIN_ROWS_BY_TIME:
+        times = codecs.get(labels[FamilyUse.JOIN_TIMES])
         return Kind.JOIN_BY_TIME, {} if times is None else {"count": times}
-    if label.endswith(_TIMES):
+    if main_use is FamilyUse.JOIN_TIMES:
         raise Unsupported(
             "this is an index of a join's rows, which follows them",
             where=state.full_name,
-            hint=f"edit {label.removesuffix(_TIMES)}{_BY_TIME}",
+            hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}",
         )
     if state.form is StateForm.TIMERS:
-        return Kind.TIMER, {"reverse": codecs[label.removesuffix(_FORWARD) + _BACK]}
-    paired = {
-        role: codecs[f"${prefix}_{label}"]
-        for role, prefix in _BESIDE.items()
-        if f"${prefix}_{label}" in codecs
-    }
+        return Kind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
+    paired = {role: codecs[labels[use]] for role, use in _COMPANIONS.items() if labels[use] in codecs}
     return (Kind.LIST if {"rows", "least"} & paired.keys() else Kind.SINGLE), paired
 
 

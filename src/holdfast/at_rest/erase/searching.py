@@ -22,6 +22,7 @@ from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import records_of
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.files.sst import sst_entries
+from holdfast.formats.operators import FamilyUse, use_of
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.hashing import hash_of
@@ -31,7 +32,7 @@ from holdfast.storage.port import Storage, full
 Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
 NOTES = "MANIFEST-"
-_COUNTERS = ("-keyToNumValues", "-tsWithKey")
+_COUNTERS = (FamilyUse.JOIN_COUNTS, FamilyUse.JOIN_TIMES)
 
 
 @dataclass(slots=True)
@@ -325,4 +326,4 @@ def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[by
 
 def _is_shown(operator: OperatorStates, store: StoreId, family: str) -> bool:
     name = operator.codec_of(store.name, family).name
-    return not name.internal and not name.label.endswith(_COUNTERS)
+    return not name.internal and use_of(operator.name, name.label) not in _COUNTERS

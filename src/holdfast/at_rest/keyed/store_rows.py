@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row
+from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 
-COUNTER: Final = "$rowCounter_"
-TIMES_BY_KEY: Final = "$eventTimers_keyToTimestamp"
-KEYS_BY_TIME: Final = "$eventTimers_timestampToKey"
+TIMES_BY_KEY: Final = TIMERS.label("event")
+KEYS_BY_TIME: Final = TIMER_INDEX.label("event")
 
 _BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
 _COUNT: Final = RowCodec(Struct(("count",), (Atom("long"),)))
@@ -69,10 +69,10 @@ def store_rows(
         has = () if after is None else getattr(after, family)
         if has:
             yield StoreRow(partition, family, key, tuple(_BLOB.encode({"b": each}) for each in has), True)
-            yield StoreRow(partition, COUNTER + family, key, (_COUNT.encode({"count": len(has)}),))
+            yield StoreRow(partition, LIST_COUNTER.label(family), key, (_COUNT.encode({"count": len(has)}),))
         elif had:
             yield StoreRow(partition, family, key, None, True)
-            yield StoreRow(partition, COUNTER + family, key, None)
+            yield StoreRow(partition, LIST_COUNTER.label(family), key, None)
     yield from _timers(partition, numbering, group, _wakes(before), _wakes(after))
 
 

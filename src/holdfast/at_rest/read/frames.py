@@ -9,12 +9,12 @@ from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import column_names, state_table
 from holdfast.errors import Unsupported
+from holdfast.formats.operators import is_processor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOG: Final = logging.getLogger(__name__)
-_PROCESSORS: Final = "transformWithState"
 
 
 def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) -> DataFrame:
@@ -57,7 +57,7 @@ def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> Da
     source = source.option("batchId", reader.batch_id)
     if state.form is StateForm.ROWS:
         source = source.option("joinSide", state.name)
-    elif state.kind.startswith(_PROCESSORS):
+    elif is_processor(state.kind):
         source = source.option("stateVarName", state.name)
     value = ("value.value.*", "value.ttlExpirationMs") if state.ttl else ("value.*",)
     shown = value if state.value.names else ()

@@ -16,6 +16,7 @@ from holdfast.checkpoints.keyed.key_groups import is_keyed
 from holdfast.checkpoints.state.key_partition import placing_fields
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.formats.operators import TIMER_NAMES, FamilyUse, companion, family_of, operator_kind
 from holdfast.formats.rows.spark_types import Struct
 from holdfast.layout import DEFAULT_STORE
 from holdfast.storage.port import Storage
@@ -23,30 +24,10 @@ from holdfast.storage.port import Storage
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.keyed_reader import KeyedState
 
-# What people call what Spark's operators do.
-_CALLED: Final = {
-    "stateStoreSave": "aggregate",
-    "dedupe": "dedupe",
-    "dedupeWithinWatermark": "dedupe",
-    "sessionWindowStateStoreSaveExec": "sessions",
-    "symmetricHashJoin": "join",
-    "globalLimit": "limit",
-    "flatMapGroupsWithState": "groups",
-    "mapGroupsWithState": "groups",
-    "applyInPandasWithState": "groups",
-    "transformWithStateExec": "processor",
-    "transformWithStateInPandasExec": "processor",
-    "transformWithStateInPySparkExec": "processor",
-}
 # One of Holdfast's keyed operators whose name nobody has noted.
 KEYED: Final = "keyed"
 # What Spark puts where a value has no columns.
 _FILLING: Final = ("__dummy__", "__empty__")
-_SIDES: Final = ("left", "right")
-_COUNTS: Final = "-keyToNumValues"
-_ROWS: Final = "-keyWithIndexToValue"
-_TIMERS: Final = {"$eventTimers_keyToTimestamp": "event_timers", "$procTimers_keyToTimestamp": "timers"}
-_COUNTED: Final = "$rowCounter_"
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
 
@@ -169,13 +150,15 @@ def _words(operator: NamedOperator) -> set[str]:
 
 def _names(operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedState]) -> dict[int, str]:
     """What people call each operator; two that would be called alike have their number behind it."""
-    names = {
-        each.operator_id: KEYED if is_keyed(each) else _CALLED.get(each.name, each.name or "operator")
-        for each in operators
-    }
+    names = {each.operator_id: KEYED if is_keyed(each) else _alias(each.name) for each in operators}
     names.update({number: state.operator.name for number, state in keyed.items()})
     times = Counter(names.values())
     return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
+
+
+def _alias(name: str) -> str:
+    kind = operator_kind(name)
+    return name or "operator" if kind is None else kind.alias
 
 
 def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
@@ -199,7 +182,6 @@ def _states(
     source = SparkSource(storage, operator)
     codecs = {codec.name.label: codec for codec in operator.known()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
-    lists = {label.removeprefix(_COUNTED) for label in codecs if label.startswith(_COUNTED)}
     for label, codec in codecs.items():
         if codec.schema is None:
             if label == DEFAULT_STORE and families:
@@ -207,13 +189,16 @@ def _states(
             raise Corrupt("a state has no schema", where=codec.where, found=label)
         if codec.name.store == DEFAULT_STORE == codec.name.family and families:
             continue  # a store with families has one that nobody uses besides them
-        side = next((each for each in _SIDES if label == f"{each}{_ROWS}"), None)
-        if side is not None:
-            yield _named(source, name, codec, side, StateForm.ROWS, codecs.get(f"{side}{_COUNTS}"))
-        elif label in _TIMERS:
-            yield _named(source, name, codec, _TIMERS[label], StateForm.TIMERS)
-        elif not codec.name.internal and not label.endswith(_COUNTS):
-            form = StateForm.LIST if label in lists else StateForm.VALUE
+        family = family_of(operator.name, label)
+        if family is not None and family.use is FamilyUse.JOIN_ROWS:
+            counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
+            yield _named(source, name, codec, family.state(label), StateForm.ROWS, counts)
+        elif family is not None and family.use is FamilyUse.TIMERS:
+            if family.state(label) in TIMER_NAMES:
+                yield _named(source, name, codec, TIMER_NAMES[family.state(label)], StateForm.TIMERS)
+        elif not codec.name.internal and (family is None or family.use is not FamilyUse.JOIN_COUNTS):
+            is_list = companion(operator.name, label, FamilyUse.LIST_COUNTER) in codecs
+            form = StateForm.LIST if is_list else StateForm.VALUE
             yield _named(source, name, codec, name if label == DEFAULT_STORE else label, form)
 
 

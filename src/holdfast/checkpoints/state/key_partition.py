@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt, Unsupported
+from holdfast.formats.operators import KeyPlacement, family_of, operator_kind
 from holdfast.formats.rows.murmur3 import partition_of
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.unsafe_row import RowCodec
-
-# Operators of which it is known that their rows go by the key of the state.
-_KNOWN: Final = frozenset(
-    {
-        "stateStoreSave",
-        "dedupe",
-        "dedupeWithinWatermark",
-        "flatMapGroupsWithState",
-        "mapGroupsWithState",
-        "applyInPandasWithState",
-        "sessionWindowStateStoreSaveExec",
-        "symmetricHashJoin",
-        "transformWithStateExec",
-        "transformWithStateInPandasExec",
-        "transformWithStateInPySparkExec",
-    }
-)
-_WITH_INDEX: Final = "-keyWithIndexToValue"
 
 
 def placing_fields(codec: StateCodec) -> int:
@@ -36,13 +19,10 @@ def placing_fields(codec: StateCodec) -> int:
 
     The others tell rows of one key apart: a join's index, a session's start, a map's own key, a timer's time.
     """
-    fields = len(codec.key_type.types)
-    kind = codec.key_form.kind
-    if kind is KeyKind.PREFIX:
+    if codec.key_form.kind is KeyKind.PREFIX:
         return len(codec.key_form.first)
-    if kind is KeyKind.TIME_LAST or codec.name.label.endswith(_WITH_INDEX):
-        return fields - 1
-    return fields
+    family = family_of(codec.name.operator, codec.name.label)
+    return len(codec.key_type.types) - (0 if family is None else family.row_fields)
 
 
 def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mapping[str, Any]) -> int | None:
@@ -62,7 +42,8 @@ def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mappin
     """
     if operator.partitions == 1:
         return 0
-    if operator.name not in _KNOWN or codec.values.avro:
+    kind = operator_kind(operator.name)
+    if kind is None or kind.placement is KeyPlacement.ONE_PARTITION or codec.values.avro:
         return None
     count = placing_fields(codec)
     if codec.schema is None:

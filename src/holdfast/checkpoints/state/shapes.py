@@ -11,6 +11,7 @@ from holdfast.checkpoints.logs.logs import operator_folders, read_operator
 from holdfast.errors import NotFound
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, StoreInfo, schema_place
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
+from holdfast.formats.operators import is_internal
 from holdfast.storage.port import Storage
 
 
@@ -75,7 +76,7 @@ def _shape(storage: Storage, metadata: OperatorMetadata) -> OperatorShape:
         variables={
             each["stateName"]: each
             for each in listed
-            if isinstance(each, dict) and not str(each.get("stateName", "$")).startswith("$")
+            if isinstance(each, dict) and not is_internal(str(each.get("stateName", "$")))
         },
         properties=properties,
     )

@@ -15,6 +15,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
+from holdfast.formats.operators import is_internal
 from holdfast.formats.providers import known_provider
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
 from holdfast.formats.rows.spark_types import Struct, parse_struct
@@ -52,7 +53,7 @@ class StateName:
     @property
     def internal(self) -> bool:
         """Whether Spark keeps it for itself: counters, timers, indexes of what expires."""
-        return self.family.startswith("$")
+        return is_internal(self.family)
 
 
 class StateCodec:

@@ -14,6 +14,7 @@ from holdfast.config.job.trigger import available_now, every
 from holdfast.engine.queries.skew_metric import skew_in
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import PlanSink
+from holdfast.formats.operators import is_processor
 from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 # What the metric of a keyed operator is called, before the operator's name.
 KEYED_METRIC = "holdfast."
 # How Spark's name of the operator begins that ours run in.
-KEYED_OPERATOR = "transformWithState"
 _OPERATORS = re.compile(
     rf"CollectMetrics {re.escape(KEYED_METRIC)}([^,\s]+),|\b(TransformWithState)", re.IGNORECASE
 )
@@ -275,7 +275,7 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
     from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
 
     names = [str(each.get("operatorName", "")) for each in progress.get("stateOperators") or ()]
-    if sum(name.startswith(KEYED_OPERATOR) for name in names) < 2 or not keyed_in(progress):
+    if sum(is_processor(name) for name in names) < 2 or not keyed_in(progress):
         return ()
     try:
         planned = query._jsq.streamingQuery().lastExecution()
@@ -307,7 +307,7 @@ def with_keyed(
 
     Without an order, the only one of its kind is the only one that counts.
     """
-    of_kind = [at for at, each in enumerate(operators) if each.name.startswith(KEYED_OPERATOR)]
+    of_kind = [at for at, each in enumerate(operators) if is_processor(each.name)]
     if len(order) != len(of_kind):
         order = tuple(keyed) if len(of_kind) == len(keyed) == 1 else ()
     names = dict(zip(of_kind, order, strict=False))

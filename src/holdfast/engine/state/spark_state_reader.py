@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.state.checkpoint_files import has_any
+from holdfast.formats.operators import is_processor
 from holdfast.worker.state.group_numbers import numbering_by
 from holdfast.worker.state.spark_store import LISTS, VALUES
 from holdfast.worker.state.store import BASE, FORMS, LOG, META, MemoryStore, Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_OPERATOR = "transformWithState"
 
 
 def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]:
@@ -26,7 +25,7 @@ def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]
         return
     metadata = spark.read.format("state-metadata").load(checkpoint)
     for row in metadata.select("operatorId", "operatorName").distinct().sort("operatorId").collect():
-        if not row["operatorName"].startswith(_OPERATOR):
+        if not is_processor(row["operatorName"]):
             continue
         found = {
             name: _variable(spark, checkpoint, row["operatorId"], name, lists=name in LISTS)

@@ -10,27 +10,12 @@ from holdfast.checkpoints.state.states import StateCodec
 from holdfast.checkpoints.values import Operator
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.operators import FamilyUse, KeyPlacement, family_of, operator_kind, use_of
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.row_hashes import row_hashes
 from holdfast.layout import OperatorMetadataFile
 from holdfast.storage.port import Storage
 
-# Operators whose rows go by their whole key.
-_BY_KEY: Final = frozenset(
-    {
-        "stateStoreSave",
-        "dedupe",
-        "dedupeWithinWatermark",
-        "flatMapGroupsWithState",
-        "applyInPandasWithState",
-    }
-)
-_SESSIONS: Final = "sessionWindowStateStoreSaveExec"
-_JOIN: Final = "symmetricHashJoin"
-# Families of joins whose keys have an index or a time behind the columns that are joined by.
-_BY_ONE_LESS: Final = ("-keyWithIndexToValue", "-keyWithTsToValues", "-tsWithKey")
-_WITH_STATE: Final = "transformWithState"
-_TTL: Final = "$ttl_"
 _COMPOSITE: Final = ("key", "userKey")
 
 _Fields = Sequence[Mapping[str, Any]]
@@ -81,30 +66,29 @@ class Placement:
 
     def _by(self, checkpoint: Storage, operator: Operator) -> int:
         """How many fields of the row are hashed; sees to which row that is."""
-        name = operator.name
-        if name in _BY_KEY:
-            return len(self._fields)
-        if name == _JOIN:
-            label = self._state.name.label
-            return len(self._fields) - (1 if label.endswith(_BY_ONE_LESS) else 0)
-        if name == _SESSIONS:
+        kind = operator_kind(operator.name)
+        placement = None if kind is None else kind.placement
+        if placement is KeyPlacement.WHOLE_KEY:
+            family = family_of(operator.name, self._state.name.label)
+            return len(self._fields) - (0 if family is None else family.row_fields)
+        if placement is KeyPlacement.FIRST_FIELDS:
             columns = _prefix(checkpoint, operator, self._state.name.store)
             if self._state.values.rocksdb:
                 self._part = KeyKind.PREFIX
                 self._fields = self._fields[:columns]
             return columns
-        if name.startswith(_WITH_STATE):
-            return self._by_grouping()
+        if placement is KeyPlacement.GROUPING_KEY:
+            return self._by_grouping(operator.name)
         if operator.gathered:
             return 0
         raise Unsupported(
             "which partition a key of this operator belongs to is not known here",
             where=self._where,
-            found=name or "an operator without a name",
+            found=operator.name or "an operator without a name",
             hint="keep the number of partitions that it has",
         )
 
-    def _by_grouping(self) -> int:
+    def _by_grouping(self, operator: str) -> int:
         """The families of transformWithState: their keys are, or hold, what the query groups by."""
         form = self._state.key_form
         if form.kind is KeyKind.ROW:
@@ -114,7 +98,8 @@ class Placement:
             ranged = form.kind is KeyKind.RANGE
             left = [each for at, each in enumerate(self._fields) if (at in form.first) is not ranged]
             self._fields = self._unwrapped(left)
-            if self._state.name.family.startswith(_TTL) and _names(self._fields) == _COMPOSITE:
+            is_index = use_of(operator, self._state.name.label) is FamilyUse.EXPIRY_INDEX
+            if is_index and _names(self._fields) == _COMPOSITE:
                 # An index of what expires holds the key of a map's entry, with what is grouped by in it.
                 self._fields = self._unwrapped(self._fields)
             return len(self._fields)

@@ -13,10 +13,10 @@ from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import Checkpoint
-from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
-from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.formats.providers import PROVIDERS, provider_class
 from holdfast.layout import OperatorMetadataFile
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
@@ -252,8 +252,8 @@ def provider_of(found: Checkpoint, uri: str) -> str:
     Raises:
         Unsupported: It is not one that is known here.
     """
-    provider = found.confs.get(PROVIDER, MEMORY_PROVIDER)
-    if provider not in (ROCKSDB_PROVIDER, MEMORY_PROVIDER):
+    provider = provider_class(found.confs)
+    if provider not in PROVIDERS:
         raise Unsupported(
             "state of this store cannot be moved here",
             where=uri,

@@ -22,6 +22,7 @@ from holdfast.checkpoints.values import Operator, ProgressCallback
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
+from holdfast.formats.providers import provider_class
 from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
@@ -108,7 +109,7 @@ def rewrite(
 
 
 def _on_rocksdb(checkpoint: Storage) -> bool:
-    return read(checkpoint).confs.get(PROVIDER, MEMORY_PROVIDER) == ROCKSDB_PROVIDER
+    return provider_class(read(checkpoint).confs) == ROCKSDB_PROVIDER
 
 
 class _Rewriting:

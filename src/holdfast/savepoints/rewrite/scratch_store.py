@@ -19,6 +19,7 @@ from holdfast import layout
 from holdfast.checkpoints.state.families import Families
 from holdfast.checkpoints.state.rocksdb import database_options, laid_out
 from holdfast.formats.files.snapshot import METADATA, SharedFile, SnapshotMetadata, snapshot_metadata
+from holdfast.formats.operators import is_internal
 from holdfast.layout import StoreFile, StoreId
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -26,7 +27,6 @@ from holdfast.storage.port import Storage
 BUFFER_BYTES: Final = 64 << 20
 _OPTIONS: Final = re.compile(r"OPTIONS-\d+")
 _SST: Final = ".sst"
-_INTERNAL: Final = "$"
 _TABLE_VERSION: Final = 5
 
 
@@ -44,7 +44,7 @@ class KeyCounts:
 
     def add(self, family: str, keys: int) -> None:
         """Take note of keys that were written."""
-        if self._families.numbers is not None and family.startswith(_INTERNAL):
+        if self._families.numbers is not None and is_internal(family):
             self._internal += keys
         else:
             self._keys += keys
@@ -56,7 +56,7 @@ class KeyCounts:
             "numKeys": self._keys,
             "numInternalKeys": self._internal,
             "columnFamilyMapping": numbers,
-            "columnFamilyTypeMap": {name: name.startswith(_INTERNAL) for name in numbers},
+            "columnFamilyTypeMap": {name: is_internal(name) for name in numbers},
             "maxColumnFamilyId": self._families.most,
         }
 
