@@ -89,7 +89,7 @@ class BootstrapPlan:
             "operation": "bootstrap",
             "catalog": self.catalog,
             "query": self.name,
-            "sources": [each.as_dict() for each in self.sources],
+            "sources": [source.as_dict() for source in self.sources],
             "given_states": list(self.states),
             "given_watermark_ms": self.watermark_ms,
         }
@@ -127,7 +127,7 @@ class Bootstrapped:
     @property
     def rows(self) -> int:
         """The rows of all states."""
-        return sum(each.rows for each in self.states)
+        return sum(state.rows for state in self.states)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -140,7 +140,7 @@ class Bootstrapped:
             "input_rows": self.input_rows,
             "watermark_ms": self.watermark_ms,
             "rows": self.rows,
-            "states": [each.as_dict() for each in self.states],
+            "states": [state.as_dict() for state in self.states],
             "bytes": self.size_bytes,
         }
 
@@ -258,7 +258,7 @@ def bootstrap_query(
 
         tables = {name: _table(given, name) for name, given in query.states.items()}
         put_states(checkpoint, tables, folder / "states", clock)
-    begin_at(checkpoint, [each.beginning for each in query.plan.sources])
+    begin_at(checkpoint, [source.beginning for source in query.plan.sources])
     found = contents(checkpoint, tell=tell)
     taken = _taken(checkpoint, catalog, clock, chance, label, tell)
     manifest = taken.manifest

@@ -295,7 +295,7 @@ def planned_migration(
         partitions=before.partitions if partitions is None else partitions,
         state_format=_format(state_format, before, rocksdb=rocksdb),
     )
-    spread = tuple(each.partitions for each in found.operators if not each.gathered)
+    spread = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     if any(each != after.partitions for each in spread):
         refuse_uncertain(found, source.uri)
     _refuse_impossible(view, found, source.uri, before, after)
@@ -375,12 +375,12 @@ def _name(shape: StateShape) -> str:
 
 
 def _shape(found: Checkpoint, uri: str) -> StateShape:
-    spread = [each.partitions for each in found.operators if not each.gathered]
+    spread = [operator.partitions for operator in found.operators if not operator.gathered]
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
     return StateShape(
         rocksdb=provider_of(found, uri) == ROCKSDB_PROVIDER,
         partitions=spread[0] if spread else int(noted) if noted.isdigit() else 1,
-        state_format=max(each.format_version for each in found.operators),
+        state_format=max(operator.format_version for operator in found.operators),
     )
 
 

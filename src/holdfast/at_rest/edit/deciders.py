@@ -65,8 +65,10 @@ class ByTable:
 
     def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: Change) -> None:
         self._state = state
-        self.columns: Sequence[Column] = [each for each in state.columns if each.side not in (KEY, PLACE)]
-        types = {each.name: arrow_type(each.type, state.label) for each in state.columns}
+        self.columns: Sequence[Column] = [
+            column for column in state.columns if column.side not in (KEY, PLACE)
+        ]
+        types = {column.name: arrow_type(column.type, state.label) for column in state.columns}
         table = rows_table(state, [row for _, row in rows], types).drop_columns([ROW])
         made = self._fitted(change(table), types)
         before = table.to_pylist()
@@ -80,10 +82,10 @@ class ByTable:
             new = after.pop(self._identity(shown), None)
             if new is None:
                 self._decided[partition, at] = None
-            elif any(not _same(new[each.name], shown[each.name]) for each in self.columns):
+            elif any(not _same(new[column.name], shown[column.name]) for column in self.columns):
                 self._decided[partition, at] = tuple(
-                    row[each.name] if _same(new[each.name], shown[each.name]) else new[each.name]
-                    for each in self.columns
+                    row[column.name] if _same(new[column.name], shown[column.name]) else new[column.name]
+                    for column in self.columns
                 )
         for left in after.values():
             self._insert(left)
@@ -100,7 +102,7 @@ class ByTable:
     def _by_identity(self, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for row in rows:
-            if any(row[each.name] is None for each in self._state.columns if each.side == PLACE):
+            if any(row[column.name] is None for column in self._state.columns if column.side == PLACE):
                 self._insert(row)
                 continue
             if found.setdefault(self._identity(row), row) is not row:
@@ -113,7 +115,7 @@ class ByTable:
         return found
 
     def _identity(self, row: Mapping[str, Any]) -> str:
-        return repr([row[each.name] for each in self._state.columns if each.side in (KEY, PLACE)])
+        return repr([row[column.name] for column in self._state.columns if column.side in (KEY, PLACE)])
 
     def _insert(self, row: Mapping[str, Any]) -> None:
         checked(self._state, row)

@@ -67,15 +67,15 @@ class Columns:
 
     def key_columns(self) -> tuple[Column, ...]:
         """The columns of the stored key."""
-        return tuple(each for each in self.columns if each.side == KEY)
+        return tuple(column for column in self.columns if column.side == KEY)
 
     def repeated(self) -> dict[str, Column]:
         """Columns of the value that only repeat one of the key, by the names of both."""
         keys = {each.path[-1]: each for each in self.key_columns()}
         return {
-            each.name: keys[each.path[-1]]
-            for each in self.columns
-            if each.side == VALUE and len(each.path) == 1 and each.path[-1] in keys
+            column.name: keys[column.path[-1]]
+            for column in self.columns
+            if column.side == VALUE and len(column.path) == 1 and column.path[-1] in keys
         }
 
 
@@ -110,7 +110,7 @@ class EditableState(Columns):
     @property
     def stores(self) -> tuple[str, ...]:
         """Their stores."""
-        return tuple(dict.fromkeys(each.name.store for each in self.families))
+        return tuple(dict.fromkeys(family.name.store for family in self.families))
 
 
 def editable(operator: NamedOperator, state: NamedState) -> EditableState:
@@ -176,10 +176,10 @@ def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
     )
     if ttl:
         columns = tuple(
-            Column(EXPIRES, each.side, each.path, each.type, each.nullable)
-            if each.path == (EXPIRY,)
-            else each
-            for each in columns
+            Column(EXPIRES, column.side, column.path, column.type, column.nullable)
+            if column.path == (EXPIRY,)
+            else column
+            for column in columns
         )
     if kind.several:
         columns = (*columns, Column(_free(INDEX, columns), PLACE, (), Atom("long"), nullable=False))
@@ -187,7 +187,7 @@ def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
 
 
 def _free(name: str, columns: Sequence[Column]) -> str:
-    taken = {each.name.lower() for each in columns}
+    taken = {column.name.lower() for column in columns}
     while name in taken:
         name = f"{name}_"
     return name

@@ -99,7 +99,8 @@ class EditPlan:
             "inserted": self.tally.inserted,
             "partitions": list(self.partitions),
             "samples": [
-                {"before": shown(each.before), "after": shown(each.after)} for each in self.tally.samples
+                {"before": shown(sample.before), "after": shown(sample.after)}
+                for sample in self.tally.samples
             ],
         }
 
@@ -154,7 +155,7 @@ def plan_edit(
         query_id=manifest.query_id,
         state=state.label,
         statement=edit.statement,
-        columns=tuple(each.name for each in state.columns),
+        columns=tuple(column.name for column in state.columns),
         tally=tally,
         manifest=manifest,
         changes=changes,
@@ -293,7 +294,7 @@ class _Planning:
             each for each in read(self._view).operators if each.operator_id == state.operator.operator_id
         )
         placement = Placement(self._view, operator, state.main, state.main.where)
-        keys = [state.main.stored_key(key_row(state, each)) for each in inserts]
+        keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]
         found: dict[int, list[Values]] = {}
         for row, value in zip(inserts, placement.hashes(keys), strict=True):
             found.setdefault(value % state.operator.partitions, []).append(row)

@@ -63,8 +63,8 @@ class KeyedTable(Columns):
 def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
     """The table of a keyed operator, or of one of its states."""
     only = None if named.form is StateForm.KEYED else named.name
-    keys = [Column(each.name, KEY, (each.name,), each.type) for each in state.operator.keys]
-    taken = {each.name for each in keys}
+    keys = [Column(key.name, KEY, (key.name,), key.type) for key in state.operator.keys]
+    taken = {key.name for key in keys}
     values = [
         Column(f"value_{each.name}" if each.name in taken else each.name, VALUE, (each.name,), _type(each))
         for each in state.operator.states
@@ -143,7 +143,7 @@ class KeyedEdit:
     def _inserts(self) -> Iterator[KeyChange]:
         self._tally.rows = sum(len(each) for each in self._chunks())
         for given in self._edit.insert:
-            row: dict[str, Any] = {each.name: None for each in self.table.columns}
+            row: dict[str, Any] = {column.name: None for column in self.table.columns}
             for name, value in given.items():
                 row[self.table.column(name).name] = value
             checked(self.table, row)
@@ -157,7 +157,11 @@ class KeyedEdit:
                     hint="change it with --set and --key",
                 )
             self._tally.note(None, row)
-            named = [each for each in self.table.columns if each.side == VALUE and row[each.name] is not None]
+            named = [
+                column
+                for column in self.table.columns
+                if column.side == VALUE and row[column.name] is not None
+            ]
             yield KeyChange(key, {each.path[0]: row[each.name] for each in named})
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
@@ -179,12 +183,12 @@ class KeyedEdit:
         yield rows
 
     def _shown(self, row: KeyRow) -> dict[str, Any]:
-        keys = dict(zip((each.name for each in self.table.state.operator.keys), row.key, strict=True))
+        keys = dict(zip((key.name for key in self.table.state.operator.keys), row.key, strict=True))
         return {
-            each.name: keys[each.path[0]]
-            if each.side == KEY
-            else self._cell(each, row.values.get(each.path[0]))
-            for each in self.table.columns
+            column.name: keys[column.path[0]]
+            if column.side == KEY
+            else self._cell(column, row.values.get(column.path[0]))
+            for column in self.table.columns
         }
 
     def _cell(self, column: Column, value: Any) -> Any:

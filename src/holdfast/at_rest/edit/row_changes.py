@@ -151,7 +151,7 @@ class PartitionEdit:
     # Values, maps and timers: a row each
 
     def _singles(self, rows: Rows, inserts: Sequence[Values]) -> None:
-        coming = {self._key.encode(self._nested(each, KEY)): each for each in inserts}
+        coming = {self._key.encode(self._nested(insert, KEY)): insert for insert in inserts}
         if len(coming) != len(inserts):
             raise self._taken(inserts[0])
         for codec, pairs in rows():
@@ -205,8 +205,8 @@ class PartitionEdit:
     def _lists(self, rows: Rows, inserts: Sequence[Values]) -> None:
         touched: dict[bytes, tuple[Values, list[Values]]] = {}
         coming: dict[bytes, list[Values]] = {}
-        for each in inserts:
-            coming.setdefault(self._key.encode(self._nested(each, KEY)), []).append(each)
+        for insert in inserts:
+            coming.setdefault(self._key.encode(self._nested(insert, KEY)), []).append(insert)
         for keys, values in self._main(rows):
             for at, row in enumerate(keys):
                 key = self._key.decode(row)
@@ -281,9 +281,9 @@ class PartitionEdit:
                 else:
                     self._put(self._state.main, keys[place], (self._value.encode(changed),))
         coming: dict[bytes, list[Values]] = {}
-        for each in inserts:
-            new_key = {**self._nested(each, KEY), INDEX: 0}
-            coming.setdefault(self._join_key(count_key, new_key), []).append(each)
+        for insert in inserts:
+            new_key = {**self._nested(insert, KEY), INDEX: 0}
+            coming.setdefault(self._join_key(count_key, new_key), []).append(insert)
             again.setdefault(self._join_key(count_key, new_key), new_key)
         if again:
             self._renumber(rows, again, gone, coming)

@@ -47,7 +47,7 @@ class RowsView(Protocol):
 
 def shown(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
     """A row by the names of its state's columns, of the fields of its key and value."""
-    return {each.name: place if each.side == PLACE else each.of(key, value) for each in columns}
+    return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
 
 
 class StoredRows:

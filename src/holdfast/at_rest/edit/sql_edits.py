@@ -72,9 +72,9 @@ class Selection:
         self._state = state
         self._key = dict(key or {})
         self._connection = _connection()
-        self._types = {each.name: arrow_type(each.type, state.label) for each in state.columns}
-        self.columns = [self._settable(each.column) for each in assignments]
-        for text in (*(each.expression for each in assignments), *((where,) if where else ())):
+        self._types = {column.name: arrow_type(column.type, state.label) for column in state.columns}
+        self.columns = [self._settable(assignment.column) for assignment in assignments]
+        for text in (*(assignment.expression for assignment in assignments), *((where,) if where else ())):
             self._check(text)
         wanted = ", ".join([f'"{ROW}"', *(f"(\n{each.expression}\n)" for each in assignments)])
         condition = f"(\n{where}\n)" if where else "true"
@@ -221,7 +221,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
         try:
             arrays.append(pa.array(values, types[column.name]))
         except UnicodeEncodeError:
-            arrays.append(pa.array([_readable(each) for each in values], types[column.name]))
+            arrays.append(pa.array([_readable(value) for value in values], types[column.name]))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise Unsupported(
                 "a value of the state cannot be looked at",

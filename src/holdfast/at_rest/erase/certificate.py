@@ -261,8 +261,8 @@ def key_hash(values: Mapping[str | None, Any]) -> str:
 def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings of the same state added up."""
     rows: dict[str, int] = {}
-    for each in findings:
-        rows[each.state] = rows.get(each.state, 0) + each.rows
+    for finding in findings:
+        rows[finding.state] = rows.get(finding.state, 0) + finding.rows
     return tuple(Finding(state, count) for state, count in rows.items() if count)
 
 

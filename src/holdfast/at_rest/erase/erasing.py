@@ -65,7 +65,7 @@ class PartHits:
     @property
     def by_value(self) -> bool:
         """Whether some of it cannot be told by the key."""
-        return any(each.by_value for each in self.stores)
+        return any(store.by_value for store in self.stores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class _Erasure:
             replaced += self._keyed(hits.view, hashes, each)
             findings.append(Finding(each.operator.name, each.rows))
         files = _files(hits.manifest, replaced)
-        manifest = self._manifest(hits, files, sum(each.rows for each in findings))
+        manifest = self._manifest(hits, files, sum(finding.rows for finding in findings))
         self.turn.check()
         self._replace(manifest)
         return replace(
@@ -362,10 +362,10 @@ class _Search:
                 continue  # it was never finished
             view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
             operators = named_operators(view, manifest.batch_id)
-            states += sum(len(each.states) for each in operators)
+            states += sum(len(operator.states) for operator in operators)
             found.append(self._savepoint(manifest, view, operators))
         there = self._plain.columns | self._keyed.columns
-        missing = [each for each in self._subject.columns if each not in there]
+        missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
                 "no state of the catalog has such a column, or none in which the value fits",
@@ -438,7 +438,7 @@ def _parts(
             search.store(view, manifest, files, StoreId(operator.operator_id, partition, name), matchers)
             for name in files.store_names
         )
-        if any(each.any for each in stores):
+        if any(store.any for store in stores):
             yield PartHits(operator, partition, matchers, stores)
 
 
@@ -474,10 +474,10 @@ def _live(part: PartHits) -> Iterator[Finding]:
 
 def _states(operator: NamedOperator) -> list[EditableState]:
     found = []
-    for each in operator.states:
-        if each.codec is not None:
+    for state in operator.states:
+        if state.codec is not None:
             with suppress(Unsupported):  # an index, which follows the rows that it is of
-                found.append(editable(operator, each))
+                found.append(editable(operator, state))
     return found
 
 
@@ -504,7 +504,11 @@ def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Search
         named=hits.told,
         unsearched=hits.unsearched,
         erased_before_ms=max(
-            (int(each["when_ms"]) for each in hits.manifest.erasures if each.get("key_sha256") == own),
+            (
+                int(erasure["when_ms"])
+                for erasure in hits.manifest.erasures
+                if erasure.get("key_sha256") == own
+            ),
             default=None,
         ),
     )

@@ -74,7 +74,7 @@ def erase_checkpoint(
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
-    needed = {file.path for batch in batches for file in load(catalog, batch).files}
+    needed = {file.path for savepoint_id in batches for file in load(catalog, savepoint_id).files}
     certificate = erase(
         catalog, subject, folder / "work", who=who, why=why, clock=clock, token=chance(8).hex(), tell=tell
     )
@@ -120,7 +120,7 @@ def plan_erase_checkpoint(
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
-    needed = {file.path for each in batches for file in load(catalog, each).files}
+    needed = {file.path for savepoint_id in batches for file in load(catalog, savepoint_id).files}
     plan = plan_erase(catalog, subject, clock=clock, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
 

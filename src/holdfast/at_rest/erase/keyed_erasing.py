@@ -99,7 +99,7 @@ class KeyedSearch:
         self, view: Storage, manifest: Manifest, operator: NamedOperator, state: KeyedState
     ) -> KeyedHits | None:
         """What is in an operator; None where nothing of it can be there."""
-        names = [each.name for each in state.operator.keys]
+        names = [key.name for key in state.operator.keys]
         self.columns |= {column for column in self._subject.columns if column in names}
         if any(column not in names for column in self._subject.columns):
             return None
@@ -163,7 +163,7 @@ class KeyedSearch:
             if (
                 with_text
                 and number is None
-                and not all(str(each.type) in _TEXTS for each in state.operator.keys)
+                and not all(str(key.type) in _TEXTS for key in state.operator.keys)
             ):
                 return None  # a date, a decimal: how it is put into bytes is not worked out here
         return found
@@ -198,7 +198,7 @@ class KeyedSearch:
         found: dict[str, list[Any]] = {}
         for row in shared_rows(group, state.where):
             parts = row.key.values() if isinstance(row.key, Mapping) else [row.key]
-            if any(_same(each, self._subject.values[None]) for each in parts):
+            if any(_same(part, self._subject.values[None]) for part in parts):
                 found.setdefault(row.state, []).append(row.key)
         return found
 
@@ -210,7 +210,7 @@ def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
     of the key alone.
     """
     found = []
-    keys = [(each.name, each.type) for each in state.operator.keys]
+    keys = [(key.name, key.type) for key in state.operator.keys]
     if subject.any_column:
         keys += [(kept.name, kept.key_type) for kept in state.operator.states if kept.key_type is not None]
         return [name for name, type_ in keys if _is_nested(type_) and not _is_broadcast(state, name)]

@@ -55,7 +55,7 @@ class Subject:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it is looked for in; empty for every column of keys."""
-        return tuple(each for each in self.values if each is not None)
+        return tuple(value for value in self.values if value is not None)
 
 
 def subject(key: str, column: str | None = None) -> Subject:
@@ -130,8 +130,8 @@ class Matcher:
     def __post_init__(self) -> None:
         columns = self.leaves.values()
         self.possible = bool(columns) and all(columns)
-        self.by_key = self.possible and all(any(leaf.side == KEY for leaf in each) for each in columns)
-        self.by_value = self.possible and any(leaf.side == VALUE for each in columns for leaf in each)
+        self.by_key = self.possible and all(any(leaf.side == KEY for leaf in column) for column in columns)
+        self.by_value = self.possible and any(leaf.side == VALUE for column in columns for leaf in column)
 
     def may_have(self, key: bytes, value: bytes) -> bool:
         """Whether bytes may hold it; quick, and wrong at times, but never about a row that does."""

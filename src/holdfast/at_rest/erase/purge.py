@@ -294,7 +294,7 @@ def _changed(
     view: Storage, operator: OperatorStates, store: StoreId, changes: Sequence[RowChange]
 ) -> Iterator[tuple[str, Pairs]]:
     """The rows of a store that no change is about."""
-    gone = {(each.codec.name.family, each.codec.stored_key(each.key)) for each in changes}
+    gone = {(change.codec.name.family, change.codec.stored_key(change.key)) for change in changes}
     for codec, pairs in store_chunks(view, operator, store):
         family = codec.name.family
         yield family, [pair for pair in pairs if (family, pair[0]) not in gone]

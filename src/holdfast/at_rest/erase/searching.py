@@ -252,7 +252,7 @@ def _hits(
         if alone:
             if first not in stored and (value is None or first not in value):
                 continue
-        elif not any(each in stored or (value is not None and each in value) for each in needles):
+        elif not any(needle in stored or (value is not None and needle in value) for needle in needles):
             continue
         family, key = families.split(stored)
         if family is None:

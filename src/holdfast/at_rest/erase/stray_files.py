@@ -38,7 +38,9 @@ class StrayFiles:
 
     def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:
         self._checkpoint = checkpoint
-        self._operators = {each.operator_id: (each.files, _may_be(each, subject)) for each in operators}
+        self._operators = {
+            operator.operator_id: (operator.files, _may_be(operator, subject)) for operator in operators
+        }
 
     def holding(self, paths: Sequence[str]) -> int:
         """How many of these files may hold the subject."""

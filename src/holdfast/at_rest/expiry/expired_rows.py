@@ -143,10 +143,10 @@ def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | Non
     ]
     cleaner = Cleaner(states)
     tables = dict(part.tables)
-    for each in states:
-        if each.of_keys and each.has_elements:
-            run = tables.get(each.name) or _empty(part.form, each.name)
-            tables[each.name] = Run(cleaner.elements(each.name, run.batch, moment))
+    for state in states:
+        if state.of_keys and state.has_elements:
+            run = tables.get(state.name) or _empty(part.form, state.name)
+            tables[state.name] = Run(cleaner.elements(state.name, run.batch, moment))
     rows = tables.get(ROWS)
     if rows is None:
         return None

@@ -178,10 +178,10 @@ def _expiry(state: NamedState, found: KeyState) -> tuple[str | None, tuple[int, 
     """By which clock the rows of a key expire, and when the first and the last of them do."""
     if state.ttl:
         clock = state.source.ttl_clock(state)
-        times = [each.expires_ms for each in found.entries if each.expires_ms is not None]
+        times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
     else:
         clock, name = EVENT, "expiresAtMicros"
-        times = [each.value[name] // _MICROS for each in found.entries if name in each.value]
+        times = [entry.value[name] // _MICROS for entry in found.entries if name in entry.value]
     return (clock, (min(times), max(times))) if times else (None, None)
 
 

@@ -83,7 +83,7 @@ class KeyHistory:
             "batches": len(self.batches),
             "last_written": self.last_written,
             "exact": self.exact,
-            "versions": [each.as_dict() for each in self.versions],
+            "versions": [version.as_dict() for version in self.versions],
         }
 
 
@@ -156,7 +156,7 @@ def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
 
 def _told(found: KeyState) -> list[str]:
     """What makes two values the same: also those that do not equal themselves, as NaN."""
-    return [repr((each.sub, each.value, each.expires_ms)) for each in found.entries]
+    return [repr((entry.sub, entry.value, entry.expires_ms)) for entry in found.entries]
 
 
 def _retained(

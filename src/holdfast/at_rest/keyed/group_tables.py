@@ -65,7 +65,7 @@ class GroupsInMemory:
     """Key groups in memory: made, changed or gathered elsewhere."""
 
     def __init__(self, groups: Iterable[KeyGroup]) -> None:
-        self._groups: Mapping[int, KeyGroup] = {each.group: each for each in groups}
+        self._groups: Mapping[int, KeyGroup] = {group.group: group for group in groups}
 
     def group(self, number: int) -> KeyGroup | None:
         """See `GroupSource`."""
@@ -73,7 +73,7 @@ class GroupsInMemory:
 
     def groups(self) -> Iterator[KeyGroup]:
         """See `GroupSource`."""
-        return (self._groups[each] for each in sorted(self._groups))
+        return (self._groups[number] for number in sorted(self._groups))
 
 
 def key_table(run: Run, keys: pa.Schema) -> pa.Table:

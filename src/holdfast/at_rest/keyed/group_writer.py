@@ -107,7 +107,7 @@ def write_rows(
     folder.mkdir()
     batch = begin(checkpoint)
     states = operator_states(checkpoint, batch.before)
-    total = sum(each.partitions * len(each.store_names) for each in states)
+    total = sum(state.partitions * len(state.store_names) for state in states)
     done, unique = 0, False
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     for operator in states:
@@ -164,7 +164,7 @@ def regroup(
         Corrupt: A file is damaged.
     """
     states = keyed_states(checkpoint)
-    names = [each.operator.name for each in states]
+    names = [state.operator.name for state in states]
     for name in operators or ():
         if name not in names:
             raise NotFound(
@@ -173,7 +173,7 @@ def regroup(
                 found=name,
                 expected=", ".join(names) or "none: it has none of Holdfast's",
             )
-    chosen = [each for each in states if operators is None or each.operator.name in operators]
+    chosen = [state for state in states if operators is None or state.operator.name in operators]
     if not chosen:
         raise NotFound("the checkpoint has no keyed operator of Holdfast's", where=checkpoint.uri)
     found, changes = [], {}
@@ -192,7 +192,7 @@ def regroup(
 
 def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[GroupChange]:
     """Groups in place of all that there were."""
-    had, has = ({each.group: each for each in groups} for groups in (before, after))
+    had, has = ({group.group: group for group in groups} for groups in (before, after))
     return [GroupChange(had.get(number), has.get(number)) for number in sorted({*had, *has})]
 
 

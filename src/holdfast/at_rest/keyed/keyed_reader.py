@@ -221,7 +221,7 @@ class KeyedState:
             arrays = [*keys.columns, *(beside[name] for name in schema.names[len(keys.schema) :])]
             table = pa.Table.from_arrays(arrays, schema=schema)
             if sizes:
-                every = [each.combine_chunks() for each in keys.columns]
+                every = [column.combine_chunks() for column in keys.columns]
                 of = [cell_bytes(whole) for each in every for whole in _arrays(each)]
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))

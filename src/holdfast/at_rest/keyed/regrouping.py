@@ -133,7 +133,7 @@ def _unknown_places(state: KeyedState) -> Unsupported:
 def _parts(group: KeyGroup, where: str) -> list[Part]:
     """A group's rows; those that are marked as gone only where rows of another form may need them."""
     parts = parts_of(group, where, dead=True)
-    return parts if len({each.form.fingerprint for each in parts}) > 1 else [alive(each) for each in parts]
+    return parts if len({part.form.fingerprint for part in parts}) > 1 else [alive(part) for part in parts]
 
 
 def _split(part: Part, *, shared: bool) -> Part:

@@ -89,11 +89,11 @@ class _Group:
         schema = self._form.tables[ROWS]
         self._columns = {name: rows.column(name).take(order) for name in schema.names}
         self._columns["h"], self._columns["ord"] = pa.array(h), pa.array(ordinals)
-        keys = zip(*(each.key for each in self._keys), strict=True)
+        keys = zip(*(key.key for key in self._keys), strict=True)
         for at, (column, kind) in enumerate(zip(keys, self._operator.keys.types, strict=True)):
             self._columns[f"{KEY_PREFIX}{at}"] = column_of(column, kind)
         states = {each.name: each for each in kept_states(self._form)}
-        for name in {name: None for each in self._keys for name in each.change.states}:
+        for name in {name: None for key in self._keys for name in key.change.states}:
             if name not in states:
                 raise former(f"operator {self._operator.name}", name)
             state = states[name]
@@ -138,7 +138,7 @@ class _Group:
         """Put the elements of the keys that have others in place of theirs, from slot 0 on."""
         chosen = [at for at, each in enumerate(self._keys) if state.name in each.change.states]
         elements = [_entries(state, self._keys[at].change.states[state.name]) for at in chosen]
-        counts = [len(each) for each in elements]
+        counts = [len(element) for element in elements]
         owners = [at for at, count in zip(chosen, counts, strict=True) for _ in range(count)]
         slots = [slot for count in counts for slot in range(count)]
         columns: dict[str, pa.Array] = {
@@ -147,7 +147,7 @@ class _Group:
             "slot": pa.array(slots, pa.int64()),
             "dead": pa.array([False] * len(owners), pa.bool_()),
         }
-        flat = [pair for each in elements for pair in each]
+        flat = [pair for element in elements for pair in element]
         if state.key_type is not None:
             columns["k"] = self._column([key for key, _ in flat], state.key_type, state, owners)
             self._check_entries(state, chosen, elements)
@@ -234,18 +234,18 @@ def default_stamp(operator: KeyedOperator, state: KeptState) -> int:
 
 def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
     """Hash and ordinal of each key: a new one has the first ordinal of its hash that no other has."""
-    new = np.unique(np.array([each.h for each in keys if each.identity is None], np.uint64))
+    new = np.unique(np.array([key.h for key in keys if key.identity is None], np.uint64))
     taken: dict[int, set[int]] = {}
     for at in rows.of_hashes(new).tolist():
         taken.setdefault(int(rows.h[at]), set()).add(int(rows.ord[at]))
     found = []
-    for each in keys:
-        identity = each.identity
+    for key in keys:
+        identity = key.identity
         if identity is None:
-            ordinals = taken.setdefault(each.h, set())
+            ordinals = taken.setdefault(key.h, set())
             free = next(at for at in range(len(ordinals) + 1) if at not in ordinals)
             ordinals.add(free)
-            identity = (each.h, free)
+            identity = (key.h, free)
         found.append(identity)
     return found
 

@@ -263,11 +263,14 @@ def _by_column(table: pa.Table, declared: KeptState, partition: int, schema: pa.
     import pyarrow as pa  # noqa: PLC0415 - as above
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
 
-    columns = [each.combine_chunks() for each in table.columns]
+    columns = [column.combine_chunks() for column in table.columns]
     if declared.ttl_ms is not None:
         columns[-1] = pc.add(columns[-1], declared.ttl_ms)
     columns.append(pa.array(np.full(table.num_rows, partition, np.int32)))
-    whole = [pa.concat_arrays(each.chunks) if isinstance(each, pa.ChunkedArray) else each for each in columns]
+    whole = [
+        pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        for column in columns
+    ]
     cast = [each.cast(field.type) for each, field in zip(whole, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 

@@ -126,7 +126,7 @@ class NamedOperator:
             "operator": self.name,
             "kind": self.kind,
             "partitions": self.partitions,
-            "states": [each.as_dict() for each in self.states],
+            "states": [state.as_dict() for state in self.states],
         }
 
 
@@ -191,7 +191,7 @@ class KeyState:
     @property
     def size_bytes(self) -> int:
         """The bytes of all its rows."""
-        return sum(each.size_bytes for each in self.entries)
+        return sum(entry.size_bytes for entry in self.entries)
 
     @property
     def value(self) -> Any:
@@ -234,7 +234,7 @@ class KeyState:
             "key": plain(self.key),
             "exists": self.exists,
             "value": plain(self.value),
-            "expires_ms": [each.expires_ms for each in self.entries] if self.state.ttl else None,
+            "expires_ms": [entry.expires_ms for entry in self.entries] if self.state.ttl else None,
             "partition": self.partition,
             "size_bytes": self.size_bytes,
         }

@@ -163,7 +163,7 @@ def _alias(name: str) -> str:
 
 def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
     """What reads Holdfast's own keyed operators, by number."""
-    if not any(is_keyed(each) for each in operators):
+    if not any(is_keyed(operator) for operator in operators):
         return {}
     from holdfast.at_rest.keyed.keyed_reader import keyed_states  # noqa: PLC0415 - it loads Arrow
 

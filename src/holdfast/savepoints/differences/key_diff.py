@@ -129,7 +129,7 @@ class StateDifference:
             "changed": self.changed,
             "first_bytes": self.first_bytes,
             "second_bytes": self.second_bytes,
-            "samples": [each.as_dict() for each in self.samples],
+            "samples": [sample.as_dict() for sample in self.samples],
         }
 
 
@@ -150,7 +150,7 @@ class StatesDifference:
     @property
     def same(self) -> bool:
         """Whether both sides hold the same state."""
-        return all(each.same for each in self.states)
+        return all(state.same for state in self.states)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -158,7 +158,7 @@ class StatesDifference:
             "first": self.first,
             "second": self.second,
             "same": self.same,
-            "states": [each.as_dict() for each in self.states],
+            "states": [state.as_dict() for state in self.states],
         }
 
 

@@ -38,7 +38,9 @@ def _values(row: KeyRow) -> dict[str, Any]:
     found |= {f"{name}.stamp_ms": _in_order(each) for name, each in row.stamps.items()}
     if row.timers:
         timers = sorted(row.timers, key=lambda each: (each.name, each.at_ms, each.clock))
-        found["timers"] = [{"name": each.name, "clock": each.clock, "at_ms": each.at_ms} for each in timers]
+        found["timers"] = [
+            {"name": timer.name, "clock": timer.clock, "at_ms": timer.at_ms} for timer in timers
+        ]
     # Always in one order: what is the same must look the same.
     return {name: found[name] for name in sorted(found)}
 

@@ -76,7 +76,7 @@ class Difference:
     @property
     def same_state(self) -> bool:
         """Whether all state files are the same. Different files may still hold the same state."""
-        return not any(each.first_bytes or each.second_bytes for each in self.partitions)
+        return not any(partition.first_bytes or partition.second_bytes for partition in self.partitions)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -84,10 +84,10 @@ class Difference:
             "first": self.first,
             "second": self.second,
             "same_state": self.same_state,
-            "changes": [each.as_dict() for each in self.changes],
-            "sources": [each.as_dict() for each in self.sources],
-            "operators": [each.as_dict() for each in self.operators],
-            "partitions": [each.as_dict() for each in self.partitions],
+            "changes": [change.as_dict() for change in self.changes],
+            "sources": [source.as_dict() for source in self.sources],
+            "operators": [operator.as_dict() for operator in self.operators],
+            "partitions": [partition.as_dict() for partition in self.partitions],
         }
 
 

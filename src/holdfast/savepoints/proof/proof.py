@@ -92,7 +92,7 @@ class Proof:
             "problems": [problem.as_dict() for problem in self.problems],
             "files": self.files,
             "bytes": self.size_bytes,
-            "states": None if self.states is None else [each.as_dict() for each in self.states],
+            "states": None if self.states is None else [state.as_dict() for state in self.states],
             "content": self.content,
             "recorded": None if self.recorded is None else [each.as_dict() for each in self.recorded],
             "compared": self.compared,

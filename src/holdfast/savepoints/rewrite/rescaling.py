@@ -112,7 +112,7 @@ class Rescaled:
     @property
     def rows(self) -> int:
         """The rows of all states."""
-        return sum(each.rows for each in self.states)
+        return sum(state.rows for state in self.states)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -120,7 +120,7 @@ class Rescaled:
             **self.plan.as_dict(),
             "batch": self.batch_id,
             "rows": self.rows,
-            "states": [each.as_dict() for each in self.states],
+            "states": [state.as_dict() for state in self.states],
         }
 
 

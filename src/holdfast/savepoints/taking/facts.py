@@ -47,7 +47,7 @@ def facts(
     """
     found = read(view)
     own = list(_own_operators(view, paths))
-    holdfast = [each for each in found.operators if each.variables == OWN_VARIABLES]
+    holdfast = [operator for operator in found.operators if operator.variables == OWN_VARIABLES]
     # The notes of our own operators do not say which of Spark's they are; a single one needs no telling.
     only = own[0]["name"] if len(own) == len(holdfast) == 1 else None
     content = _content(view, found, deep=deep, tell=tell)
@@ -60,8 +60,8 @@ def facts(
         "provider": found.provider,
         "sources": [{"name": source.name, "offset": source.offset} for source in found.sources],
         "operators": [
-            _operator(view, paths, found, each, only if each in holdfast else None, content)
-            for each in found.operators
+            _operator(view, paths, found, operator, only if operator in holdfast else None, content)
+            for operator in found.operators
         ],
         "keyed": own,
         "confs": dict(found.confs),
@@ -120,15 +120,15 @@ def _counted(operator: Operator, store: str, content: Sequence[StateContent] | N
         if (each.state.operator_id, each.state.store) == (operator.operator_id, store)
     ]
     return {
-        "rows": sum(each.rows for each in states if not each.state.internal),
+        "rows": sum(state.rows for state in states if not state.state.internal),
         "content": [
             {
-                "family": each.state.family,
-                "rows": each.rows,
-                "digest": each.digest,
-                "size_bytes": each.size_bytes,
+                "family": state.state.family,
+                "rows": state.rows,
+                "digest": state.digest,
+                "size_bytes": state.size_bytes,
             }
-            for each in states
+            for state in states
         ],
     }
 
@@ -153,7 +153,9 @@ def _schema(
         return []
     newest = max(places, key=lambda place: -1 if place.batch_id is None else place.batch_id).render()
     families = parse_schema(view.read(newest), newest).families
-    return [{"family": each.name, "key": each.key_schema, "value": each.value_schema} for each in families]
+    return [
+        {"family": family.name, "key": family.key_schema, "value": family.value_schema} for family in families
+    ]
 
 
 def _own_operators(view: Storage, paths: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -61,17 +61,17 @@ class TakePlan:
     @property
     def size_bytes(self) -> int:
         """The bytes of all files."""
-        return sum(each.size_bytes for each in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def new_files(self) -> int:
         """The files that the catalog is not known to hold."""
-        return sum(each.held is None for each in self.files)
+        return sum(file.held is None for file in self.files)
 
     @property
     def new_bytes(self) -> int:
         """Their bytes; some may turn out to be held under another name."""
-        return sum(each.size_bytes for each in self.files if each.held is None)
+        return sum(file.size_bytes for file in self.files if file.held is None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

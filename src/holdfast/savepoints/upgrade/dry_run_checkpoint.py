@@ -80,7 +80,7 @@ class DryRunCheckpoint:
     @property
     def state_format(self) -> int | None:
         """The state-checkpoint format of its state; None without state."""
-        return max((each.format_version for each in self.found.operators), default=None)
+        return max((operator.format_version for operator in self.found.operators), default=None)
 
     def last_files(self, source: str) -> tuple[str, ...]:
         """The files that its batch has read from a file source; empty for other sources."""
@@ -102,7 +102,7 @@ class DryRunCheckpoint:
         """A file, proved against the manifest where there is one."""
         data = self.storage.read(path)
         listed = (
-            next((each for each in self.manifest.files if each.path == path), None) if self.manifest else None
+            next((file for file in self.manifest.files if file.path == path), None) if self.manifest else None
         )
         if listed is not None and hash_of(data) != listed.sha256:
             raise Corrupt(

@@ -86,7 +86,7 @@ def moved_sources(
         changes: What `compare_plans` gave.
         read_last: The files that the last batch took from a source, by its name.
     """
-    return tuple(_moved(each, read_last) for each in changes)
+    return tuple(_moved(change, read_last) for change in changes)
 
 
 def _moved(change: PlanChange, read_last: Callable[[str], Sequence[str]]) -> PlanChange:
@@ -267,4 +267,4 @@ def _address(source: PlanSource) -> str:
 
 
 def _order(sources: Sequence[PlanSource]) -> list[str]:
-    return [_address(each) for each in sources]
+    return [_address(source) for source in sources]

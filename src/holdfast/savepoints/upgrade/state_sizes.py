@@ -89,11 +89,11 @@ def _by_files(operator: Operator) -> dict[tuple[int, str], Size]:
     """What the files of stores tell; rows of several variables are counted together, so not for those."""
     sizes = {}
     for name in () if operator.variables else operator.store_names:
-        stores = [each for each in operator.stores if each.id.name == name]
-        counts = [each.base_keys for each in stores if each.base_version == each.version]
+        stores = [store for store in operator.stores if store.id.name == name]
+        counts = [store.base_keys for store in stores if store.base_version == store.version]
         exact = len(counts) == len(stores) and None not in counts
         keys = sum(each for each in counts if each is not None) if exact else None
-        sizes[operator.operator_id, name] = Size(keys, sum(each.size_bytes for each in stores))
+        sizes[operator.operator_id, name] = Size(keys, sum(store.size_bytes for store in stores))
     return sizes
 
 

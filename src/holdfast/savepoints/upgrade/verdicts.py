@@ -72,9 +72,9 @@ def with_trial(
     What Spark accepts is kept, though its schema has changed. Where it refuses, its error takes the place of
     the one that was expected; where none was, the error stands for itself.
     """
-    refused = [each for each in verdicts if each.verdict is Verdict.INCOMPATIBLE]
+    refused = [verdict for verdict in verdicts if verdict.verdict is Verdict.INCOMPATIBLE]
     if accepted:
-        return tuple(_accepted(each) for each in verdicts), ()
+        return tuple(_accepted(verdict) for verdict in verdicts), ()
     if any(each.spark_error == error for each in refused):
         return tuple(verdicts), ()
     foreseen = [each for each in refused if each.spark_error != HOLDFAST]
