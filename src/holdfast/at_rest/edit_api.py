@@ -66,7 +66,7 @@ def edit(
 
     What is edited stays as it is. The new savepoint is of the same batch and query; restore it, and the query
     goes on from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both ways,
-    the counts of a join) is changed with them. Before the savepoint comes to be, every row of each store that
+    the counts of a join) is changed with them. Before it is published, every row of each store that
     was touched is read back: those that change hold what they should, all others are byte for byte the same.
 
     `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic

@@ -242,7 +242,7 @@ class StatesAtRest:
     ) -> tuple[WhatIf, ...]:
         """What a time to live, or another delay of the watermark, would free; nothing is changed.
 
-        By the times that the states carry, as of the batch: a checkpoint does not grow older by lying about.
+        By the times that the states carry, as of the batch: a checkpoint at rest does not age.
 
         Args:
             ttl: A time to live, such as `"24h"`.

@@ -82,7 +82,7 @@ def take(
         catalog: The directory of savepoints; made if need be.
         batch: A committed batch whose state is still kept; the newest by default.
         label: A name for people.
-        deep: Read the rows of the state before the savepoint comes to be, so that the manifest has their
+        deep: Read the rows of the state before the savepoint is published, so that the manifest has their
             exact number and a digest of each state. It takes about two seconds a million rows; state of up
             to 2 MB is read in any case.
         digest: Once the savepoint is there, do as `digest` does, unless the manifest has them. What fails

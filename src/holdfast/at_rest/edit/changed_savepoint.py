@@ -86,7 +86,7 @@ def derive_changed(
 
     The stores that are touched are written anew, in a directory that nobody else sees. Then every row of them
     is read back: those that were to change hold what they should, and of all others number and content hash
-    are what they were. Only then the manifest is written, with which the savepoint comes to be.
+    are what they were. The manifest is written last, and makes the savepoint exist.
 
     Args:
         catalog: The catalog of the savepoint that it is made of.

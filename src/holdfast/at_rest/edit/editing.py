@@ -177,7 +177,7 @@ def edit(
 ) -> Edited:
     """Make the savepoint that was planned; the one that it is made of stays as it is.
 
-    Its rows are proved before it comes to be: see `derive_changed`.
+    Its rows are proved before it is published: see `derive_changed`.
 
     Args:
         catalog: The catalog of the savepoint that is edited.

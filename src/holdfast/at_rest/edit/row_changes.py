@@ -88,7 +88,7 @@ class Tally:
 
 
 class Decider(Protocol):
-    """Says what becomes of rows."""
+    """Decides how rows change."""
 
     @property
     def columns(self) -> Sequence[Column]:

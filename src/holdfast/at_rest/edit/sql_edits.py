@@ -1,4 +1,4 @@
-"""Which rows an edit is about and what becomes of them, in SQL, worked out by DuckDB over Arrow's tables.
+"""Which rows an edit selects and what values it sets, in SQL, worked out by DuckDB over Arrow's tables.
 
 The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. Nothing on the
 disk or the network can be reached from it.

@@ -1,4 +1,4 @@
-"""Why a state holds what it holds for a key: which batch wrote it, from which input, what becomes of it."""
+"""Why a state holds what it holds for a key: which batch wrote it, from which input, when it expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of keyed state: what becomes of a key, and of the key groups that hold it."""
+"""Changes of keyed state: of a key, and of the key groups that hold it."""
 
 from __future__ import annotations
 

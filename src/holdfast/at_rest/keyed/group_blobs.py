@@ -1,4 +1,4 @@
-"""Key groups written anew: a base of the rows as they are to stand, and a record that nobody has seen yet."""
+"""Key groups written anew: a base of the new rows, and a record with a fresh token."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
 
 def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> DataFrame:
     """The same rows through Spark's reader, under the same names as far as it has the columns."""
-    # What coordinates stores comes to be with the first look at streams, and readers of state need it.
-    spark.streams.active  # noqa: B018 - as said
+    # Readers of state need the coordinator of state stores, which Spark creates when it first lists streams.
+    spark.streams.active  # noqa: B018 - for this effect
     source = spark.read.format("statestore").option("operatorId", state.operator_id)
     source = source.option("batchId", reader.batch_id)
     if state.form is StateForm.ROWS:

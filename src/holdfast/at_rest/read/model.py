@@ -364,7 +364,7 @@ def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
 
 
 def clock_ms(files: OperatorStates, clock: str) -> int | None:
-    """What a clock showed after the batch: state at rest does not grow older by lying about."""
+    """What a clock showed after the batch. State at rest does not age."""
     if clock == PROCESSING:
         offsets = files.logs.offsets(files.batch_id)
         return None if offsets is None else offsets.timestamp_ms

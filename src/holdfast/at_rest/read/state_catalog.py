@@ -1,7 +1,7 @@
 """The states of a checkpoint as people name them: operators by their users' names, states by what they hold.
 
-What Spark keeps for itself beside them, such as counters of list elements and indexes of what expires, is no
-state of anybody's. A join's two stores of a side are one state, and so are the two families of timers.
+What Spark keeps for its own use, such as counters of list elements and indexes of expiry times, is not
+listed. A join's two stores of a side are one state, and so are the two families of timers.
 """
 
 from __future__ import annotations

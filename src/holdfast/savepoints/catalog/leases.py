@@ -114,7 +114,7 @@ class TakeLease:
             self._write(replace=True)
 
     def check(self) -> None:
-        """Make sure that nobody has taken it for dead.
+        """Check that no other process has taken the lease for dead.
 
         Raises:
             Conflict: Somebody has, and what it copied may be gone.

@@ -69,7 +69,7 @@ def derive(
 ) -> Taken:
     """Make a savepoint that has some other files than the one it is made of, which stays as it is.
 
-    Before the manifest is written, with which the savepoint comes to be, what is new is verified as a
+    Before the manifest is written, which publishes the savepoint, what is new is verified as a
     checkpoint is.
 
     Cost: what is new is written; in another catalog, everything. Then the rows are counted and hashed; those

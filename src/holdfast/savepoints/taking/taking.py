@@ -103,7 +103,7 @@ def take(
     The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
     one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
     twice.
-    Before the manifest is written, with which the savepoint comes to be, all that is new is verified as a
+    Before the manifest is written, which publishes the savepoint, all that is new is verified as a
     checkpoint is.
 
     Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
@@ -356,7 +356,7 @@ def never_changes(path: str) -> bool:
 
 
 def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
-    """Write a manifest, with which its savepoint comes to be, and read it back.
+    """Write a manifest, which publishes its savepoint, and read it back.
 
     Raises:
         Conflict: The take was given up for dead meanwhile; there is no savepoint.
