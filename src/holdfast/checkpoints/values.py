@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.formats.logs.offset_log import PROVIDER, log_offset
+from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.providers import PROVIDERS
 from holdfast.layout import StoreFile, StoreId
 
@@ -28,11 +28,6 @@ class Source:
     name: str
     offset: str | None
     planned: str | None
-
-    @property
-    def log_entry(self) -> int | None:
-        """The newest entry of its own log that the committed batch has taken; None without such a log."""
-        return log_offset(self.offset)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from changelog_heads import render_head
 
 from golden import NAMES, golden_files
 from holdfast import layout
@@ -12,7 +13,6 @@ from holdfast.formats.files.records import (
     changelog_records,
     delta_records,
     parse_head,
-    render_head,
     render_records,
 )
 from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 
 import pytest
+from changelog_heads import render_head
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
@@ -19,7 +20,6 @@ from holdfast.formats.files.records import (
     changelog_records,
     delta_records,
     parse_head,
-    render_head,
     render_records,
     without_keys,
 )

@@ -14,9 +14,9 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from holdfast.formats.java_io import decode_utf, encode_utf
+from holdfast.formats.java_io import decode_utf
 from holdfast.formats.names import is_plain
-from holdfast.formats.text import compact, damaged, json_value
+from holdfast.formats.text import damaged, json_value
 from holdfast.layout import Kind
 
 CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
@@ -92,17 +92,6 @@ def parse_head(stream: bytes, where: str) -> Head:
     if text is None:
         raise damaged(_WHAT, where, "no lineage behind the version")
     return Head(version, _lineage(json_value(text, _WHAT, where), where), at)
-
-
-def render_head(head: Head) -> bytes:
-    """The bytes of a head."""
-    if head.version == 1:
-        return b""
-    rendered = encode_utf(f"v{head.version}")
-    if head.version in _WITH_LINEAGE:
-        items = [{"version": each.version, "checkpointUniqueId": each.unique_id} for each in head.lineage]
-        rendered += encode_utf(compact(items))
-    return rendered
 
 
 def changelog_records(stream: bytes, where: str) -> Iterator[Record]:

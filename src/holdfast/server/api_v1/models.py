@@ -220,19 +220,6 @@ class Asked(Shape):
     asked: str = Field(description="`stop` or `cancel`.")
 
 
-class SourcePosition(Shape):
-    """How far a query has read one of its sources."""
-
-    model_config = ConfigDict(extra="allow")
-    name: str
-
-
-class PartitionStore(Shape):
-    """The state of one partition of one store."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 class CheckpointOperator(Shape):
     """A stateful operator of a checkpoint."""
 

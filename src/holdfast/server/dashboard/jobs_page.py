@@ -111,11 +111,6 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
     return plane.looks.at(("job line", status, firing[status.job.name]), look, _LIST_FRESH_S)
 
 
-def head_line(plane: ControlPlane, details: JobDetails) -> JobLine:
-    """A job at the head of one of its pages."""
-    return line_of(details, firing_by_job(plane))
-
-
 def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
     """A job as far as its newest batches tell."""
     job = details.status.job

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from holdfast.worker.declarations.processor import Definition
 
-FAIL = "fail"
 DEAD_LETTER = "dead-letter"
 
 # State objects and rows are made for so many keys and events at a time: enough to work by the column,

@@ -215,10 +215,6 @@ class TimerCells:
         """The texts of all keys as they were before the pass."""
         return whole(self._touched.stored(TIMERS))
 
-    def stored_due(self, clock: str) -> pa.Array:
-        """When the first timer of a clock was due before the pass."""
-        return self._due[DUE_EVENT if clock == EVENT else DUE_PROCESSING]
-
     def limit(self, clock: str) -> int:
         """The latest time of a clock that is due."""
         return self.event_limit if clock == EVENT else self.processing_limit
