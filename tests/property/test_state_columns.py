@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.at_rest.read.decode import Columns, arrow_type
+from holdfast.at_rest.read.decode import Columns
+from holdfast.formats.rows.arrow_types import arrow_type
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unsupported
+from holdfast.formats.rows.arrow_types import arrow_atoms
+from holdfast.formats.rows.arrow_types import arrow_type as arrow_type_of
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
 
 if TYPE_CHECKING:
@@ -148,33 +150,11 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
     if isinstance(type_, pa.DataType):
         return type_
 
-    if isinstance(type_, Decimal):
-        return pa.decimal128(type_.precision, type_.scale)
-    if isinstance(type_, Array):
-        return pa.list_(arrow_type(type_.element, where))
-    if isinstance(type_, Map):
-        return pa.map_(arrow_type(type_.key, where), arrow_type(type_.value, where))
-    if isinstance(type_, Struct):
-        fields = [(n, arrow_type(t, where)) for n, t in zip(type_.names, type_.types, strict=True)]
-        return pa.struct(fields)
-    atoms = {
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "micros": pa.duration("us"),
-        "months": pa.int32(),
-        "time": pa.int64(),
-        "void": pa.null(),
-    }
-    if type_.name not in atoms:
-        raise Unsupported("a column of this type cannot be edited", where=where, found=type_words(type_))
-    return atoms[type_.name]
+    atoms = {**arrow_atoms(), "time": pa.int64()}
+    del atoms["calendar"]
+    try:
+        return arrow_type_of(type_, atoms)
+    except KeyError as error:
+        raise Unsupported(
+            "a column of this type cannot be edited", where=where, found=type_words(Atom(error.args[0]))
+        ) from error

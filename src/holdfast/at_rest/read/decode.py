@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Corrupt
+from holdfast.formats.rows.arrow_types import arrow_type
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
@@ -37,42 +38,6 @@ _FIXED: Final = {
     "double": "<f8",
 }
 _SHORT_DECIMAL: Final = 18
-
-
-def arrow_type(type_: DataType) -> pa.DataType:
-    """The type of Arrow's for a type of Spark's."""
-    import pyarrow as pa  # noqa: PLC0415 - only who asks for tables loads it
-
-    if isinstance(type_, Decimal):
-        return pa.decimal128(type_.precision, type_.scale)
-    if isinstance(type_, Struct):
-        return pa.struct(
-            [pa.field(name, arrow_type(each)) for name, each in zip(type_.names, type_.types, strict=True)]
-        )
-    if isinstance(type_, Array):
-        return pa.list_(arrow_type(type_.element))
-    if isinstance(type_, Map):
-        return pa.map_(arrow_type(type_.key), arrow_type(type_.value))
-    known = {
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "months": pa.int32(),
-        "micros": pa.duration("us"),
-        "time": pa.time64("ns"),
-        "void": pa.null(),
-        "calendar": pa.struct([("months", pa.int32()), ("days", pa.int32()), ("microseconds", pa.int64())]),
-    }
-    return known[type_.name]
 
 
 class Columns:

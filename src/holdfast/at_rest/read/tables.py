@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.read.decode import Columns, arrow_type
+from holdfast.at_rest.read.decode import Columns
 from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.checkpoints.state.contents import bare_values
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt
+from holdfast.formats.rows.arrow_types import arrow_type
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.spark_types import Struct
 
