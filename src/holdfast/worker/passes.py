@@ -85,7 +85,7 @@ class Pass:
         late: list[pa.Table] = []
         for at, stream in enumerate(self._lane.streams):
             events = self._events(stream, [packet for packet in packets if packet.stream == at])
-            kept, missed = self._split(stream, events, moment)
+            kept, missed = self._without_late(stream, events, moment)
             in_time.append(kept)
             late.append(missed)
         counts = {"events": self._count(in_time) + self._count(late), "failed": len(refused)}
@@ -196,7 +196,7 @@ class Pass:
         ]
         return pa.Table.from_batches(batches, schema).combine_chunks()
 
-    def _split(self, stream: Stream, events: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:
+    def _without_late(self, stream: Stream, events: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:
         """The events that are in time, and those that the watermark has passed."""
         none = events.slice(0, 0)
         if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
