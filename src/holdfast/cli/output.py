@@ -63,17 +63,10 @@ def report_error(error: HoldfastError, *, as_json: bool) -> None:
 
 
 def duration(ms: int | None) -> str:
-    """`0.4 s`, `12.3 s`, `3 min 5 s`, `2 h 10 min`."""
-    if ms is None:
-        return "–"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    """A duration for people; nothing is a dash."""
+    from holdfast.config.units import rounded_duration  # noqa: PLC0415 - only some verbs show durations
+
+    return "–" if ms is None else rounded_duration(ms)
 
 
 def moment(ms: int | None) -> str:

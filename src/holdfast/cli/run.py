@@ -234,7 +234,7 @@ def _explain(
     settings: Settings,
     json: bool,
 ) -> None:
-    from holdfast.config.units import format_duration  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.units import exact_duration  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.loader import load_job  # noqa: PLC0415 - not needed for --help
     from holdfast.jobs.settings_report import explained  # noqa: PLC0415 - not needed for --help
 
@@ -248,7 +248,7 @@ def _explain(
         return
     output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
     if settings.leading is not None:
-        lease = format_duration(settings.leading.lease_ms)
+        lease = exact_duration(settings.leading.lease_ms)
         output.line(
             f"the supervisor that leads is elected at {settings.leading.address}, for {lease} at a time"
         )

@@ -81,10 +81,10 @@ def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
 
 
 def _batch_line(batch: BatchProgress) -> str:
-    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.rules import shown_bytes  # noqa: PLC0415 - as above
+    from holdfast.config.units import rounded_size  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - as above
 
-    state = f", {batch.state_text}, {shown_bytes(state_bytes(batch))}" if batch.operators else ""
+    state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
     took = output.duration(batch.duration_ms)
     return f"{batch.query} batch {batch.batch_id}: {batch.input_rows:,} rows in {took}{state}{late}"
@@ -138,8 +138,8 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
 
 
 def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
-    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.rules import shown_bytes  # noqa: PLC0415 - as above
+    from holdfast.config.units import rounded_size  # noqa: PLC0415 - not needed for --help
+    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - as above
 
     newest = history[-1]
     rates = [each.input_rows * 1000 / max(each.duration_ms, 1) for each in history]
@@ -149,7 +149,7 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
     ]
     if newest.operators:
         sizes = [float(state_bytes(each)) for each in history]
-        rows.append(("state", shown_bytes(sizes[-1]), sizes))
+        rows.append(("state", rounded_size(sizes[-1]), sizes))
         counted = [float(each.state_rows) for each in history if each.state_rows is not None]
         known = "unknown" if newest.state_rows is None else f"{newest.state_rows:,}"
         rows.append(("state rows", known, counted))

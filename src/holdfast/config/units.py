@@ -102,8 +102,11 @@ def parse_size(value: Size, setting: str = "size", *, allow_zero: bool = False) 
     return int(size)
 
 
-def format_duration(ms: int) -> str:
-    """Write milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s"."""
+def exact_duration(ms: int) -> str:
+    """Write milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s".
+
+    It never rounds, so it suits settings; `rounded_duration` suits what was measured.
+    """
     parts: list[str] = []
     rest = ms
     for factor, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")):
@@ -113,10 +116,10 @@ def format_duration(ms: int) -> str:
     return " ".join(parts) or "0ms"
 
 
-def format_size(size_bytes: int) -> str:
+def exact_size(size_bytes: int) -> str:
     """Write bytes so that `parse_size` reads the same number back: 1536 is "1536 B", 2048 is "2 KiB".
 
-    It never rounds, so it suits settings; a measured size reads better with its own rounding.
+    It never rounds, so it suits settings; `rounded_size` suits what was measured.
     """
     for factor, unit in (
         (1 << 50, "PiB"),
@@ -128,6 +131,35 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor} {unit}"
     return f"{size_bytes} B"
+
+
+def rounded_duration(ms: float) -> str:
+    """Write a measured duration: `30 µs`, `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 10 min`, `2 d 22 h`."""
+    if 0 < ms < 0.9995:
+        return f"{ms * 1000:.0f} µs"
+    if ms < 999.5:
+        return f"{ms:.1f} ms" if ms < 9.95 and ms != round(ms) else f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, rest = divmod(round(ms / 1000), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def rounded_size(size_bytes: float) -> str:
+    """Write a measured size for people, in powers of 1024: `980 B`, `1.2 KiB`, `34 MiB`."""
+    *smaller, largest = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    value, unit = float(size_bytes), largest
+    for name in smaller:
+        if value < 1023.5:
+            unit = name
+            break
+        value /= 1024
+    if unit == "B" or value >= 99.95:
+        return f"{value:.0f} {unit}"
+    return f"{f'{value:.1f}'.removesuffix('.0')} {unit}"
 
 
 def seconds(n: float) -> timedelta:

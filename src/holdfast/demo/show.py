@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.units import rounded_duration
 from holdfast.demo.coffee_shop import day as coffee_day
 from holdfast.demo.coffee_shop.model import (
     Answer,
@@ -186,7 +187,7 @@ class CoffeeShop:
         elif event.kind == "restarting":
             self._note = "driver killed with SIGKILL, recovering"
         elif event.kind == "recovered":
-            self._note = f"recovered in {event.facts['recovery_ms'] / 1000:.1f} s"
+            self._note = f"recovered in {rounded_duration(event.facts['recovery_ms'])}"
         elif event.kind == "batch":
             self._rows += int(event.facts["input_rows"])
             self._savepoints.hear(str(event.facts["query"]), int(event.facts["input_rows"]))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from holdfast.config.units import rounded_duration, rounded_size
 from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, Sample
 
 WARNING: Final = "warning"
@@ -239,29 +240,7 @@ BY_RULE: Final[Mapping[str, Rule]] = {each.name: each for each in RULES}
 def shown_value(value: float, unit: str) -> str:
     """A measured number as a person reads it."""
     if unit == "bytes":
-        return shown_bytes(value)
+        return rounded_size(value)
     if unit == "seconds":
-        return shown_seconds(value)
+        return rounded_duration(value * 1000)
     return f"{value:.1%}" if unit == "ratio" and value <= 1 else f"{value:.4g}"
-
-
-def shown_bytes(value: float) -> str:
-    """`512 B`, `1.5 MiB`, `12 GiB`."""
-    for factor, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if value >= factor:
-            return f"{value / factor:.3g} {name}"
-    return f"{value:.0f} B"
-
-
-def shown_seconds(value: float) -> str:
-    """`12 ms`, `3.5 s`, `2 min 5 s`, `3 h 10 min`, `2.5 d`."""
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    if value < 60:
-        return f"{value:.3g} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{value / 86400:.1f} d"

@@ -51,12 +51,12 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
         raise Invalid(
             "the frame has a watermark already, and a second one cannot be set over it",
             where=where,
-            found=f"{interval(ms)} on `{column}`, and watermark={delay!r}",
+            found=f"{spark_interval(ms)} on `{column}`, and watermark={delay!r}",
             expected="one of the two",
             hint="leave `watermark=` out, or take `.withWatermark(…)` away from the frame",
         )
     ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
-    return frame.withWatermark(time, interval(ms))
+    return frame.withWatermark(time, spark_interval(ms))
 
 
 def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> None:
@@ -157,7 +157,7 @@ def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str
     return keys
 
 
-def interval(ms: int) -> str:
+def spark_interval(ms: int) -> str:
     """Milliseconds as Spark's interval text, in the largest unit that is whole: 90000 is "90 seconds"."""
     for factor, unit in _UNITS:
         if ms % factor == 0 and ms:

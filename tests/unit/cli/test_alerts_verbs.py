@@ -148,7 +148,7 @@ def test_a_pipe_gets_a_line_for_each_batch_until_the_job_ends(shop: Shop, tmp_pa
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "shop: RUNNING\n"
-        line = "visits batch 0: 100 rows in 0.4 s, state 30 rows, 2 KiB, 2 late\n"
+        line = "visits batch 0: 100 rows in 400 ms, state 30 rows, 2 KiB, 2 late\n"
         assert process.stdout.readline() == line
         shop.batch(1)
         shop.batch(2)

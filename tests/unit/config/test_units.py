@@ -6,13 +6,15 @@ import pytest
 
 from holdfast.config.units import (
     days,
-    format_duration,
-    format_size,
+    exact_duration,
+    exact_size,
     hours,
     minutes,
     parse_duration,
     parse_flink_duration,
     parse_size,
+    rounded_duration,
+    rounded_size,
     seconds,
 )
 from holdfast.errors import Invalid
@@ -106,13 +108,58 @@ def test_what_is_no_size_is_refused(value: object) -> None:
         parse_size(value, "RocksDB(memory=…)")  # type: ignore[arg-type]
 
 
-def test_formatting_reads_well() -> None:
-    assert format_duration(0) == "0ms"
-    assert format_duration(90_000) == "1m 30s"
-    assert format_duration(93_784_005) == "1d 2h 3m 4s 5ms"
-    assert format_size(536_870_912) == "512 MiB"
-    assert format_size(1536) == "1536 B"
-    assert format_size(0) == "0 B"
+def test_a_setting_is_written_exactly() -> None:
+    assert exact_duration(0) == "0ms"
+    assert exact_duration(90_000) == "1m 30s"
+    assert exact_duration(93_784_005) == "1d 2h 3m 4s 5ms"
+    assert exact_size(536_870_912) == "512 MiB"
+    assert exact_size(1536) == "1536 B"
+    assert exact_size(0) == "0 B"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (0.026, "26 µs"),
+        (0.9996, "1.0 ms"),
+        (1.5, "1.5 ms"),
+        (45, "45 ms"),
+        (999, "999 ms"),
+        (999.7, "1.0 s"),
+        (9_400, "9.4 s"),
+        (59_940, "59.9 s"),
+        (59_960, "1 min 0 s"),
+        (185_000, "3 min 5 s"),
+        (3_599_600, "1 h 0 min"),
+        (7_800_000, "2 h 10 min"),
+        (48 * 3_600_000 - 1_000, "47 h 59 min"),
+        (70 * 3_600_000, "2 d 22 h"),
+        (99 * 3_600_000, "4 d 3 h"),
+    ],
+)
+def test_a_measured_duration_is_rounded(ms: float, text: str) -> None:
+    assert rounded_duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1000 << 10, "1000 KiB"),
+        ((1 << 20) - 1, "1 MiB"),
+        (123.4 * (1 << 20), "123 MiB"),
+        (10 << 30, "10 GiB"),
+        (5 << 40, "5 TiB"),
+        (3 << 50, "3 PiB"),
+        (2_000 << 50, "2000 PiB"),
+    ],
+)
+def test_a_measured_size_is_rounded(size_bytes: float, text: str) -> None:
+    assert rounded_size(size_bytes) == text
 
 
 def test_the_helpers_give_timedeltas() -> None:

@@ -13,7 +13,7 @@ from holdfast.observe.alert_store import EVENTS_KEPT, GIVEN_UP, WAITING, AlertSt
 from holdfast.observe.alerting import CLEARED, FIRING, PENDING, Alert, AlertEvent, Key, evaluate
 from holdfast.observe.job_numbers import JobFacts
 from holdfast.observe.metrics import METRICS, Sample, sample
-from holdfast.observe.rules import BY_RULE, RULES, shown_bytes, shown_seconds
+from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.observe.watcher import Watcher
 
 GIB = 1 << 30
@@ -239,19 +239,18 @@ def test_a_threshold_that_cannot_be_right_is_refused(field: str, value: object) 
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (12 * GIB, "12 GiB"), (5 << 40, "5 TiB")],
+    ("value", "unit", "text"),
+    [
+        (1536, "bytes", "1.5 KiB"),
+        (0.012, "seconds", "12 ms"),
+        (216_000, "seconds", "2 d 12 h"),
+        (0.25, "ratio", "25.0%"),
+        (12.5, "ratio", "12.5"),
+        (1234.5, "batches", "1234"),
+    ],
 )
-def test_bytes_are_shown_to_be_read(value: float, text: str) -> None:
-    assert shown_bytes(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.012, "12 ms"), (3.5, "3.5 s"), (125, "2 min 5 s"), (11_400, "3 h 10 min"), (216_000, "2.5 d")],
-)
-def test_seconds_are_shown_to_be_read(value: float, text: str) -> None:
-    assert shown_seconds(value) == text
+def test_a_value_is_shown_by_its_unit(value: float, unit: str, text: str) -> None:
+    assert shown_value(value, unit) == text
 
 
 def test_an_address_that_is_refused_is_not_repeated() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import interval, names_of, quoted
+from holdfast.stream.event_time import names_of, quoted, spark_interval
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from holdfast.stream.event_time import interval, names_of, quoted
     ],
 )
 def test_an_interval_is_written_in_its_largest_whole_unit(ms: int, text: str) -> None:
-    assert interval(ms) == text
+    assert spark_interval(ms) == text
 
 
 def test_one_name_is_not_taken_for_its_letters() -> None:

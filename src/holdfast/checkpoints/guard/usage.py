@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.config.locations import local_path
-from holdfast.config.units import format_duration
+from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.layout import Log, LogFile
 from holdfast.storage.port import Storage
@@ -60,7 +60,7 @@ class CheckpointUsage:
         if self.planned is not None and self.planned != self.committed:
             lines.append(f"batch {self.planned} is planned and not committed")
         if self.interval_ms is not None:
-            lines.append(f"its batches are usually {_rough(self.interval_ms)} apart")
+            lines.append(f"its batches are usually {rounded_duration(self.interval_ms)} apart")
         return [*lines, *self.scan.lines()]
 
     def as_dict(self) -> dict[str, Any]:
@@ -133,12 +133,4 @@ def _age(now_ms: int, written_ms: int | None, noted_ms: list[int]) -> int | None
 def _line(what: str, batch_id: int | None, age_ms: int | None) -> str:
     if batch_id is None:
         return f"{what}: none"
-    return f"{what}: {batch_id}" + ("" if age_ms is None else f", {_rough(age_ms)} ago")
-
-
-def _rough(ms: int) -> str:
-    """A duration without the digits that nobody needs."""
-    for unit_ms in (3_600_000, 60_000, 1000):
-        if ms >= 10 * unit_ms:
-            return format_duration(ms - ms % unit_ms)
-    return f"{ms / 1000:.1f} s"
+    return f"{what}: {batch_id}" + ("" if age_ms is None else f", {rounded_duration(age_ms)} ago")

@@ -22,7 +22,7 @@ from holdfast.config.job.restart import (
 )
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
 from holdfast.config.spark_defaults import PROVIDER_KEY, ROCKSDB
-from holdfast.config.units import format_duration
+from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class _Reporter:
         address = _elections(self.given)
         if address is None:
             return _no_use(each, "There is one supervisor: high-availability.type does not say zookeeper.")
-        becomes = f"--lease {format_duration(each.value)}" if name == "lease" else f"--ha {address}"
+        becomes = f"--lease {exact_duration(each.value)}" if name == "lease" else f"--ha {address}"
         return SettingReport(each.written, shown(each.raw), SettingOutcome.SUPERVISOR, becomes, entry.why)
 
     def reaches_spark(self, entry: FlinkKey) -> bool:

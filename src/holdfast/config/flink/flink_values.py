@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.config.checks import refused
-from holdfast.config.units import format_size, parse_flink_duration, parse_size
+from holdfast.config.units import exact_size, parse_flink_duration, parse_size
 
 # Flink's name for no limit, and the number that stands for it.
 _NO_LIMIT = frozenset({"infinite", "2147483647"})
@@ -154,7 +154,7 @@ def kibibytes(value: object, key: str) -> int:
     """Read a size as whole KiB."""
     found = size(value, key)
     if found % 1024:
-        raise refused(key, f"{value}, which is {format_size(found)}", "whole KiB")
+        raise refused(key, f"{value}, which is {exact_size(found)}", "whole KiB")
     return found // 1024
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from holdfast.config.checks import flag, fraction, whole
 from holdfast.config.secrets import redacted_address
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.units import Duration, Size, format_duration, format_size, parse_duration, parse_size
+from holdfast.config.units import Duration, Size, exact_duration, exact_size, parse_duration, parse_size
 from holdfast.errors import Invalid
 
 # Turns a rule off, also from the command line, where there is no None.
@@ -104,9 +104,9 @@ class Alerts:
         value = getattr(self, name)
         text = shown(value)
         if value is not None and name in _DURATIONS:
-            text = format_duration(value)
+            text = exact_duration(value)
         elif value is not None and name == "state_size":
-            text = format_size(value)
+            text = exact_size(value)
         if name in _ADDRESSES:
             text = text if value is None else redacted_address(value)
             becomes = "is not told" if value is None else text

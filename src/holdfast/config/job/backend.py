@@ -17,7 +17,7 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
     ROW_CHECKSUM_KEY,
 )
-from holdfast.config.units import Size, format_size, parse_size
+from holdfast.config.units import Size, exact_size, parse_size
 from holdfast.errors import Invalid
 
 UNBOUNDED = "unbounded"
@@ -218,7 +218,7 @@ class RocksDB:
             )
         return SettingReport(
             "memory",
-            format_size(self.memory_bytes),
+            exact_size(self.memory_bytes),
             SettingOutcome.SPARK,
             f"{BOUNDED_MEMORY_KEY} = true, {MAX_MEMORY_KEY} = {self.memory_bytes // MIB}",
             "One budget for caches and write buffers of all stores of an executor, outside the JVM's heap.",
@@ -226,7 +226,7 @@ class RocksDB:
 
     def _block_cache_knob(self) -> SettingReport:
         size = self.block_cache_bytes
-        value = shown(None) if size is None else format_size(size)
+        value = shown(None) if size is None else exact_size(size)
         if self.memory_bytes is not None:
             why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
             return SettingReport("block_cache", value, SettingOutcome.NO_USE, "", why)
@@ -244,7 +244,7 @@ class RocksDB:
             why += f" The profile {self.profile} decides."
         return SettingReport(
             "write_buffer",
-            shown(None) if size is None else format_size(size),
+            shown(None) if size is None else exact_size(size),
             SettingOutcome.SPARK,
             becomes,
             why,
@@ -302,7 +302,7 @@ def _mebibytes(value: Size, field: str) -> int:
         raise Invalid(
             f"cannot use this value for {setting}",
             where=setting,
-            found=f"{value!r}, which is {format_size(size_bytes)}",
+            found=f"{value!r}, which is {exact_size(size_bytes)}",
             expected='whole MiB, such as "64m" or "2g"',
         )
     return size_bytes

@@ -14,7 +14,7 @@ from holdfast.config.spark_defaults import (
     RETAIN_KEY,
     UNLOAD_KEY,
 )
-from holdfast.config.units import format_duration
+from holdfast.config.units import exact_duration
 
 _STARTS = (
     "Spark writes a checkpoint with every batch, so the time between checkpoints is the time between the "
@@ -111,14 +111,14 @@ def _interval(checkpoint: CheckpointFields) -> SettingReport:
             "a checkpoint with every batch",
             "Every batch ends in a checkpoint, and batches come as the trigger says.",
         )
-    becomes = f"trigger: every {format_duration(interval)}"
-    return SettingReport("interval", format_duration(interval), SettingOutcome.TRIGGER, becomes, _STARTS)
+    becomes = f"trigger: every {exact_duration(interval)}"
+    return SettingReport("interval", exact_duration(interval), SettingOutcome.TRIGGER, becomes, _STARTS)
 
 
 def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
     pause = checkpoint.min_pause_ms
     if not pause:
-        value = shown(None) if pause is None else format_duration(pause)
+        value = shown(None) if pause is None else exact_duration(pause)
         return SettingReport(
             "min_pause",
             value,
@@ -132,8 +132,8 @@ def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
         "after the end of a batch is over; a stop does not wait for it. A trigger that works off what is "
         "there and ends has no pause."
     )
-    becomes = f"at least {format_duration(pause)} from the end of a batch to the beginning of the next"
-    return SettingReport("min_pause", format_duration(pause), SettingOutcome.TRIGGER, becomes, why)
+    becomes = f"at least {exact_duration(pause)} from the end of a batch to the beginning of the next"
+    return SettingReport("min_pause", exact_duration(pause), SettingOutcome.TRIGGER, becomes, why)
 
 
 def _timeout(checkpoint: CheckpointFields) -> SettingReport:
@@ -146,7 +146,7 @@ def _timeout(checkpoint: CheckpointFields) -> SettingReport:
             "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
             "batch for ever.",
         )
-    limit = format_duration(checkpoint.timeout_ms)
+    limit = exact_duration(checkpoint.timeout_ms)
     return SettingReport(
         "timeout",
         limit,
@@ -216,7 +216,7 @@ def _aligned_timeout(checkpoint: CheckpointFields) -> SettingReport:
     limit = checkpoint.aligned_timeout_ms
     return SettingReport(
         "aligned_timeout",
-        shown(None) if limit is None else format_duration(limit),
+        shown(None) if limit is None else exact_duration(limit),
         SettingOutcome.NO_USE,
         "",
         "Checkpoints are never unaligned here, so there is no moment to change over.",
@@ -244,7 +244,7 @@ def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
 def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
     every = checkpoint.savepoint_every_ms
     outcome = SettingOutcome.NO_USE if every is None else SettingOutcome.SUPERVISOR
-    time = shown(None) if every is None else format_duration(every)
+    time = shown(None) if every is None else exact_duration(every)
     return (
         SettingReport(
             "savepoints",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.config.locations import canonical_uri, parse_storage
-from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
 DEFAULT_LEASE: Final = "10s"
@@ -51,8 +51,8 @@ class Leading:
             raise Invalid(
                 "the lease is too short",
                 where="lease",
-                found=format_duration(lease_ms),
-                expected=f"{format_duration(SHORTEST_MS)} or more",
+                found=exact_duration(lease_ms),
+                expected=f"{exact_duration(SHORTEST_MS)} or more",
             )
         text = (address or "").strip()
         if text.lower() in OFF:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
 Fallback = Literal["batch", "savepoint"]
@@ -52,7 +52,7 @@ class Recovery:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
-        limit = None if self.verify_ms is None else format_duration(self.verify_ms)
+        limit = None if self.verify_ms is None else exact_duration(self.verify_ms)
         return (
             SettingReport(
                 "recovery.fallback",

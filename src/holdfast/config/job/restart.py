@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from holdfast.config.checks import fraction, whole
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
 DEFAULT_SAME_FAILURE = 3
@@ -99,8 +99,8 @@ class Exponential:
             raise Invalid(
                 "the longest pause is shorter than the first",
                 where="exponential(max=…)",
-                found=format_duration(self.max_ms),
-                expected=f"at least {format_duration(self.initial_ms)}, the value of initial",
+                found=exact_duration(self.max_ms),
+                expected=f"at least {exact_duration(self.initial_ms)}, the value of initial",
             )
 
     @property
@@ -120,7 +120,7 @@ class Exponential:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
-        quiet = format_duration(self.reset_after_ms)
+        quiet = exact_duration(self.reset_after_ms)
         return (
             _kept("initial", *_twice(self.initial_ms), "The pause before the first restart."),
             _kept("max", *_twice(self.max_ms), "No pause is longer."),
@@ -183,7 +183,7 @@ class FailureRate:
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
-        window = format_duration(self.per_ms)
+        window = exact_duration(self.per_ms)
         return (
             _kept(
                 "failures",
@@ -265,7 +265,7 @@ def _at_most(limit: int | None) -> str:
 
 
 def _twice(ms: int) -> tuple[str, str]:
-    return format_duration(ms), format_duration(ms)
+    return exact_duration(ms), exact_duration(ms)
 
 
 def _kept(name: str, value: str, becomes: str, why: str) -> SettingReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
 
@@ -40,7 +40,7 @@ class Every:
         return {"processingTime": f"{self.interval_ms} milliseconds"}
 
     def __str__(self) -> str:
-        return f"every {format_duration(self.interval_ms)}"
+        return f"every {exact_duration(self.interval_ms)}"
 
 
 @dataclass(frozen=True, slots=True)

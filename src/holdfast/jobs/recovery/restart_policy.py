@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from holdfast.config.job.restart import Exponential, FailureRate, FixedDelay, NoRestart, RestartStrategy
-from holdfast.config.units import format_duration
+from holdfast.config.units import exact_duration
 from holdfast.jobs.failures.summary import comes_again
 from holdfast.model import Failure
 
@@ -136,13 +136,13 @@ class RestartPolicy:
             return f"the same failure came {_times(self._same_in_a_row)} with no batch committed in between"
         if isinstance(strategy, FailureRate):
             if len(self._recent) > strategy.failures:
-                window = format_duration(strategy.per_ms)
+                window = exact_duration(strategy.per_ms)
                 return f"{len(self._recent)} failures within {window}, allowed are {strategy.failures}"
             return None
         if strategy.attempts is not None and self._attempt >= strategy.attempts:
             quiet = ""
             if isinstance(strategy, Exponential):
-                quiet = f" without {format_duration(strategy.reset_after_ms)} of quiet"
+                quiet = f" without {exact_duration(strategy.reset_after_ms)} of quiet"
             return f"restarted {_times(self._attempt)}{quiet}, which is all that is allowed"
         return None
 

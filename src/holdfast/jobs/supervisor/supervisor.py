@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.job.restart import exponential
+from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError, Internal
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.candidacy import Candidacy, take_alone
@@ -167,9 +168,8 @@ class Supervisor:
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         self._set_state(JobState.RESTARTING, str(failure))
-        seconds = decision.delay_ms / 1000
-        self._say("restarting", f"{failure}; starting again in {seconds:.1f} s")
-        if self._wait(seconds):
+        self._say("restarting", f"{failure}; starting again in {rounded_duration(decision.delay_ms)}")
+        if self._wait(decision.delay_ms / 1000):
             self._comeback.resumed()
             return None
         if self._wishes.cancel:
@@ -474,7 +474,7 @@ class Supervisor:
         recovery = self._comeback.first_commit(attempt.number, batch)
         if recovery is not None:
             self._notes.add_recovery(self._name, recovery)
-            text = f"recovered in {recovery.recovery_ms / 1000:.1f} s"
+            text = f"recovered in {rounded_duration(recovery.recovery_ms)}"
             self._say("recovered", text, **recovery.as_dict())
         self._say("batch", batch_line(batch), **batch.as_dict())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.units import Duration, format_duration, parse_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
@@ -58,12 +58,12 @@ class Drilled:
         """What a person should know."""
         said = []
         if not self.ok:
-            said.append(f"recovery takes longer than {format_duration(self.max_ms)}")
+            said.append(f"recovery takes longer than {exact_duration(self.max_ms)}")
         usual = usual_ms(self.earlier, self.drill)
         if self.grown and usual is not None:
             said.append(
                 f"recovery takes {self.drill.recovery_ms / max(usual, 1):.1f} times what it took before"
-                f" ({format_duration(usual)} in the median of the last drills)"
+                f" ({rounded_duration(usual)} in the median of the last drills)"
             )
         if self.drill.job is None:
             said.append(

@@ -23,8 +23,8 @@ def rule_file(rules: Iterable[Rule] = RULES) -> str:
         lines += [
             f"      - alert: {rule.alert}\n",
             f"        expr: {json.dumps(expression(rule))}\n",
-            f'        for: "{_time(rule.for_ms)}"\n',
-            f'        keep_firing_for: "{_time(rule.keep_ms)}"\n',
+            f'        for: "{_prometheus_duration(rule.for_ms)}"\n',
+            f'        keep_firing_for: "{_prometheus_duration(rule.keep_ms)}"\n',
             f"        labels: {json.dumps({'severity': rule.severity})}\n",
             f"        annotations: {json.dumps(_annotations(rule), ensure_ascii=False)}\n",
         ]
@@ -54,5 +54,5 @@ def _annotations(rule: Rule) -> dict[str, str]:
     return {"summary": summary, "description": rule.advice}
 
 
-def _time(ms: int) -> str:
+def _prometheus_duration(ms: int) -> str:
     return f"{ms // 1000}s"

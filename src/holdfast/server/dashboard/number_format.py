@@ -6,21 +6,15 @@ import datetime as dt
 import math
 from typing import Final
 
-_BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from holdfast.config.units import rounded_duration, rounded_size
+
 _COUNTS: Final = ("", "k", "M", "G")
 NOTHING: Final = "–"
 
 
 def size(count: float | None) -> str:
-    """`0 B`, `980 B`, `1.2 KiB`, `34 MiB`, in powers of 1024 as everywhere in Holdfast."""
-    if count is None:
-        return NOTHING
-    value, unit = float(count), 0
-    while value >= 1023.5 and unit < len(_BYTES) - 1:
-        value, unit = value / 1024, unit + 1
-    if unit == 0 or value >= 99.95:
-        return f"{value:.0f} {_BYTES[unit]}"
-    return f"{f'{value:.1f}'.removesuffix('.0')} {_BYTES[unit]}"
+    """A size in bytes: `1.2 KiB`."""
+    return NOTHING if count is None else rounded_size(count)
 
 
 def count(number: float | None) -> str:
@@ -49,25 +43,8 @@ def rate(number: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """`0 ms`, `30 µs`, `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
-    if ms is None:
-        return NOTHING
-    if ms < 999.5:
-        return _short(ms)
-    seconds = ms / 1000
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def _short(ms: float) -> str:
-    if 0 < ms < 0.9995:
-        return f"{ms * 1000:.0f} µs"
-    return f"{ms:.1f} ms" if ms < 9.95 and ms != round(ms) else f"{ms:.0f} ms"
+    """A duration: `3 min 5 s`."""
+    return NOTHING if ms is None else rounded_duration(ms)
 
 
 def share(part: float | None) -> str:

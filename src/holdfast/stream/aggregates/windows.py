@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
-    interval,
     names_of,
     quoted,
     require_columns,
     require_time,
+    spark_interval,
     watermarks,
     with_watermark,
 )
@@ -133,7 +133,7 @@ def windowed(
                 found="`gap` together with them",
                 expected="`gap` alone, or `size` with `slide` and `offset` at will",
             )
-        length = interval(parse_duration(gap, f"{_WHERE}: gap"))
+        length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
         return Windowed(frame, F.session_window(quoted(time), length), tuple(groups), "session_window")
     length, step, start = _fixed(size, slide, offset)
     window = F.window(quoted(time), length, step, start)
@@ -149,13 +149,13 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
         raise Invalid(
             "the slide is longer than the window, so rows between two windows would be lost",
             where=_WHERE,
-            found=f"slide of {interval(step_ms)}",
-            expected=f"at most {interval(size_ms)}",
+            found=f"slide of {spark_interval(step_ms)}",
+            expected=f"at most {spark_interval(size_ms)}",
         )
     start = None
     if offset is not None:
-        start = interval(parse_duration(offset, f"{_WHERE}: offset", allow_zero=True) % step_ms)
-    return interval(size_ms), None if slide is None else interval(step_ms), start
+        start = spark_interval(parse_duration(offset, f"{_WHERE}: offset", allow_zero=True) % step_ms)
+    return spark_interval(size_ms), None if slide is None else spark_interval(step_ms), start
 
 
 def _check_watermark(frame: DataFrame, time: str) -> None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
-    interval,
     names_of,
     quoted,
     require_columns,
     require_time,
     require_watermark,
+    spark_interval,
     with_watermark,
 )
 from holdfast.stream.joins.sides import Pairs, check_key_types, result_names
@@ -157,7 +157,7 @@ def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
         raise Invalid(
             "the bound ends before it begins",
             where=f"{_WHERE}: bound",
-            found=f"({interval(ends[0])}, {interval(ends[1])})",
+            found=f"({spark_interval(ends[0])}, {spark_interval(ends[1])})",
             expected="the earlier end first",
         )
     return ends
@@ -197,8 +197,8 @@ def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
 
     one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
-    earliest = one + F.expr(f"INTERVAL {interval(low)}") if low else one
-    latest = one + F.expr(f"INTERVAL {interval(high)}") if high else one
+    earliest = one + F.expr(f"INTERVAL {spark_interval(low)}") if low else one
+    latest = one + F.expr(f"INTERVAL {spark_interval(high)}") if high else one
     return two >= earliest, two <= latest
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.config.checks import whole
-from holdfast.config.units import format_duration
+from holdfast.config.units import exact_duration
 from holdfast.worker.declarations.handlers import stream_names
 from holdfast.worker.declarations.processor import Definition, definition_of
 from holdfast.worker.declarations.state_descriptors import SETTLED, Kind, State, Ttl, ufunc_of
@@ -172,7 +172,7 @@ def ttl_words(ttl: Ttl | None) -> str:
         return "kept for ever"
     since = "write" if ttl.update == "create_and_write" else "write or read"
     clock = "processing time" if ttl.clock == "processing" else "event time"
-    words = [f"{format_duration(ttl.duration_ms)} after the last {since}, in {clock}"]
+    words = [f"{exact_duration(ttl.duration_ms)} after the last {since}, in {clock}"]
     if ttl.visibility == "return_if_not_cleaned_up":
         words.append("an expired value may be returned one last time")
     if ttl.age_from != "restore":

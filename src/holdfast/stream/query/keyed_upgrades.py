@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
 from holdfast.model import StateVerdict, Verdict
 from holdfast.stream.query.operator_check import Defined, Definition
@@ -125,7 +126,7 @@ def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[St
         steps.insert(0, f"it is called {state.name} now")
     before, now = declared.get("ttl_ms"), None if state.ttl is None else state.ttl.duration_ms
     if before != now:
-        steps.append(f"its time to live was {_ms(before)} and is {_ms(now)}")
+        steps.append(f"its time to live was {_time_to_live(before)} and is {_time_to_live(now)}")
     elif state.ttl is not None and declared.get("clock") != state.ttl.clock:
         steps.append(
             f"its time to live went by {declared.get('clock')} time and goes by {state.ttl.clock} time"
@@ -151,5 +152,5 @@ def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
         yield StateVerdict(name, _TIMERS, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
 
 
-def _ms(duration: int | None) -> str:
-    return "for ever" if duration is None else f"{duration} ms"
+def _time_to_live(ms: int | None) -> str:
+    return "for ever" if ms is None else exact_duration(ms)
