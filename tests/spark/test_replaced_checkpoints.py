@@ -14,8 +14,8 @@ from holdfast import checkpoints
 from holdfast.at_rest.erase import erasing_checkpoint
 from holdfast.at_rest.erase.matching import subject
 from holdfast.checkpoints.guard.checkpoint_guard import Timing, guarded
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict
-from holdfast.savepoints.access import now_ms
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.spark

@@ -24,10 +24,11 @@ from holdfast.at_rest.erase.place_search import PlaceSearch
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.savepoints.access import now_ms, opened, token
+from holdfast.savepoints.access import opened, token
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn

@@ -203,7 +203,7 @@ class StatesAtRest:
             As `get`.
         """
         from holdfast.at_rest.insight.explaining import explain  # noqa: PLC0415 - only what is asked for
-        from holdfast.savepoints.access import now_ms  # noqa: PLC0415 - as above
+        from holdfast.clock import now_ms  # noqa: PLC0415 - as above
 
         chosen, named = self._reader.pick(state, operator)
         values = typed_key(key, named.key, named.full_name)

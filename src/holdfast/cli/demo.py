@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _show(folder: Path, seed: int) -> Shown:
     from holdfast.demo.show import CoffeeShop  # noqa: PLC0415 - not needed for --help
 
     with progress("coffee shop", "rows") as tell:
-        return CoffeeShop(folder, seed, options.now_ms, tell).run()
+        return CoffeeShop(folder, seed, now_ms, tell).run()
 
 
 def _render(shown: Shown) -> None:

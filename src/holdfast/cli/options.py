@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from holdfast.clock import now_ms
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
@@ -52,11 +53,6 @@ Query = Annotated[
         "--query", metavar="NAME", help="Which query of a job with several. [as the savepoint says]"
     ),
 ]
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds."""
-    return int(time.time() * 1000)
 
 
 def settings(home: str | None, **others: str | None) -> Settings:

@@ -6,8 +6,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.cli import options, output
+from holdfast.cli import output
 from holdfast.cli.until_stopped import until_stopped
+from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def take_periodically(
     with until_stopped() as stopped:
         # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.
         digests = PendingDigests(
-            options.now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
+            now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
         )
         while True:
             due = time.monotonic() + every_ms / 1000
@@ -59,7 +60,7 @@ def take_periodically(
                     origin,
                     into,
                     retained=keep,
-                    clock=options.now_ms,
+                    clock=now_ms,
                     chance=os.urandom,
                     label=label or LABEL,
                     deep=deep,

@@ -13,6 +13,7 @@ import typer
 
 from holdfast.cli import options, output, server_options
 from holdfast.cli.progress import progress
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def run(
         spec,
         StateHome(place),
         _emit_event if json else narrator(),
-        clock=options.now_ms,
+        clock=now_ms,
         rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
         launch=lambda each: DriverProcess.start(each, quiet=json),
         elections=None if settings.leading is None else elections(settings.leading),
@@ -268,7 +269,7 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
 
     home, alone = StateHome(settings.home.resolve()), settings.leading is None
     with progress("verify", "files") as tell:
-        check_run(job, savepoints, conf, home, options.now_ms, alone=alone, tell=tell)
+        check_run(job, savepoints, conf, home, now_ms, alone=alone, tell=tell)
 
 
 def narrator() -> Callable[[Event], None]:

@@ -13,6 +13,7 @@ from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.cli.where import checkpoint_of, place_of
+from holdfast.clock import now_ms
 from holdfast.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def delete(
     from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
     from holdfast.savepoints.catalog.removal import plan_delete  # noqa: PLC0415 - as above
 
-    removal = plan_delete(*opened(savepoint), options.now_ms())
+    removal = plan_delete(*opened(savepoint), now_ms())
     if not dry_run:
         if not yes:
             confirm(f"Delete {removal.savepoint} and free {removal.size_bytes:,} bytes?")
@@ -339,7 +340,7 @@ def gc(
     from holdfast.storage import open_storage  # noqa: PLC0415 - as above
 
     dead_after_ms = parse_duration(older_than, "older-than", allow_zero=True)
-    removal = plan_sweep(open_storage(catalog, "catalog"), options.now_ms(), dead_after_ms)
+    removal = plan_sweep(open_storage(catalog, "catalog"), now_ms(), dead_after_ms)
     if not dry_run:
         if removal.paths and not yes:
             confirm(
@@ -380,7 +381,7 @@ def _show_list(found: tuple[Listed, ...]) -> None:
             (
                 each.savepoint_id,
                 each.manifest.label if each.problem is None else f"damaged: {each.problem}",
-                output.duration(options.now_ms() - each.manifest.created_ms),
+                output.duration(now_ms() - each.manifest.created_ms),
                 each.manifest.query_id,
                 each.manifest.batch_id,
                 each.manifest.size_bytes,
@@ -587,4 +588,4 @@ def _show_removal(removal: Removal, dry_run: bool, json: bool) -> None:
 
 
 def _moment_and_age(ms: int) -> str:
-    return f"{output.moment(ms)}, {output.duration(options.now_ms() - ms)} ago"
+    return f"{output.moment(ms)}, {output.duration(now_ms() - ms)} ago"

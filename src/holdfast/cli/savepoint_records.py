@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def label(
         )
     catalog, savepoint_id = opened(savepoint)
     do = plan_label if dry_run else set_label
-    change = do(catalog, savepoint_id, text, who=person(), when_ms=options.now_ms())
+    change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     if json:
         output.emit_json({"dry_run": dry_run, **change.as_dict()})
         return

@@ -9,6 +9,7 @@ import typer
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
 from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, named, opened
+from holdfast.clock import now_ms
 from holdfast.formats.rows.plain import plain
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def explain(
     chosen, meant = reader.pick(name, operator)
     values = parse_key(words, meant.key, meant.full_name)
     with progress("explain", "stores") as tell:
-        found = explained(reader, chosen, meant, values, options.now_ms(), rank=rank, tell=tell)
+        found = explained(reader, chosen, meant, values, now_ms(), rank=rank, tell=tell)
     if not found.found.exists:
         raise missing(found.found)
     if json:

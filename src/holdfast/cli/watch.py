@@ -12,6 +12,7 @@ from holdfast.cli import options, output
 from holdfast.cli.alerts import spoken as alert_line
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.cli.where import checkpoint_of
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _measured(
     from holdfast.observe.export.prometheus import MetricsServer  # noqa: PLC0415 - as above
 
     called = name or storage.uri.rstrip("/").rsplit("/", 1)[-1]
-    watched = CheckpointWatch(storage, called, alerts, home, options.now_ms)
+    watched = CheckpointWatch(storage, called, alerts, home, now_ms)
     server = None if port is None else MetricsServer(watched.samples, port)
     if server is not None:
         if json:

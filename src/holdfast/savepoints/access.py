@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.copying import ProgressCallback
@@ -82,8 +82,3 @@ def beside(target: Storage) -> Path:
 def token() -> str:
     """A name that no other process has."""
     return os.urandom(8).hex()
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds."""
-    return int(time.time() * 1000)

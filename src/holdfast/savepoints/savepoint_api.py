@@ -16,6 +16,7 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     held_for_making,
     refuse_held,
 )
+from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import HoldfastError
@@ -25,7 +26,6 @@ from holdfast.savepoints import restoring
 from holdfast.savepoints.access import (
     Address,
     beside,
-    now_ms,
     opened,
     source_guard,
     source_of,

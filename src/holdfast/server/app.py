@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast._version import __version__
+from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs.state_home import StateHome
 from holdfast.server.access import login
@@ -42,11 +42,6 @@ _PROBLEMS: Final = {
     501: "This version or feature cannot do it.",
     503: "Something needed is not there at the moment.",
 }
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds."""
-    return int(time.time() * 1000)
 
 
 def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_ms) -> FastAPI:

@@ -104,7 +104,7 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
         Invalid: There is no such column, or it holds something else.
     """
     require_columns(frame, [name], where=where)
-    found = frame.schema[name].dataType.simpleString()
+    found = type_of(frame, name)
     if found != "timestamp":
         raise Invalid(
             f"column `{name}` is not a time",
@@ -164,6 +164,11 @@ def spark_interval(ms: int) -> str:
             count = ms // factor
             return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}s"
     return f"{ms} milliseconds"
+
+
+def type_of(frame: DataFrame, name: str) -> str:
+    """A column's type in Spark's words."""
+    return str(frame.schema[name].dataType.simpleString())
 
 
 def quoted(name: str) -> str:

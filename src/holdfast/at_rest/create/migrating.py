@@ -14,12 +14,13 @@ from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import Checkpoint
+from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.operators import is_processor
 from holdfast.layout import DEFAULT_STORE
-from holdfast.savepoints.access import Address, beside, now_ms, source_guard, source_of, source_usage, token
+from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation, free

@@ -14,10 +14,11 @@ from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
+from holdfast.clock import now_ms
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
-from holdfast.savepoints.access import now_ms, opened
+from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove

@@ -19,6 +19,7 @@ from holdfast import layout
 from holdfast.checkpoints.guard.usage import CheckpointUsage, usage_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.config.settings import Settings
 from holdfast.engine.state.ownership import holder, in_use, last_owner, lock_path, reserved, supervised
@@ -47,7 +48,7 @@ class Timing:
         pause: Waits for so many seconds.
     """
 
-    wall_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    wall_ms: Callable[[], int] = now_ms
     steady_s: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
 

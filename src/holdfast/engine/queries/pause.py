@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.clock import now_ms
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -167,7 +169,7 @@ def _keep(query: StreamingQuery, loop: SparkLoop, pause_ms: int, interval_ms: in
 
     with suppress(Py4JError, OSError):
         try:
-            pause = Pause(loop, pause_ms, interval_ms, lambda: int(time.time() * 1000))
+            pause = Pause(loop, pause_ms, interval_ms, now_ms)
             while query.isActive:
                 time.sleep(min(pause.look(), 1.0))
         finally:

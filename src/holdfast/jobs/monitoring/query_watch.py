@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import now_ms
 from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
@@ -130,7 +131,7 @@ class Watch:
         self._told: set[str] = set()
         diary = None if home is None else AlertStore(home)
         self._watcher = Watcher(name, alerts, diary)
-        self._delivery = AlertDelivery(name, alerts, diary, _now_ms)
+        self._delivery = AlertDelivery(name, alerts, diary, now_ms)
         self._story = _Story(name, str(query.runId))
         self._heard: queue.SimpleQueue[tuple[str, Mapping[str, Any], int]] = queue.SimpleQueue()
         self._lock = threading.RLock()
@@ -165,7 +166,7 @@ class Watch:
         with self._lock:
             if not self._stopped:
                 self._take_in()
-            return self._watcher.measure(self._story.facts(up=not self._stopped), _now_ms())
+            return self._watcher.measure(self._story.facts(up=not self._stopped), now_ms())
 
     def alerts(self) -> tuple[Alert, ...]:
         """What stands, firing or pending, as it was seen at the last look; one is made at least every 5 s."""
@@ -211,7 +212,7 @@ class Watch:
     def _hear(self, kind: str, facts: Mapping[str, Any]) -> None:
         """On Py4J's thread: only noted, so that Spark's bus goes on."""
         if facts.get("id") == str(self._query.id):
-            self._heard.put((kind, facts, _now_ms()))
+            self._heard.put((kind, facts, now_ms()))
             self._aside.wake()
 
     def _record(self, home: Path) -> Recording | None:
@@ -240,10 +241,10 @@ class Watch:
         self._take_in()
         if self._stopping:
             self._stopped = True
-            events = self._watcher.end(self._story.facts(up=False), _now_ms())
+            events = self._watcher.end(self._story.facts(up=False), now_ms())
         else:
             self._ask()
-            events = self._watcher.evaluate(self._story.facts(up=True), _now_ms())
+            events = self._watcher.evaluate(self._story.facts(up=True), now_ms())
         for each in events:
             _LOG.log(logging.WARNING if each.kind == FIRING else logging.INFO, "%s", _line(self.name, each))
             self._call(each)
@@ -307,12 +308,12 @@ class Watch:
                 self._gone = True
                 working = False
                 self._say(f"the session has ended: {type(error).__name__}")
-            self._watcher.busy(self._label, _now_ms() if working else None)
+            self._watcher.busy(self._label, now_ms() if working else None)
         if self._checkpoint is None or time.monotonic() < self._files_due:
             return
         began = time.monotonic()
         try:
-            found = look(open_storage(self._checkpoint), _now_ms())
+            found = look(open_storage(self._checkpoint), now_ms())
         except NotFound:
             return  # before its first batch there is none
         except HoldfastError as error:
@@ -337,7 +338,7 @@ class _Story:
     def __init__(self, name: str, run_id: str) -> None:
         self._name = name
         self._runs = {run_id}
-        self._started_ms = self._running_ms = _now_ms()
+        self._started_ms = self._running_ms = now_ms()
         self._restarts = 0
         self._failures: list[tuple[int, str]] = []
         self._recovery_ms: int | None = None
@@ -394,7 +395,3 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
 
 def _line(name: str, event: AlertEvent) -> str:
     return f"{name}: {spoken(event)[1]}"
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import now_ms
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
@@ -358,7 +359,7 @@ class Driver:
                     self._ended.add(str(facts["runId"]))
                 elif kind == "progress" and query is not None:
                     query.operators = query.operators or keyed_order(query.running, facts)
-                    batch = committed_batch(query.name, facts, int(time.time() * 1000), query.operators)
+                    batch = committed_batch(query.name, facts, now_ms(), query.operators)
                     if batch is not None:
                         query.committed = True
                         self._channel.send("batch", batch=batch.as_dict())
@@ -384,7 +385,7 @@ class Driver:
         return error.exit_code
 
     def _fail(self, what: Failure) -> int:
-        self._channel.send("failed", failure=asdict(what), at_ms=int(time.time() * 1000))
+        self._channel.send("failed", failure=asdict(what), at_ms=now_ms())
         return 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
+from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import NotFound
 from holdfast.jobs.registry.client import Control, JobDetails
@@ -25,7 +25,7 @@ def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, .
     """
     flags = {} if home is None else {"home": str(home)}
     place = Settings.resolve(flags, os.environ, Path.cwd()).home.resolve()
-    details = Control(StateHome(place), lambda: int(time.time() * 1000)).details(name)
+    details = Control(StateHome(place), now_ms).details(name)
     return tuple(report for _, report in newest_skew(details))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
@@ -162,7 +162,7 @@ def compare(
         states = compare_states(_side(folder, first), _side(folder, "new"), ran[-1], samples)
     fork = None
     if wanted is not None and target is not None:
-        fork = restore(catalog, target, wanted, clock=_now_ms)
+        fork = restore(catalog, target, wanted, clock=now_ms)
     rows = sum(each.input_rows for each in one.batches)
     return Compared(plan.savepoint, original, new, ran, rows, outputs, states, fork)
 
@@ -199,7 +199,7 @@ class _Runs:
     def _run(self, name: str, target: str, say: Tell, most: int, repeat: str | None) -> TrialOutcome:
         say(0, most, f"{name}: forking")
         fork = _side(self.folder, name)
-        restore(self.catalog, fork, replace(self.plan, checkpoint=fork.uri), clock=_now_ms)
+        restore(self.catalog, fork, replace(self.plan, checkpoint=fork.uri), clock=now_ms)
         done = 0
 
         def hear(message: Message) -> None:
@@ -259,7 +259,3 @@ def _side(place: Path, name: str) -> LocalStorage:
 
 def _sample(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "row": {name: plain(value) for name, value in fields["row"].items()}}
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

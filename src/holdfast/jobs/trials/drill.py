@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.clock import now_ms
 from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.jobs.state_home import SANDBOXES, state_home
@@ -132,7 +133,7 @@ def drill(
         plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom)
         proved = time.monotonic()
         say(1, 3, "copying")
-        restore(catalog, target, plan, clock=_now_ms)
+        restore(catalog, target, plan, clock=now_ms)
         phases = {"verify": _ms(began, proved), "copy": _ms(proved, time.monotonic())}
         outcome = None
         if job is not None:
@@ -157,7 +158,7 @@ def drill(
             )
             phases |= _phases(outcome)
     found = Drill(
-        at_ms=_now_ms(),
+        at_ms=now_ms(),
         savepoint=plan.savepoint,
         query_id=plan.manifest.query_id,
         size_bytes=plan.manifest.size_bytes,
@@ -215,7 +216,3 @@ def _noted(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
 
 def _ms(since_s: float, until_s: float) -> int:
     return max(round((until_s - since_s) * 1000), 0)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

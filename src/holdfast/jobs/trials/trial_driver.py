@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
@@ -59,7 +59,7 @@ def _run(spec: TrialSpec, channel: Channel) -> None:
         done.append(batch)
         channel.send("batch", batch_id=batch.batch_id, input_rows=batch.input_rows)
     if not done and spec.or_empty:
-        done, empty = [trial.run_empty(int(time.time() * 1000))], True
+        done, empty = [trial.run_empty(now_ms())], True
     channel.send("done", batches=[asdict(each) for each in done], watermarks=trial.watermarks, empty=empty)
 
 

@@ -15,11 +15,12 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
+from holdfast.clock import now_ms
 from holdfast.errors import Invalid
 from holdfast.jobs.background.worker import give_way
 from holdfast.jobs.operations.executor import OperationExecutor
 from holdfast.jobs.state_home import StateHome
-from holdfast.server.app import app, now_ms
+from holdfast.server.app import app
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.process.connections import LARGEST_HEAD, Acceptor, Bounds, Connection, bounds
 from holdfast.server.server_settings import ServerSettings

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
+from holdfast.stream.event_time import type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, w
         Invalid: A key has two types.
     """
     for key in keys:
-        one, two = (side.schema[key].dataType.simpleString() for side in (left, right))
+        one, two = (type_of(side, key) for side in (left, right))
         if one != two:
             raise Invalid(
                 f"key `{key}` has two types, and a cast between them may lose the match",

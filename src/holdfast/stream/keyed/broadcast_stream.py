@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
+from holdfast.stream.event_time import names_of, quoted, require_columns, type_of, watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,25 +106,21 @@ def broadcast(
         _check_type(df, column, _NO_KEY, "be a key")
     if version is not None:
         _check_type(df, version, _NO_ORDER, "order versions")
-    if withdrawn is not None and _type(df, withdrawn) != "boolean":
+    if withdrawn is not None and type_of(df, withdrawn) != "boolean":
         raise Invalid(
             "whether a row takes another back is yes or no",
             where=f"{_WHERE}: {withdrawn}",
-            found=_type(df, withdrawn),
+            found=type_of(df, withdrawn),
             expected="boolean",
         )
     return BroadcastStream(df, tuple(keys), version, withdrawn, name)
 
 
 def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) -> None:
-    if _type(df, column).startswith(refused):
+    if type_of(df, column).startswith(refused):
         raise Invalid(
             f"a column of this type cannot {use}",
             where=f"{_WHERE}: {column}",
-            found=_type(df, column),
+            found=type_of(df, column),
             expected="text, a whole number, a date or a time",
         )
-
-
-def _type(df: DataFrame, name: str) -> str:
-    return str(df.schema[name].dataType.simpleString())

@@ -16,7 +16,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import quoted
+from holdfast.stream.event_time import quoted, type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -163,7 +163,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
             expected="a value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
         )
     for name, value in zip(by, values, strict=True):
-        found = df.schema[name].dataType.simpleString()
+        found = type_of(df, name)
         allowed = _TYPES.get(found.split("(")[0].split(" ")[0])
         wrong = isinstance(value, bool) and found != "boolean"
         if allowed is None or (value is not None and (wrong or not isinstance(value, allowed))):
@@ -173,9 +173,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
                 found=f"{value!r}, {type(value).__name__}",
                 expected=found,
             )
-    return tuple(
-        _like(value, df.schema[name].dataType.simpleString()) for name, value in zip(by, values, strict=True)
-    )
+    return tuple(_like(value, type_of(df, name)) for name, value in zip(by, values, strict=True))
 
 
 def _like(value: Any, kind: str) -> Any:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Size, parse_size
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns, watermarks
+from holdfast.stream.event_time import names_of, quoted, require_columns, type_of, watermarks
 from holdfast.stream.keyed.broadcast_stream import BroadcastStream
 from holdfast.stream.keyed.hot_keys import checked_key
-from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, type_of, unpacked
+from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, unpacked
 from holdfast.stream.query.operator_check import SPREAD_KEY, Defined, checked_name, define
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
 
@@ -364,7 +364,7 @@ def _prepared(
     if ticks and not definition.has_timers:
         raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
     streams = [stream_of(each, processor, combines=definition.combines) for each in keyed.inputs]
-    started_ms = int(time.time() * 1000)
+    started_ms = now_ms()
     lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
     operator = Operator(lane, parts, event_time=options.event_time)
     ticking = definition.has_timers and not options.event_time if ticks is None else ticks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import quoted, watermarks
+from holdfast.stream.event_time import quoted, type_of, watermarks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,8 +114,3 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
     if "rows" in watched.columns:
         return watched.select(F.inline("rows"))
     return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))
-
-
-def type_of(frame: DataFrame, name: str) -> str:
-    """A column's type in Spark's words."""
-    return str(frame.schema[name].dataType.simpleString())

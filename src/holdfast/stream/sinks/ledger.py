@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.stream.sinks.ledger_database import Connection, Database, translated
 from holdfast.stream.sinks.ledger_postgres import PostgreSQL
@@ -31,11 +32,6 @@ Clock: TypeAlias = Callable[[], int]
 EVICTIONS = 3
 # A leader's term takes this many bits of a token's left side; on the right its claims are counted.
 CLAIM_BITS = 20
-
-
-def wall_ms() -> int:
-    """The time of day in milliseconds since 1970, UTC."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class Ledger:
     """
 
     database: Database
-    clock: Clock = field(default=wall_ms, repr=False)
+    clock: Clock = field(default=now_ms, repr=False)
     retain: int = 1000
 
     def __post_init__(self) -> None:
@@ -132,7 +128,7 @@ class Ledger:
             raise Invalid("a ledger remembers at least one batch", found=f"retain={self.retain}")
 
     @classmethod
-    def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = wall_ms) -> Ledger:
+    def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
         """A ledger in an SQLite file on a local disk; made if absent.
 
         One writer at a time for the whole file. Not for network file systems, whose locks lie.
@@ -145,7 +141,7 @@ class Ledger:
         return cls(SQLite(Path(path).absolute(), patience_s), clock)
 
     @classmethod
-    def postgres(cls, dsn: str, *, patience_s: float = 30.0, clock: Clock = wall_ms) -> Ledger:
+    def postgres(cls, dsn: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
         """A ledger in a PostgreSQL database. Needs `pip install 'holdfast[postgres]'`.
 
         Args:

@@ -23,7 +23,7 @@ from holdfast.engine.queries.skew_metric import (
 )
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import SkewReport
-from holdfast.stream.event_time import names_of, quoted, require_columns
+from holdfast.stream.event_time import names_of, quoted, require_columns, type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -141,7 +141,7 @@ def key_names(df: DataFrame, by: str | Iterable[str], *, where: str) -> list[str
         raise Invalid("a key is needed", where=where, found="none", expected="by=… with a column")
     require_columns(df, keys, where=where)
     for key in keys:
-        found = df.schema[key].dataType.simpleString()
+        found = type_of(df, key)
         if found.startswith(_NO_KEY):
             raise Invalid(
                 "a column of this type cannot be a key",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import quoted, require_columns
+from holdfast.stream.event_time import quoted, require_columns, type_of
 from holdfast.stream.keyed.hot_keys import PART, HotKeys
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
         number = F.count(value) if kind == "count" else F.count_distinct(value)
         added = F.sum(F.col(name("n"))).alias(name("n"))
         return _TakenApart((number.alias(name("n")),), (added,), F.col(name("n")))
-    found = _type(frame, str(aggregate.column))
+    found = type_of(frame, str(aggregate.column))
     digits, scale = _digits(found)
     if kind == "sum":
         # The sum of sums has more digits than the sum, in its type though not in its values.
@@ -279,7 +279,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     limit = most.get(aggregate.kind, _SQUARE_DIGITS if aggregate.kind in _SPREADS else None)
     if limit is None:
         return
-    found = _type(frame, str(aggregate.column))
+    found = type_of(frame, str(aggregate.column))
     if found in ("float", "double"):
         raise Invalid(
             f"the {aggregate.kind} of floating-point numbers depends on the order in which they are added, "
@@ -309,7 +309,3 @@ def _digits(found: str) -> tuple[int, int]:
         return 0, 0
     digits, scale = found.removeprefix("decimal(").removesuffix(")").split(",")
     return int(digits), int(scale)
-
-
-def _type(frame: DataFrame, name: str) -> str:
-    return str(frame.schema[name].dataType.simpleString())
