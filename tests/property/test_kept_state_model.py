@@ -190,7 +190,9 @@ def test_a_job_goes_on_in_another_number_of_key_groups(
     rows = {row.key: (row.values, row.stamps, row.timers) for row in kept(both.harness).rows()}
     found = regrouped(kept(both.harness), then)
     # Each group has a version of its own, also one without keys: no copy of former groups is taken for it.
-    assert [each.group for each in found.groups] == (list(range(then)) if both.harness._store.groups else [])
+    assert [each.group for each in found.groups] == (
+        list(range(then)) if both.harness.inspect.store.groups else []
+    )
     assert len({each.record("here").token for each in found.groups}) == len(found.groups)
     hold(both.harness, found.groups, anew=True)
     both.harness.restart(key_groups=then)

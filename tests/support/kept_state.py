@@ -46,8 +46,8 @@ def groups_of(store: MemoryStore) -> list[KeyGroup]:
 
 def kept(harness: Harness, **facts: Any) -> KeyedState:
     """What a harness holds."""
-    layout = harness._lane.layout
-    keys = harness._lane.streams[0].schema
+    layout = harness.inspect.lane.layout
+    keys = harness.inspect.lane.streams[0].schema
     operator = KeyedOperator(
         0,
         layout.operator,
@@ -55,22 +55,23 @@ def kept(harness: Harness, **facts: Any) -> KeyedState:
         layout.key_groups,
         pa.schema([keys.field(name) for name in layout.key_names]),
         kept_states(layout.form),
-        harness._definition.has_timers,
+        harness.inspect.definition.has_timers,
         layout.form,
-        harness._now_ms,
-        harness._watermark_ms,
+        harness.inspect.moment.now_ms,
+        harness.inspect.moment.watermark_ms,
         **{"placed": layout.placement is not None, **facts},
     )
-    return KeyedState(operator, GroupsInMemory(groups_of(harness._store)))
+    return KeyedState(operator, GroupsInMemory(groups_of(harness.inspect.store)))
 
 
 def hold(harness: Harness, groups: Iterable[KeyGroup], *, anew: bool = False) -> None:
     """Let a harness go on with these groups in place of its own; `anew` with no others."""
-    store = MemoryStore() if anew else harness._store.snapshot()
+    store = harness.inspect.store
+    if anew:
+        store.clear()
     for group in groups:
         assert group.meta is not None
         store.put(group.group, group.meta, Stored(group.forms, group.base, group.log))
-    harness._store = store
 
 
 def in_time(ms: int) -> dt.datetime:

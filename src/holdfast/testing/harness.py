@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.testing.inspection import Inspection
 from holdfast.testing.reading import read_state, read_timers
 from holdfast.worker.build import Options, assemble, splitter_of
 from holdfast.worker.declarations.base_classes import Keyed, KeyedTable, Operator
@@ -218,6 +219,12 @@ class Harness:
         groups = range(self._options.key_groups)
         return self._partition(self._store).totals(groups, self._moment())[0]
 
+    @property
+    def inspect(self) -> Inspection:
+        """What lies below states and timers: the store, its partition, and the layout of the state."""
+        store = self._store
+        return Inspection(store, self._lane, self._definition, self._moment(), lambda: self._partition(store))
+
     # Restarts
 
     def restart(
@@ -247,12 +254,17 @@ class Harness:
             self.__dict__.update(before)
             raise
 
+    def over(self, store: MemoryStore) -> Harness:
+        """The same harness, clocks included, over the state of another store."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._store = store
+        copy.late_events, copy.failed_events = list(self.late_events), list(self.failed_events)
+        return copy
+
     def cleaned(self) -> Harness:
         """A harness over a copy of the state from which everything expired is gone, as in a savepoint."""
-        copy = object.__new__(Harness)
-        copy.__dict__.update(self.__dict__)
-        copy._store = self._store.snapshot()
-        copy.late_events, copy.failed_events = list(self.late_events), list(self.failed_events)
+        copy = self.over(self._store.snapshot())
         groups = range(self._options.key_groups)
         partition = copy._open(groups)
         partition.fold(groups, self._moment())

@@ -190,7 +190,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     storage = LocalStorage(place)
     (state,) = keyed_states(storage)
     before = {each.group: each for each in state.source.groups()}
-    after = {each.group: each for each in groups_of(_clocked(state)._store)}
+    after = {each.group: each for each in groups_of(_clocked(state).inspect.store)}
     changes = [GroupChange(before.get(number), after.get(number)) for number in {*before, *after}]
     write_groups(storage, {0: changes}, tmp_path / "work", lambda: state.operator.planned_ms)
     (state,) = keyed_states(storage)

@@ -86,7 +86,7 @@ def test_what_is_removed_is_in_no_byte_of_its_group() -> None:
     made = shop()
     made.send({"who": "zebra-crossing", "n": 1 << 40})
     number = kept(made).group_of("zebra-crossing")
-    held = {each.group: each for each in groups_of(made._store)}[number]
+    held = {each.group: each for each in groups_of(made.inspect.store)}[number]
     assert any(b"zebra-crossing" in blob for blob in (*held.base, *held.log))
     done = changed(kept(made), [KeyChange("zebra-crossing", remove=True), KeyChange("dan", remove=True)])
     assert (done.removed, done.missing, len(done.groups)) == (1, 1, 1)
@@ -249,9 +249,9 @@ def test_a_state_that_the_processor_has_got_since() -> None:
     made = shop(Count(), key_groups=1)
     made.restart(More())
     made.send({"who": "bob", "n": 1})
-    assert groups_of(made._store)[0].record("here").mixed
+    assert groups_of(made.inspect.store)[0].record("here").mixed
     apply(made, changed(kept(made), [KeyChange("ann", {"all": [1, 2]}), KeyChange("bob", {"n": 10})]))
-    assert not groups_of(made._store)[0].record("here").mixed
+    assert not groups_of(made.inspect.store)[0].record("here").mixed
     assert values(made) == {"ann": {"n": 1, "all": [1, 2]}, "bob": {"n": 10}, "cyd": {"n": 1}, None: {"n": 1}}
     made.restart(More())
     assert made.send({"who": "bob", "n": 1}) == [{"said": "bob 11"}]

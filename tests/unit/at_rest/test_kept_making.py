@@ -232,7 +232,7 @@ def test_what_was_removed_under_a_new_name_stays_removed(then: int, monkeypatch:
     before.send(*({"who": who, "n": n, "ts": None} for who in ("ann", "bob", "cyd") for n in (1, 2)))
     before.restart(Renamed())
     before.send({"who": "ann", "n": -1, "ts": None})
-    assert any(group.record("here").mixed for group in groups_of(before._store))
+    assert any(group.record("here").mixed for group in groups_of(before.inspect.store))
     hold(before, regrouped(kept(before), then).groups, anew=True)
     before.restart(key_groups=then)
     said = before.send(*({"who": who, "n": 3, "ts": None} for who in ("ann", "bob", "cyd")))

@@ -261,7 +261,7 @@ def test_rows_of_several_versions_of_a_processor(monkeypatch: pytest.MonkeyPatch
     made.restart(Wider())
     made.send({"who": "bob"})
     state = kept(made)
-    assert groups_of(made._store)[0].record("here").mixed
+    assert groups_of(made.inspect.store)[0].record("here").mixed
     assert {row.key[0]: dict(row.values) for row in state.rows()} == {
         "ann": {"n": 1},
         "bob": {"n": 2.0, "last": "bob"},
@@ -290,7 +290,7 @@ class Dated(hf.Keyed):
 
 
 def test_a_group_that_is_damaged(shop: Shop) -> None:
-    groups = groups_of(shop._store)
+    groups = groups_of(shop.inspect.store)
     first = groups[0]
     cut = KeyGroup(first.group, first.meta, first.forms, first.base, (first.log[0][:-30], *first.log[1:]))
     with pytest.raises(Corrupt, match="a key group cannot be read"):

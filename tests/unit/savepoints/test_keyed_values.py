@@ -83,7 +83,7 @@ def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
     for batch in range(batches):
         harness.send(*(event(batch * 7 + each) for each in range(9)))
     harness.send(event(3, "clear"), event(4, "forget"))
-    found = {tuple(key): value for key, value in keyed_rows(groups_of(harness._store), "here")}
+    found = {tuple(key): value for key, value in keyed_rows(groups_of(harness.inspect.store), "here")}
     assert sorted(found) == sorted(harness.keys())
     for key, value in found.items():
         # Where there is nothing, a state reads as its default.
@@ -99,10 +99,10 @@ def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
 def test_a_group_that_was_folded(harness: Harness) -> None:
     harness.send(*(event(each) for each in range(20)))
     folded = harness.cleaned()
-    assert any(groups_of(folded._store).base.values())
-    assert not any(groups_of(folded._store).log.values())
+    assert any(groups_of(folded.inspect.store).base.values())
+    assert not any(groups_of(folded.inspect.store).log.values())
     before, after = (
-        sorted((repr(key), repr(value)) for key, value in keyed_rows(groups_of(each._store), "here"))
+        sorted((repr(key), repr(value)) for key, value in keyed_rows(groups_of(each.inspect.store), "here"))
         for each in (harness, folded)
     )
     assert before == after
@@ -110,12 +110,12 @@ def test_a_group_that_was_folded(harness: Harness) -> None:
 
 def test_a_blob_that_is_damaged(harness: Harness) -> None:
     harness.send(*(event(each) for each in range(20)))
-    groups = groups_of(harness._store)
+    groups = groups_of(harness.inspect.store)
     group = next(iter(groups.log))
     groups.log[group][0] = groups.log[group][0][:-40]
     with pytest.raises(Corrupt):
         list(keyed_rows(groups, "operator 0"))
-    groups = groups_of(harness._store)
+    groups = groups_of(harness.inspect.store)
     groups.forms.clear()
     with pytest.raises(Corrupt, match="a key group cannot be read"):
         list(keyed_rows(groups, "operator 0"))

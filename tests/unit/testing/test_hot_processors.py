@@ -242,7 +242,7 @@ def test_a_placement_decides_the_group_and_nothing_else() -> None:
         running.restart()
     assert found == expected(made)
     assert running.state("ann")["n"] == sum(each["who"] == "ann" for batch in made for each in batch)
-    groups = {group for group, meta in enumerate(running._store.metas(range(4))) if meta is not None}
+    groups = {group for group, meta in enumerate(running.inspect.store.metas(range(4))) if meta is not None}
     assert groups == {by_letter(who) for who in ("ann", "bob", "cyd", None)}
 
 

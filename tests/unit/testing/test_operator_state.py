@@ -96,8 +96,7 @@ def test_a_batch_that_fails_after_the_number_changed_leaves_what_was_there() -> 
 def test_state_of_another_number_is_refused_where_nothing_was_handed_out() -> None:
     running = harness(2)
     running.send({"n": 1}, {"n": 2})
-    other = harness(3)
-    other._store = running._store
+    other = harness(3).over(running.inspect.store)
     with pytest.raises(Invalid, match="number of instances has changed"):
         other.send({"n": 3})
 

@@ -63,7 +63,7 @@ def rule(name: str, least: int, version: int | None, *, off: bool = False) -> di
 
 
 def stored_bytes(running: Harness) -> int:
-    groups = map(running._store.load, range(running._options.key_groups))
+    groups = map(running.inspect.store.load, range(running.inspect.lane.layout.key_groups))
     return sum(len(blob) for group in groups for blob in (*group.base, *group.log))
 
 

@@ -91,11 +91,10 @@ def test_counting_on_gives_what_counting_anew_gives(seed: int) -> None:
         harness.send(*(each | {"ts": keyed_runs.EPOCH + _ms(each["ts"])} for each in events))
         harness.set_clocks(watermark=keyed_runs.START + number * 7_000 - 5_000)
         counted = harness.totals()
-        again = Harness.__new__(Harness)
-        again.__dict__.update(harness.__dict__)
-        again._store = harness._store.snapshot()
-        forgotten(again._store)
-        partition = again._open(range(8))
+        again = harness.over(harness.inspect.store.snapshot()).inspect
+        forgotten(again.store)
+        partition = again.partition()
+        partition.open(list(range(8)), again.moment)
         sums = sum((each.counts for each in partition._open.values()), partition._census.none())
         assert [counted.keys, counted.timers, *counted.entries.values()] == [*sums[:2], *sums[2::2]]
 
@@ -106,15 +105,17 @@ def test_a_group_of_an_older_holdfast_is_unknown_until_a_batch_opens_it() -> Non
     harness.send(*({**event, "who": who} for who in "abcdefg"))
     known = harness.totals()
     assert known.keys == 7
-    forgotten(harness._store)
+    inspected = harness.inspect
+    forgotten(inspected.store)
     groups = range(3)
-    totals, size, uncounted = harness._partition(harness._store).totals(groups, harness._moment())
+    totals, size, uncounted = inspected.partition().totals(groups, inspected.moment)
     assert (totals.keys, uncounted) == (0, [0, 1, 2])
     assert size > 0
     for group in groups:
-        partition = harness._open([group])
-        partition.write(harness._moment())
-    totals, _, uncounted = harness._partition(harness._store).totals(groups, harness._moment())
+        partition = inspected.partition()
+        partition.open([group], inspected.moment)
+        partition.write(inspected.moment)
+    totals, _, uncounted = inspected.partition().totals(groups, inspected.moment)
     assert (totals.keys, totals.entries, uncounted) == (7, known.entries, [])
 
 
@@ -159,7 +160,7 @@ def test_elements_are_found_by_hash_ordinal_and_slot() -> None:
 
 def test_records_that_a_task_leaves_are_good_for_the_next_batch_alone(tmp_path: Path) -> None:
     harness = baskets()
-    form = harness._lane.layout.form
+    form = harness.inspect.lane.layout.form
     meta = Meta(3, b"12345678", form.fingerprint, counts=tuple(Census(form, 3).none().tolist()))
     Copies(tmp_path, form.fingerprint, "a").save({}, {}, {0: meta, 1: None}, 40)
     for batch_id, wanted in ((41, {0: meta, 1: None}), (42, {}), (40, {}), (None, {})):

@@ -169,6 +169,11 @@ class MemoryStore:
         self._metas[group] = meta
         self._stored[group] = stored
 
+    def clear(self) -> None:
+        """Forget all groups."""
+        self._metas.clear()
+        self._stored.clear()
+
     @property
     def groups(self) -> list[int]:
         """The groups that have state, ascending."""
