@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.formats.logs.sink_log import committed_files
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.monitoring.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     )
     from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
     from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
+    from holdfast.stream.late import late_rows
     from holdfast.stream.query.cautions import WatermarkWarning
     from holdfast.stream.sinks.buffered_sink import BufferedSink
     from holdfast.stream.sinks.ledger import Ledger, ledger
@@ -118,6 +120,7 @@ _HOMES = {
         "Unavailable",
         "Unsupported",
     ),
+    "holdfast.formats.logs.sink_log": ("committed_files",),
     "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
     "holdfast.jobs.trials.comparison": ("compare",),
     "holdfast.jobs.definition": ("Job", "job"),
@@ -130,6 +133,7 @@ _HOMES = {
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
     "holdfast.stream.query.cautions": ("WatermarkWarning",),
     "holdfast.stream.dedupe": ("dedupe",),
+    "holdfast.stream.late": ("late_rows",),
     "holdfast.stream.joins.enrich": ("enrich",),
     "holdfast.stream.keyed.explain_keyed": ("explain",),
     "holdfast.stream.joins.stream_joins": ("join_within",),
@@ -201,6 +205,7 @@ __all__ = [
     "broadcast",
     "check",
     "checkpoints",
+    "committed_files",
     "compare",
     "configure",
     "days",
@@ -220,6 +225,7 @@ __all__ = [
     "job",
     "join_within",
     "keyed",
+    "late_rows",
     "least",
     "ledger",
     "list",

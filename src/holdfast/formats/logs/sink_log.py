@@ -23,7 +23,7 @@ VERSION: Final = "v1"
 _BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
 
 
-def committed_files(path: Path) -> list[Path]:
+def committed_files(path: str | Path) -> list[Path]:
     """The files that a streaming query has committed under `path`, in the order of their batches.
 
     Reads the newest compacted log file and the ones after it, and no data file. A path is given as it
@@ -39,7 +39,7 @@ def committed_files(path: Path) -> list[Path]:
         Unsupported: The log has a newer version, or names files that are not on a local disk.
         Unavailable: A log file cannot be read at the moment.
     """
-    log = path / LOG_DIRECTORY
+    log = Path(path) / LOG_DIRECTORY
     if not log.is_dir():
         raise NotFound(
             "no log of a streaming file sink",

@@ -29,8 +29,8 @@ class Promise:
 FILES = Promise(
     Level.EXACTLY_ONCE,
     "the query logs the files of each batch in `_spark_metadata`; files of a failed attempt are in no log",
-    "read with Spark, or the list of `holdfast.formats.logs.sink_log.committed_files`; a bare glob of the"
-    " directory also finds files of failed attempts",
+    "read with Spark, or the files that `hf.committed_files` lists; a bare glob of the directory also finds"
+    " files of failed attempts",
 )
 DELTA = Promise(
     Level.EXACTLY_ONCE,
