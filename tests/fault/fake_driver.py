@@ -3,7 +3,8 @@
 The script is JSON: `definition` (fields of the job), maybe `query_checkpoint`, and `attempts`, a list of
 steps for each attempt in turn (the last one serves all further attempts). Steps: `batch`, `caution TEXT`,
 `fail LINE`, `refuse`, `finish`, `exit CODE`, `die` (SIGKILL to itself), `wait` (till told to stop), `hang`
-(for ever), `busy`, `work` (batches through a ledger till told to stop, holding the checkpoint as a JVM does).
+(for ever), `busy`, `line TEXT` (sends it as it is), `work` (batches through a ledger till told to stop,
+holding the checkpoint as a JVM does).
 """
 
 from __future__ import annotations
@@ -14,14 +15,27 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from holdfast.engine.state.ownership import Owner, lock_path, outlived
 from holdfast.jobs.processes.channel import Channel
 from holdfast.jobs.processes.driver import ENVIRONMENT, DriverSpec
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.jobs.processes.protocol import (
+    BatchCommitted,
+    Busy,
+    Caution,
+    Finished,
+    Go,
+    JobDefined,
+    JobFailed,
+    Lead,
+    QueriesStarted,
+    Stop,
+    Stopped,
+)
+from holdfast.model import BatchProgress, Failure, QueryStarted
 from holdfast.stream.sinks.ledger import Ledger
 
 
@@ -30,35 +44,31 @@ class FakeDriver:
         self.spec = spec
         self.channel = channel
         self.script = json.loads(Path(spec.target).read_text())
-        self.go = threading.Event()
+        self.told = threading.Event()
         self.stop = threading.Event()
         self.leash = LeaseWatchdog()
-        self.term: int | None = None
-        self.election = ""
-        self.machine = ""
+        self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         for message in self.channel.messages():
-            if message["kind"] == "lead":
-                self.leash.hold(message["until_s"])
+            if isinstance(message, Lead):
+                self.leash.hold(message.until_s)
+            elif isinstance(message, Go):
+                self.go = message
+                self.told.set()
             else:
-                if message["kind"] == "go":
-                    self.term = message["term"]
-                    self.election, self.machine = message["election"], message["machine"]
-                {"go": self.go, "stop": self.stop}[message["kind"]].set()
+                assert isinstance(message, Stop), message
+                self.stop.set()
         self.stop.set()
-        self.go.set()
+        self.told.set()
 
     def run(self) -> int:
         steps = self.steps()
-        self.channel.send("defined", **self.script["definition"])
-        self.go.wait()
+        self.channel.send(JobDefined(**self.script["definition"]))
+        self.told.wait()
         place = self.script.get("query_checkpoint", "c")
-        queries = [
-            {"name": "q", "query_id": "id", "run_id": "run", "checkpoint": place, "promise": "none: x"}
-        ]
-        self.channel.send("started", queries=queries)
+        self.channel.send(QueriesStarted((QueryStarted("q", "id", "run", place, "none: x"),)))
         for step in steps:
             code = self.take(step)
             if code is not None:
@@ -75,30 +85,31 @@ class FakeDriver:
     def take(self, step: str) -> int | None:
         verb, _, rest = step.partition(" ")
         if verb == "batch":
-            self.channel.send("batch", batch=self.batch())
+            self.channel.send(BatchCommitted(self.batch()))
         elif verb == "busy":
-            self.channel.send("busy", query="q", busy=True)
+            self.channel.send(Busy("q", busy=True))
         elif verb == "caution":
-            self.channel.send("caution", query="q", text=rest)
+            self.channel.send(Caution("q", rest))
         elif verb == "fail":
-            failure = {"label": "query", "error_class": "Error", "line": rest, "query": "q", "detail": ""}
-            self.channel.send("failed", failure=failure)
+            self.channel.send(JobFailed(Failure("query", "Error", rest, query="q")))
             return 1
         elif verb == "finish":
-            self.channel.send("finished")
+            self.channel.send(Finished())
             return 0
+        elif verb == "line":
+            os.write(self.channel.fileno(), rest.encode() + b"\n")
         elif verb == "exit":
             return int(rest)
         elif verb == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         elif verb == "wait":
             self.stop.wait()
-            self.channel.send("stopped")
+            self.channel.send(Stopped())
             Path(self.spec.target).with_suffix(".stopped").touch()
             return 0
         elif verb == "work":
             self.work()
-            self.channel.send("stopped")
+            self.channel.send(Stopped())
             return 0
         elif verb == "hang":
             threading.Event().wait()
@@ -112,20 +123,22 @@ class FakeDriver:
         (checkpoint / "metadata").write_text('{"id":"00000000-0000-4000-8000-000000000001"}')
         self.hold(checkpoint)
         ledger = Ledger.sqlite(checkpoint.with_name("results.db"), patience_s=10)
-        token = ledger.claim("sink", f"pid {os.getpid()}", term=self.term)
+        token = ledger.claim("sink", f"pid {os.getpid()}", term=self.go.term)
         while not self.stop.wait(0.02):
             number = len([each for each in commits.iterdir() if each.name.isdigit()])
             with ledger.transaction("sink", "query", number, token) as transaction:
                 if transaction is not None:
                     transaction.execute("CREATE TABLE IF NOT EXISTS results (batch INTEGER)")
                     transaction.execute("INSERT INTO results VALUES (?)", (number,))
-            (commits / str(number)).write_text(str(self.term))
-            self.channel.send("batch", batch={**self.batch(), "batch_id": number})
+            (commits / str(number)).write_text(str(self.go.term))
+            self.channel.send(BatchCommitted(replace(self.batch(), batch_id=number)))
 
     def hold(self, checkpoint: Path) -> None:
         """Take the checkpoint's lock for good, by the rules of the JVM's."""
         path = lock_path(checkpoint.as_uri(), Path(self.spec.home))
-        owner = Owner("job", self.spec.home, os.getpid(), self.term or 0, self.election, self.machine)
+        owner = Owner(
+            "job", self.spec.home, os.getpid(), self.go.term or 0, self.go.election, self.go.machine
+        )
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         text = os.pread(self.descriptor, 10_000, 0)
@@ -135,19 +148,19 @@ class FakeDriver:
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(asdict(owner)).encode(), 0)
 
-    def batch(self) -> dict[str, Any]:
+    def batch(self) -> BatchProgress:
         place = Path(self.spec.target).with_suffix(".batches")
         number = len(place.read_text()) if place.exists() else 0
         place.write_text("x" * (number + 1))
-        return {
-            "query": "q",
-            "batch_id": number,
-            "committed_ms": 1000 + number,
-            "input_rows": 10,
-            "duration_ms": 5,
-            "watermark": None,
-            "operators": [],
-        }
+        return BatchProgress(
+            query="q",
+            batch_id=number,
+            committed_ms=1000 + number,
+            input_rows=10,
+            duration_ms=5,
+            watermark=None,
+            operators=(),
+        )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from holdfast.jobs.processes.channel import Channel
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import Event, Outcome
+from holdfast.jobs.processes.protocol import Go, JobDefined, JobFailed, Message
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
@@ -177,22 +178,22 @@ def test_a_driver_that_cannot_make_its_log_says_so(
     log = tmp_path / "home" / "jobs" / "driver-1.log"
     driver = DriverProcess.start(DriverSpec(target=str(file), home=str(tmp_path / "home")))
     try:
-        assert heard(driver.channel)["kind"] == "defined"
-        driver.channel.send("go", log=str(log), restore=False, repeat={}, term=None, election="", machine="m")
+        assert isinstance(heard(driver.channel), JobDefined)
+        driver.channel.send(Go(str(log), restore=False, repeat={}, term=None, election="", machine="m"))
         said = heard(driver.channel)
     finally:
         driver.kill()
         driver.reap()
-    assert said["kind"] == "failed"
+    assert isinstance(said, JobFailed)
     expected = f"the driver could not begin: {FULL}: {log} (hint: free some room there)"
-    assert (said["failure"]["line"], said["failure"]["cause"]) == (expected, "resources")
+    assert (said.failure.line, said.failure.cause) == (expected, "resources")
     assert capfd.readouterr().err == ""
 
 
-def heard(channel: Channel) -> dict[str, Any]:
+def heard(channel: Channel) -> Message:
     """The next thing that a driver says."""
     while True:
         messages = channel.receive()
         assert messages is not None
         if messages:
-            return dict(messages[0])
+            return messages[0]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.job.restart import exponential, fixed_delay, no_restart
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Internal
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
@@ -111,6 +111,19 @@ def test_a_caution_of_the_driver_is_told(case: Case) -> None:
     (event,) = [each for each in case.events if each.kind == "caution"]
     assert event.text == "job: query q: two watermarks"
     assert event.facts["query"] == "q"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [('{"kind": "anybody"}', "anybody"), ('{"kind": "stop"}', "stop"), ("nonsense", "b'nonsense'")],
+)
+def test_a_message_that_is_none_of_a_driver_ends_the_job(case: Case, line: str, found: str) -> None:
+    with pytest.raises(Internal) as refused:
+        case.run(case.write(["batch", f"line {line}", "hang"]))
+    assert refused.value.found == found
+    job = case.registry.job("job")
+    assert (job.state, job.reason) == (JobState.FAILED, refused.value.fact)
+    assert [attempt.ending for attempt in case.registry.attempts("job")] == ["failed"]
 
 
 def test_a_killed_driver_is_started_again(case: Case) -> None:

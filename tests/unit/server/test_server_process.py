@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.jobs.processes.protocol import ServerStarted
 from holdfast.server.process.listening import listen
 from holdfast.server.process.server_process import ServerProcess
 from holdfast.server.server_settings import ServerSettings
@@ -30,7 +31,7 @@ def server_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]
     with listen(settings) as listening:
         process = ServerProcess(tmp_path, settings, listening)
         try:
-            assert next(process.said())["kind"] == "serving"
+            assert isinstance(next(process.said()), ServerStarted)
             (pid,) = children() - before
             yield pid
         finally:

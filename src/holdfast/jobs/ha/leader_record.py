@@ -7,7 +7,7 @@ home could not know: whether the job has begun or ended, what it was asked for, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -90,6 +90,6 @@ class LeaderRecord:
             ) from error
 
 
-def places_of(queries: list[QueryStarted]) -> dict[str, QueryPlace]:
+def places_of(queries: Sequence[QueryStarted]) -> dict[str, QueryPlace]:
     """Where queries that have been started keep their state."""
     return {query.name: QueryPlace(query.checkpoint, query.query_id) for query in queries}

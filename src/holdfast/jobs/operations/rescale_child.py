@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.background.worker import error_of
 from holdfast.jobs.operations.rescale_spec import RescaleSpec, life_of
-from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.channel import Channel, die_with_peer
 from holdfast.jobs.processes.driver import ENVIRONMENT, log_to
+from holdfast.jobs.processes.protocol import Refused, RescaleDone, RescaleProgress
 from holdfast.savepoints.savepoint_api import rescale_between_drivers
 
 
@@ -23,26 +23,19 @@ def run(spec: RescaleSpec, channel: Channel) -> None:
     """Make the new checkpoints one after the other; every ending is reported."""
 
     def tell(done: int, total: int, what: str) -> None:
-        channel.send("progress", done=done, total=total, what=what)
+        channel.send(RescaleProgress(done, total, what))
 
     try:
-        for each in spec.moves:
-            made = rescale_between_drivers(
-                each.checkpoint, each.made, partitions=each.partitions, master=spec.master, tell=tell
+        for move in spec.moves:
+            rescale_between_drivers(
+                move.checkpoint, move.made, partitions=move.partitions, master=spec.master, tell=tell
             )
-            channel.send("made", query=each.query, batch=made.batch_id, rows=made.rows)
     except HoldfastError as error:
-        channel.send("refused", error=error.as_dict())
+        channel.send(Refused(error))
     except Exception as error:  # whatever it is, the supervisor has to learn of it
-        channel.send("refused", error=error_of(error).as_dict())
+        channel.send(Refused(error_of(error)))
     else:
-        channel.send("done")
-
-
-def _die_with(channel: Channel) -> None:
-    for _ in channel.messages():
-        pass
-    os.killpg(os.getpid(), signal.SIGKILL)
+        channel.send(RescaleDone())
 
 
 def main() -> None:
@@ -53,9 +46,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     life = life_of(Path(spec.home), spec.job)
     if not life.take():
-        channel.send("busy")
+        channel.send(Refused(Conflict("an earlier rescale of the job has not ended yet", hint="ask again")))
         return
-    threading.Thread(target=_die_with, args=(channel,), name="holdfast-orders", daemon=True).start()
+    die_with_peer(channel)
     run(spec, channel)
     sys.stdout.flush()
     os.killpg(os.getpid(), signal.SIGKILL)  # Spark's JVM with it: there is nothing left to tidy

@@ -24,14 +24,14 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.private_files import make_directory
-from holdfast.errors import BY_KIND, Conflict, Corrupt, HoldfastError, Internal
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.jobs.operations.operation_context import undone
 from holdfast.jobs.operations.rescale_spec import Move, RescaleSpec, life_of, moves_from, moves_of, place_of
-from holdfast.jobs.processes.channel import Message
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.protocol import Message, Refused, RescaleDone, RescaleProgress, not_for
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -155,8 +155,8 @@ class Rescaler:
             process.reap()
         if last is None:
             raise Internal("the process that rescales has ended without a word", where=str(log))
-        if last["kind"] == "refused":
-            raise _rebuilt(last["error"])
+        if isinstance(last, Refused):
+            raise last.error
 
     def _follow(self, process: DriverProcess, operation: Operation, attend: Attend) -> Message | None:
         """Listen until it is done; its last word, or None."""
@@ -172,11 +172,13 @@ class Rescaler:
                 if messages is None:
                     return None
                 for message in messages:
-                    if message["kind"] in ("done", "refused"):
+                    if isinstance(message, (RescaleDone, Refused)):
                         return message
-                    if message["kind"] == "progress" and time.monotonic() - told > _TELL_S:
+                    if not isinstance(message, RescaleProgress):
+                        raise not_for("a rescale", message)
+                    if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
-                        self._operations.tell(operation, message["done"], message["total"], message["what"])
+                        self._operations.tell(operation, message.done, message.total, message.what)
 
 
 def mend_left_behind(
@@ -304,8 +306,3 @@ def _number(place: Path) -> int:
 
 def _start(spec: RescaleSpec) -> DriverProcess:
     return DriverProcess.start(spec, (sys.executable, *COMMAND), quiet=True)
-
-
-def _rebuilt(given: Mapping[str, Any]) -> HoldfastError:
-    facts = {name: given.get(name) for name in ("where", "found", "expected", "hint")}
-    return BY_KIND.get(str(given.get("kind")), Internal)(str(given["error"]), **facts)

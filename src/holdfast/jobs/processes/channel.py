@@ -1,27 +1,19 @@
-"""The line between a supervisor and its driver: JSON lines over a socket pair.
+"""The line between a supervisor and its child: messages over a socket pair.
 
 Either side sees the other's death as the end of the stream, at once and without a timer.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any
+import threading
+from collections.abc import Iterator
 
-from holdfast.errors import BY_KIND, HoldfastError, Internal
+from holdfast.jobs.processes.protocol import Message, decode, encode
 
 DESCRIPTOR = "HOLDFAST_CHANNEL"
-
-Message = dict[str, Any]
-
-
-def error_from(fields: Mapping[str, Any]) -> HoldfastError:
-    """The error that a child process met, as an error of its own kind."""
-    facts = {key: fields.get(key) for key in ("where", "found", "expected", "hint")}
-    return BY_KIND.get(str(fields.get("kind")), Internal)(str(fields["error"]), **facts)
 
 
 class Channel:
@@ -52,16 +44,20 @@ class Channel:
         """For a selector."""
         return self._end.fileno()
 
-    def send(self, kind: str, **fields: Any) -> bool:
+    def send(self, message: Message) -> bool:
         """Send one message; False if nobody is there any more."""
         try:
-            self._end.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
+            self._end.sendall(encode(message) + b"\n")
         except OSError:
             return False
         return True
 
     def receive(self) -> list[Message] | None:
-        """Wait for bytes and return the messages they complete; None at the end of the stream."""
+        """Wait for bytes and return the messages they complete; None at the end of the stream.
+
+        Raises:
+            Internal: The peer has sent something that is no message.
+        """
         try:
             data = self._end.recv(65536)
         except OSError:
@@ -69,13 +65,30 @@ class Channel:
         if not data:
             return None
         *lines, self._pending = (self._pending + data).split(b"\n")
-        return [json.loads(line) for line in lines if line]
+        return [decode(line) for line in lines if line]
 
     def messages(self) -> Iterator[Message]:
-        """Messages as they come, until the stream ends."""
+        """Messages as they come, until the stream ends.
+
+        Raises:
+            Internal: The peer has sent something that is no message.
+        """
         while (batch := self.receive()) is not None:
             yield from batch
 
     def close(self) -> None:
         """Hang up."""
         self._end.close()
+
+
+def die_with_peer(channel: Channel) -> None:
+    """From now on end this process group when the process at the other end does; it is told nothing else."""
+
+    def listen() -> None:
+        try:
+            for _ in channel.messages():
+                pass
+        finally:
+            os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=listen, name="holdfast-orders", daemon=True).start()

@@ -34,6 +34,26 @@ from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.batch_replay import repeat
 from holdfast.jobs.processes.channel import Channel
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
+from holdfast.jobs.processes.protocol import (
+    BatchCommitted,
+    BatchesRepeated,
+    Busy,
+    Caution,
+    CheckpointsRestored,
+    Finished,
+    Go,
+    JobDefined,
+    JobFailed,
+    Lead,
+    Mended,
+    Message,
+    QueriesStarted,
+    Refused,
+    SessionStarted,
+    Stop,
+    Stopped,
+    not_for,
+)
 from holdfast.jobs.processes.restore_on_start import restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 
@@ -87,34 +107,33 @@ class _Orders:
     """What the supervisor said; its silence for good counts as the order to stop."""
 
     def __init__(self, channel: Channel) -> None:
-        self.go = threading.Event()
+        self.told = threading.Event()
         self.stop = threading.Event()
-        self.log: str | None = None
-        self.restore = False
-        self.repeat: Mapping[str, str] = {}
-        self.term: int | None = None
-        self.election = ""
-        self.machine = ""
+        self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
+        self.error: HoldfastError | None = None
         self._leash = LeaseWatchdog()
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
     def _listen(self) -> None:
-        for message in self._channel.messages():
-            if message["kind"] == "go":
-                self.log = message.get("log")
-                self.restore = bool(message.get("restore"))
-                self.repeat = message.get("repeat") or {}
-                self.term = message.get("term")
-                self.election = message.get("election") or ""
-                self.machine = message.get("machine") or ""
-                self.go.set()
-            elif message["kind"] == "lead":
-                self._leash.hold(float(message["until_s"]))
-            elif message["kind"] == "stop":
-                self.stop.set()
+        try:
+            for message in self._channel.messages():
+                self._take(message)
+        except HoldfastError as error:
+            self.error = error
         self.stop.set()
-        self.go.set()
+        self.told.set()
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Go):
+            self.go = message
+            self.told.set()
+        elif isinstance(message, Lead):
+            self._leash.hold(message.until_s)
+        elif isinstance(message, Stop):
+            self.stop.set()
+        else:
+            raise not_for("a driver", message)
 
 
 @dataclass(slots=True)
@@ -148,15 +167,14 @@ class Driver:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             job = load_job(self._spec.target).with_overrides(self._spec.overrides)
-            self._channel.send("defined", **definition_fields(job))
+            self._channel.send(job_defined(job))
         except HoldfastError as error:
             return self._refuse(error)
-        self._orders.go.wait()
+        self._orders.told.wait()
         if self._orders.stop.is_set():
-            self._channel.send("stopped")
-            return 0
+            return self._end()
         try:
-            log_to(self._orders.log)
+            log_to(self._orders.go.log)
         except OSError as error:
             return self._fail(summary.not_begun(error))
         return self._run_reported(job)
@@ -188,8 +206,15 @@ class Driver:
         self._drain()
         if failed is not None:
             return self._fail_or_refuse(failed)
-        self._channel.send("stopped" if self._orders.stop.is_set() else "finished")
+        code = self._end()
         spark.stop()
+        return code
+
+    def _end(self) -> int:
+        """Report the end of a job that has not failed."""
+        if self._orders.error is not None:
+            return self._refuse(self._orders.error)
+        self._channel.send(Stopped() if self._orders.stop.is_set() else Finished())
         return 0
 
     def _start_spark(self, job: Job) -> SparkSession:
@@ -208,22 +233,22 @@ class Driver:
         )
         ship_by_value(sys.modules[job.build.__module__])
         home = Path(self._spec.home)
-        orders = self._orders
-        owner = Owner(job.name, str(home), java_pid(spark), orders.term or 0, orders.election, orders.machine)
+        go = self._orders.go
+        owner = Owner(job.name, str(home), java_pid(spark), go.term or 0, go.election, go.machine)
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
         slots = spark.sparkContext.defaultParallelism
-        self._channel.send("session", spark=spark.version, java_pid=owner.pid, slots=slots)
+        self._channel.send(SessionStarted(spark.version, owner.pid, slots))
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
         sinks = sinks_of(job(spark))
         base = job.checkpoint.uri(Path.cwd())
         places = {sink.name or job.name: base if len(sinks) == 1 else f"{base}/{sink.name}" for sink in sinks}
-        if self._orders.restore:
-            made = list(restore_all(self._spec.savepoints, places))
+        if self._orders.go.restore:
             # All at once: a driver that dies before this leaves it to the next one to finish.
-            restored = [{"query": query, **each.as_dict()} for query, each in made]
-            self._channel.send("restored", queries=restored)
+            made = list(restore_all(self._spec.savepoints, places))
+            restored = tuple({"query": query, **checkpoint.as_dict()} for query, checkpoint in made)
+            self._channel.send(CheckpointsRestored(restored))
         given = {**job.conf, **self._spec.conf}
         started: list[QueryStarted] = []
         if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
@@ -236,13 +261,13 @@ class Driver:
                     checkpoint=place,
                     trigger=job.effective_trigger(),
                     query_name=name,
-                    term=self._orders.term,
+                    term=self._orders.go.term,
                 )
             _keep_pause(job, query)
             self._queries[str(query.runId)] = _Query(name, sink, place, query)
             promise = f"{sink.promise.level.value}: {sink.promise.why}"
             started.append(QueryStarted(name, str(query.id), str(query.runId), place, promise))
-        self._channel.send("started", queries=[asdict(each) for each in started])
+        self._channel.send(QueriesStarted(tuple(started)))
 
     def _repeat(
         self,
@@ -252,8 +277,8 @@ class Driver:
         given: Mapping[str, str],
     ) -> bool:
         """Run again what was lost with damaged checkpoints; False if told to stop meanwhile."""
-        for name, damaged in self._orders.repeat.items():
-            sink, place, term = sinks[name], places[name], self._orders.term
+        for name, damaged in self._orders.go.repeat.items():
+            sink, place, term = sinks[name], places[name], self._orders.go.term
 
             def start(
                 trigger: Trigger | OneBatch | None,
@@ -269,8 +294,7 @@ class Driver:
                     last = batch_id
                     if self._orders.stop.is_set():
                         return False
-            promise = sink.promise.level.value
-            self._channel.send("repeated", query=name, last=last, promise=promise)
+            self._channel.send(BatchesRepeated(name, last, sink.promise.level.value))
         return True
 
     @contextmanager
@@ -283,7 +307,7 @@ class Driver:
         for each in heard:
             warnings.showwarning(each.message, each.category, each.filename, each.lineno)
             if issubclass(each.category, WatermarkWarning):
-                self._channel.send("caution", query=query, text=str(each.message))
+                self._channel.send(Caution(query, str(each.message)))
 
     def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""
@@ -329,12 +353,12 @@ class Driver:
             return False
         trigger = job.effective_trigger()
         again = query.sink.start(
-            checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.term
+            checkpoint=query.checkpoint, trigger=trigger, query_name=query.name, term=self._orders.go.term
         )
         _keep_pause(job, again)
         del self._queries[str(query.running.runId)]
         self._queries[str(again.runId)] = replace(query, running=again, mended=True)
-        self._channel.send("mended", query=query.name)
+        self._channel.send(Mended(query.name))
         return True
 
     def _report_busy(self) -> None:
@@ -345,7 +369,7 @@ class Driver:
             busy = is_working(each.running)
             if busy != each.busy:
                 each.busy = busy
-                self._channel.send("busy", query=each.name, busy=busy)
+                self._channel.send(Busy(each.name, busy))
 
     def _report(self, timeout: float) -> None:
         """Pass on what was heard; waits for the first of it."""
@@ -362,7 +386,7 @@ class Driver:
                     batch = committed_batch(query.name, facts, now_ms(), query.operators)
                     if batch is not None:
                         query.committed = True
-                        self._channel.send("batch", batch=batch.as_dict())
+                        self._channel.send(BatchCommitted(batch))
                 kind, facts = self._heard.get_nowait()
         except queue.Empty:
             return
@@ -381,11 +405,11 @@ class Driver:
         return self._fail(what)
 
     def _refuse(self, error: HoldfastError) -> int:
-        self._channel.send("refused", error=error.as_dict())
+        self._channel.send(Refused(error))
         return error.exit_code
 
     def _fail(self, what: Failure) -> int:
-        self._channel.send("failed", failure=asdict(what), at_ms=now_ms())
+        self._channel.send(JobFailed(what, at_ms=now_ms()))
         return 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -400,20 +424,20 @@ def _keep_pause(job: Job, query: StreamingQuery) -> None:
         keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
 
 
-def definition_fields(job: Job) -> dict[str, Any]:
-    """What the supervisor needs to know of a job, as plain values."""
-    return {
-        "name": job.name,
-        "checkpoint": job.checkpoint.uri(Path.cwd()),
-        "on_cancel": job.checkpoint.on_cancel,
-        "timeout_ms": job.checkpoint.timeout_ms,
-        "tolerable_failures": job.checkpoint.tolerable_failures,
-        "record": job.checkpoint.record,
-        "savepoints": _savepoints(job.checkpoint),
-        "restart": strategy_fields(job.restart),
-        "alerts": job.alerts.as_dict(),
-        "recovery": asdict(job.recovery),
-    }
+def job_defined(job: Job) -> JobDefined:
+    """What the supervisor needs to know of a job."""
+    return JobDefined(
+        name=job.name,
+        checkpoint=job.checkpoint.uri(Path.cwd()),
+        on_cancel=job.checkpoint.on_cancel,
+        timeout_ms=job.checkpoint.timeout_ms,
+        tolerable_failures=job.checkpoint.tolerable_failures,
+        record=job.checkpoint.record,
+        savepoints=_savepoints(job.checkpoint),
+        restart=strategy_fields(job.restart),
+        alerts=job.alerts.as_dict(),
+        recovery=asdict(job.recovery),
+    )
 
 
 def _savepoints(checkpoint: Checkpoint) -> dict[str, Any] | None:

@@ -13,8 +13,8 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.background.savepoint_schedule import Periodic
 from holdfast.jobs.definition import strategy_from_fields
 from holdfast.jobs.failures import summary as failures
-from holdfast.jobs.processes.channel import Message
 from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
 from holdfast.jobs.registry.registry import JobRecord
 from holdfast.model import Failure
 
@@ -29,23 +29,25 @@ class JobDefinition:
     timeout_ms: int | None
     tolerable_failures: int
     restart: RestartStrategy
-    record: bool = True
-    savepoints: Periodic | None = None
-    recovery: Recovery = field(default_factory=Recovery)
-    alerts: Alerts = field(default_factory=Alerts)
+    record: bool
+    savepoints: Periodic | None
+    recovery: Recovery
+    alerts: Alerts
 
     @classmethod
-    def from_message(cls, message: Message) -> JobDefinition:
-        """What a driver sent as `defined`."""
-        apart = ("kind", "restart", "savepoints", "recovery", "alerts")
-        values = {key: value for key, value in message.items() if key not in apart}
-        wanted = message.get("savepoints")
+    def from_message(cls, message: JobDefined) -> JobDefinition:
+        """The settings of the job, out of what the driver sent."""
         return cls(
-            restart=strategy_from_fields(message["restart"]),
-            savepoints=None if wanted is None else Periodic(**wanted),
-            recovery=Recovery(**message.get("recovery", {})),
-            alerts=Alerts.from_dict(message.get("alerts") or {}),
-            **values,
+            name=message.name,
+            checkpoint=message.checkpoint,
+            on_cancel=message.on_cancel,
+            timeout_ms=message.timeout_ms,
+            tolerable_failures=message.tolerable_failures,
+            restart=strategy_from_fields(message.restart),
+            record=message.record,
+            savepoints=None if message.savepoints is None else Periodic(**message.savepoints),
+            recovery=Recovery(**message.recovery),
+            alerts=Alerts.from_dict(message.alerts),
         )
 
     def job_record(self, target: str, now_ms: int, since_ms: int | None) -> JobRecord:
@@ -86,12 +88,22 @@ class DriverAttempt:
     _busy_since: dict[str, float] = field(default_factory=dict)
     _slow: dict[str, int] = field(default_factory=dict)
 
-    def cannot_begin(self, error: HoldfastError | OSError) -> None:
-        """Note why the driver is not let go: a refusal, or a file that could not be made, which may pass."""
+    def ended(self, message: Finished | Stopped | JobFailed | Refused) -> None:
+        """Note the last message of the driver."""
+        if isinstance(message, Refused):
+            self.refusal = message.error
+        elif isinstance(message, JobFailed):
+            self.failure, self.failed_ms = message.failure, message.at_ms
+        else:
+            self.ending = kind_of(message)
+
+    def end_for(self, error: HoldfastError | OSError) -> None:
+        """End the driver for an error here: a refusal, or a file that could not be made, which may pass."""
         if isinstance(error, HoldfastError):
             self.refusal = error
         else:
             self.failure = failures.not_begun(error)
+        self.process.kill()
 
     def busy(self, query: str, *, busy: bool) -> None:
         """Note that a query has begun a batch, or ended one."""

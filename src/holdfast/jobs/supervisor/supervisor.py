@@ -25,7 +25,7 @@ from holdfast.jobs.ha.leader_record import places_of
 from holdfast.jobs.machine import DriverIdentity, this_machine
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.operations.rescaler import Rescaler
-from holdfast.jobs.processes.channel import Message, error_from
+from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S, ORPHAN_GRACE_S, CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
@@ -40,7 +40,7 @@ from holdfast.jobs.supervisor.sidecar import Sidecar
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by, take_over
 from holdfast.jobs.supervisor.stop_requests import LOOK_S, StopRequests
 from holdfast.jobs.terms import CannotLead, LeadershipLost, Now
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted
+from holdfast.model import Failure, JobState
 
 
 class Supervisor:
@@ -95,6 +95,7 @@ class Supervisor:
         # Whether the job is this supervisor's, and the registry knows it.
         self._begun = False
         self._comeback = RecoveryTracker(home.path, spec.target, clock, self._say)
+        self._handlers = self._message_handlers()
         self._beside: Sidecar | None = None
         self._restored = False
         # When the job was begun that this supervisor takes over.
@@ -283,7 +284,7 @@ class Supervisor:
                 if (self._wishes.stops or self._rescale_asked) and not told_to_stop:
                     told_to_stop = True
                     self._say("stopping", "stopping after the batch that runs")
-                    attempt.process.channel.send("stop")
+                    attempt.process.channel.send(protocol.Stop())
                 if "driver" in ready and not self._hear(attempt):
                     attempt.failed_ms = self._clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
@@ -292,59 +293,60 @@ class Supervisor:
 
     def _hear(self, attempt: DriverAttempt) -> bool:
         """Act on what the driver said; False at the end of the line."""
-        messages = attempt.process.channel.receive()
-        if messages is None:
+        try:
+            messages = attempt.process.channel.receive()
+        except Internal as error:
+            attempt.end_for(error)
             return False
-        for message in messages:
+        for message in messages or ():
             self._act(attempt, message)
-        return attempt.refusal is None
+        return messages is not None and attempt.refusal is None
 
-    def _act(self, attempt: DriverAttempt, message: Message) -> None:
-        kind = message["kind"]
-        if kind == "defined":
-            try:
-                self._go(attempt, JobDefinition.from_message(message))
-            except LeadershipLost:
-                raise
-            except (HoldfastError, OSError) as error:
-                attempt.cannot_begin(error)
-                attempt.process.kill()
-        elif kind == "refused":
-            attempt.refusal = error_from(message["error"])
-        elif kind == "failed":
-            attempt.failure = Failure(**message["failure"])
-            attempt.failed_ms = message.get("at_ms")
-        elif kind in ("finished", "stopped"):
-            attempt.ending = kind
+    def _act(self, attempt: DriverAttempt, message: protocol.Message) -> None:
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            attempt.end_for(protocol.not_for("a supervisor", message))
         else:
-            self._pass_on(attempt, kind, message)
+            handler(attempt, message)
 
-    def _pass_on(self, attempt: DriverAttempt, kind: str, message: Message) -> None:
-        """Write down and tell what a driver that runs has done."""
-        if kind == "session":
-            self._comeback.session(int(message.get("slots", 1)))
-        elif kind == "repeated":
-            self._comeback.repeated(message["query"], message["last"], message["promise"])
-        elif kind == "started":
-            self._started(attempt, [QueryStarted(**each) for each in message["queries"]])
-        elif kind == "batch":
-            self._batch(attempt, BatchProgress.from_dict(message["batch"]))
-        elif kind == "busy":
-            attempt.busy(message["query"], busy=message["busy"])
-            if self._beside is not None:
-                self._beside.busy(message["query"], busy=message["busy"])
-        elif kind == "caution":
-            self._say("caution", f"query {message['query']}: {message['text']}", query=message["query"])
-        elif kind == "restored":
-            self._was_restored(message["queries"])
-        elif kind == "mended":
-            self._say("mended", f"query {message['query']}: finished a batch that its sink held already")
+    def _message_handlers(self) -> dict[type[protocol.Message], Callable[[DriverAttempt, Any], None]]:
+        """What to do with each type of message of a driver."""
+        comeback, say = self._comeback, self._say
+        return {
+            protocol.JobDefined: self._defined,
+            protocol.SessionStarted: lambda _, said: comeback.session(said.slots),
+            protocol.CheckpointsRestored: self._was_restored,
+            protocol.BatchesRepeated: lambda _, said: comeback.repeated(said.query, said.last, said.promise),
+            protocol.QueriesStarted: self._started,
+            protocol.Caution: lambda _, said: say(
+                "caution", f"query {said.query}: {said.text}", query=said.query
+            ),
+            protocol.Busy: self._busy,
+            protocol.BatchCommitted: self._batch,
+            protocol.Mended: lambda _, said: say(
+                "mended", f"query {said.query}: finished a batch that its sink held already"
+            ),
+            **dict.fromkeys(protocol.LAST_MESSAGES, DriverAttempt.ended),
+        }
 
-    def _was_restored(self, queries: list[dict[str, Any]]) -> None:
+    def _defined(self, attempt: DriverAttempt, message: protocol.JobDefined) -> None:
+        try:
+            self._go(attempt, JobDefinition.from_message(message))
+        except LeadershipLost:
+            raise
+        except (HoldfastError, OSError) as error:
+            attempt.end_for(error)
+
+    def _was_restored(self, _: DriverAttempt, message: protocol.CheckpointsRestored) -> None:
         self._restored = True
-        for each in queries:
-            text = f"query {each['query']} goes on from batch {each['batch']} of {each['savepoint']}"
-            self._say("restored", text, **each)
+        for query in message.queries:
+            text = f"query {query['query']} goes on from batch {query['batch']} of {query['savepoint']}"
+            self._say("restored", text, **query)
+
+    def _busy(self, attempt: DriverAttempt, message: protocol.Busy) -> None:
+        attempt.busy(message.query, busy=message.busy)
+        if self._beside is not None:
+            self._beside.busy(message.query, busy=message.busy)
 
     def _go(self, attempt: DriverAttempt, definition: JobDefinition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
@@ -370,15 +372,9 @@ class Supervisor:
         if candidacy is not None:
             candidacy.note(driver=DriverIdentity.of(attempt.process.pid, self._machine))
         self._lead(attempt)
-        attempt.process.channel.send(
-            "go",
-            log=str(log),
-            restore=restore,
-            repeat=self._comeback.to_repeat(),
-            term=None if candidacy is None else candidacy.token,
-            election="" if candidacy is None else candidacy.place_id,
-            machine=self._machine,
-        )
+        term, election = (None, "") if candidacy is None else (candidacy.token, candidacy.place_id)
+        go = protocol.Go(str(log), restore, self._comeback.to_repeat(), term, election, self._machine)
+        attempt.process.channel.send(go)
 
     def _lead(self, attempt: DriverAttempt) -> None:
         """Go on only as the leader, and let the driver know until when it may count on that."""
@@ -388,7 +384,7 @@ class Supervisor:
         candidacy.require()
         if attempt.until_s != candidacy.until_s:
             attempt.until_s = candidacy.until_s
-            attempt.process.channel.send("lead", until_s=attempt.until_s)
+            attempt.process.channel.send(protocol.Lead(attempt.until_s))
 
     def _claim_checkpoint(self, definition: JobDefinition) -> bool:
         """Wait until no former driver of this job has the checkpoint; False if told to end meanwhile."""
@@ -451,7 +447,8 @@ class Supervisor:
     def _checkpoint(self, definition: JobDefinition) -> CheckpointClaim:
         return CheckpointClaim(definition.checkpoint, definition.name, self._home.path, self._machine)
 
-    def _started(self, attempt: DriverAttempt, queries: list[QueryStarted]) -> None:
+    def _started(self, attempt: DriverAttempt, message: protocol.QueriesStarted) -> None:
+        queries = message.queries
         self._notes.queries_started(self._name, attempt.number, queries, self._clock())
         self._comeback.running()
         if self._candidacy is not None:
@@ -464,7 +461,8 @@ class Supervisor:
             self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
         self._say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
 
-    def _batch(self, attempt: DriverAttempt, batch: BatchProgress) -> None:
+    def _batch(self, attempt: DriverAttempt, message: protocol.BatchCommitted) -> None:
+        batch = message.batch
         first = batch.query not in attempt.committed
         attempt.has_committed(batch.query)
         self._batches += 1

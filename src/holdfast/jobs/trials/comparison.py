@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Unavailable
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.savepoint.manifest import Manifest
-from holdfast.jobs.processes.channel import Message
+from holdfast.jobs.processes.protocol import Message, TrialCommitted, TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
 from holdfast.jobs.trials.state_diff import States, compare_states
@@ -204,8 +204,8 @@ class _Runs:
 
         def hear(message: Message) -> None:
             nonlocal done
-            done += message["kind"] == "batch"
-            say(done, most, f"{name}: {'starting Spark' if message['kind'] == 'defined' else 'running'}")
+            done += isinstance(message, TrialCommitted)
+            say(done, most, f"{name}: {'starting Spark' if isinstance(message, TrialDefined) else 'running'}")
 
         spec = TrialSpec(
             target=target,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.processes.protocol import TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
@@ -153,7 +154,9 @@ def drill(
             outcome = run_trial(
                 spec,
                 lambda message: say(
-                    2, 3, "starting Spark" if message["kind"] == "defined" else "running to the first batch"
+                    2,
+                    3,
+                    "starting Spark" if isinstance(message, TrialDefined) else "running to the first batch",
                 ),
             )
             phases |= _phases(outcome)

@@ -7,13 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from holdfast.errors import Failed
 from holdfast.jobs.failures import summary
-from holdfast.jobs.processes.channel import Message, error_from
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.model import TrialBatch
+from holdfast.jobs.processes.protocol import (
+    JobFailed,
+    Message,
+    Refused,
+    TrialCommitted,
+    TrialDefined,
+    TrialDone,
+    TrialSession,
+    not_for,
+)
+from holdfast.model import Failure, TrialBatch
 
 COMMAND = (sys.executable, "-m", "holdfast.jobs.trials.trial_driver")
 
@@ -86,7 +94,7 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
 
     Args:
         spec: What to run.
-        hear: Called with each message of the child: `defined`, `session`, `batch`.
+        hear: Called with each message of the child: `TrialDefined`, `TrialSession`, `TrialCommitted`.
 
     Raises:
         Failed: The job failed; the error has its last words.
@@ -94,40 +102,34 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
     """
     steps = {"launched": time.monotonic()}
     process = DriverProcess.start(spec, COMMAND, quiet=True)
-    job, last = spec.target, None
+    job = spec.target
+    last: Message | None = None
     try:
         for message in process.channel.messages():
-            kind = message["kind"]
-            if kind in ("defined", "session"):
-                steps[kind] = time.monotonic()
-            if kind == "defined":
-                job = str(message["name"])
-            if kind in ("done", "failed", "refused"):
+            if isinstance(message, TrialDefined):
+                steps["defined"], job = time.monotonic(), message.name
+            elif isinstance(message, TrialSession):
+                steps["session"] = time.monotonic()
+            elif isinstance(message, (TrialDone, JobFailed, Refused)):
                 last = message
                 break  # what Spark would still tidy up is in the sandbox
+            elif not isinstance(message, TrialCommitted):
+                raise not_for("a trial", message)
             hear(message)
     finally:
         process.kill()
         ended = process.reap()
-    if last is None:
-        last = {"kind": "failed", "failure": asdict(summary.killed(*ended))}
-    if last["kind"] == "refused":
-        raise error_from(last["error"])
-    if last["kind"] == "failed":
-        raise _failed(spec, last["failure"])
-    return TrialOutcome(
-        job,
-        tuple(TrialBatch(**each) for each in last["batches"]),
-        int(last["watermarks"]),
-        bool(last["empty"]),
-        steps,
-    )
+    if isinstance(last, TrialDone):
+        return TrialOutcome(job, last.batches, last.watermarks, last.empty, steps)
+    if isinstance(last, Refused):
+        raise last.error
+    raise _failed(spec, last.failure if isinstance(last, JobFailed) else summary.killed(*ended))
 
 
-def _failed(spec: TrialSpec, what: Mapping[str, Any]) -> Failed:
+def _failed(spec: TrialSpec, failure: Failure) -> Failed:
     return Failed(
         "the query failed on the savepoint's state",
         where=spec.target,
-        found=f"{what['error_class']}: {what['line']}",
+        found=f"{failure.error_class}: {failure.line}",
         hint="nothing but the sandbox was touched; mend the code, or use the savepoint that belongs to it",
     )

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
-from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.channel import Channel, die_with_peer
 from holdfast.jobs.processes.driver import ENVIRONMENT, log_to, sinks_of
+from holdfast.jobs.processes.protocol import (
+    JobFailed,
+    Refused,
+    TrialCommitted,
+    TrialDefined,
+    TrialDone,
+    TrialSession,
+)
 from holdfast.jobs.trials.trial import TrialSpec
 from holdfast.storage import open_storage
 
@@ -33,23 +39,23 @@ def run(spec: TrialSpec, channel: Channel) -> None:
     try:
         _run(spec, channel)
     except HoldfastError as error:
-        channel.send("refused", error=error.as_dict())
+        channel.send(Refused(error))
     except QueryFailed as error:
         sys.stderr.write(error.text)
-        channel.send("failed", failure=asdict(summary.from_text(error.text, label="query")))
+        channel.send(JobFailed(summary.from_text(error.text, label="query")))
     except Exception as error:  # a person's function may raise anything
         detail = traceback.format_exc()
         sys.stderr.write(detail)
-        channel.send("failed", failure=asdict(summary.from_exception(error, detail, label=summary.START)))
+        channel.send(JobFailed(summary.from_exception(error, detail, label=summary.START)))
 
 
 def _run(spec: TrialSpec, channel: Channel) -> None:
     from holdfast.stream.trials import Trial, chosen  # noqa: PLC0415 - as above
 
     job = load_job(spec.target).with_overrides(spec.overrides)
-    channel.send("defined", name=job.name)
+    channel.send(TrialDefined(job.name))
     spark = _start_spark(job, spec)
-    channel.send("session", spark=spark.version)
+    channel.send(TrialSession(spark.version))
     sink = chosen(sinks_of(job(spark)), spec.query, spec.origin)
     trial = Trial.of(sink, spec.checkpoint, spec.output)
     done: list[TrialBatch] = []
@@ -57,10 +63,10 @@ def _run(spec: TrialSpec, channel: Channel) -> None:
     batches = trial.run(spec.most) if spec.repeat is None else trial.repeat(open_storage(spec.repeat))
     for batch in batches:
         done.append(batch)
-        channel.send("batch", batch_id=batch.batch_id, input_rows=batch.input_rows)
+        channel.send(TrialCommitted(batch.batch_id, batch.input_rows))
     if not done and spec.or_empty:
         done, empty = [trial.run_empty(now_ms())], True
-    channel.send("done", batches=[asdict(each) for each in done], watermarks=trial.watermarks, empty=empty)
+    channel.send(TrialDone(tuple(done), trial.watermarks, empty))
 
 
 def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
@@ -78,20 +84,13 @@ def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
     return spark
 
 
-def _die_with(channel: Channel) -> None:
-    """End with the one who asked: nobody needs what a trial does without him."""
-    for _ in channel.messages():
-        pass
-    os.killpg(os.getpid(), signal.SIGKILL)
-
-
 def main() -> None:
     """Run as a child of `run_trial`."""
     spec = TrialSpec.from_text(os.environ.pop(ENVIRONMENT))
     channel = Channel.inherited()
     log_to(spec.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with, args=(channel,), name="holdfast-orders", daemon=True).start()
+    die_with_peer(channel)  # nobody needs what a trial does without who asked for it
     run(spec, channel)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from holdfast.config.secrets import without_secrets
 from holdfast.errors import HoldfastError, Internal, Unavailable
-from holdfast.jobs.processes.channel import error_from
+from holdfast.jobs.processes.protocol import error_from
 from holdfast.server.bounded.bounded_work import DONE, REFUSED, too_much_memory
 from holdfast.storage.sandbox import sandbox
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import HoldfastError, Unavailable
-from holdfast.jobs.processes.channel import error_from
+from holdfast.errors import HoldfastError, Internal, Unavailable
+from holdfast.jobs.processes.protocol import Refused, ServerFailed
 from holdfast.server.process.listening import listen
 from holdfast.server.process.server_process import ServerProcess
 from holdfast.server.server_settings import ServerSettings
@@ -87,9 +87,10 @@ class EmbeddedServer:
                     return False
                 self._server = server = ServerProcess(self._home, self._settings, self._listening)
             for message in server.said():
-                if message["kind"] in ("refused", "failed"):
-                    why = error_from(message["error"])
-                    again = message["kind"] == "failed"
+                if isinstance(message, (Refused, ServerFailed)):
+                    why, again = message.error, isinstance(message, ServerFailed)
+        except Internal as error:  # a line that is no message
+            why = error
         except OSError as error:
             why = Unavailable("the server could not be started", found=error.strerror or str(error))
         found = self._collected(server)

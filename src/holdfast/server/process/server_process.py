@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +20,16 @@ from typing import Any, Final
 from holdfast.config.secrets import without_secrets
 from holdfast.errors import HoldfastError
 from holdfast.jobs.background.worker import error_of, give_way
-from holdfast.jobs.processes.channel import DESCRIPTOR, Channel, Message
+from holdfast.jobs.processes.channel import DESCRIPTOR, Channel
+from holdfast.jobs.processes.protocol import (
+    CloseServer,
+    Message,
+    Refused,
+    Serve,
+    ServerFailed,
+    ServerStarted,
+    not_for,
+)
 from holdfast.server.server_settings import ServerSettings
 
 COMMAND: Final = (sys.executable, "-m", "holdfast.server.process.server_process")
@@ -54,9 +63,7 @@ class ServerProcess:
         finally:
             theirs.close()
         # Over the line, where the token is in no list of processes.
-        self._channel.send(
-            "serve", home=str(home), listening=listening.fileno(), settings=_as_plain(settings)
-        )
+        self._channel.send(Serve(str(home), listening.fileno(), _as_plain(settings)))
 
     def said(self) -> Iterator[Message]:
         """What it says, until it ends."""
@@ -64,7 +71,7 @@ class ServerProcess:
 
     def close(self) -> None:
         """Let it end once what was asked for is done."""
-        self._channel.send("close")
+        self._channel.send(CloseServer())
 
     def kill(self) -> None:
         """End it and what it has started, at once."""
@@ -84,7 +91,7 @@ def _as_plain(settings: ServerSettings) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
 
 
-def _settings(plain: dict[str, Any]) -> ServerSettings:
+def _settings(plain: Mapping[str, Any]) -> ServerSettings:
     paths = {key: None if plain[key] is None else Path(plain[key]) for key in ("tls_cert", "tls_key")}
     return ServerSettings(**{**plain, **paths, "roots": tuple(plain["roots"])})
 
@@ -96,11 +103,10 @@ def _first_to_go() -> None:
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")
 
 
-def _end(channel: Channel, close: Any) -> None:
+def _end(close: Callable[[], None]) -> None:
     try:
         close()
     finally:
-        channel.send("closed")
         sys.stdout.flush()
         os.killpg(os.getpid(), signal.SIGKILL)  # with what has not ended by now
 
@@ -111,27 +117,31 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel.inherited()
     messages = channel.messages()
-    order = next(messages, None)
-    if order is None:
-        return
     try:
+        order = next(messages, None)
+        if order is None:
+            return
+        if not isinstance(order, Serve):
+            raise not_for("a server", order)
         from holdfast.server.process.serving import Serving  # noqa: PLC0415 - what fails here is told as well
 
-        listening = socket.socket(fileno=int(order["listening"]))
+        listening = socket.socket(fileno=order.listening)
         listening.set_inheritable(False)
-        serving = Serving(Path(order["home"]), _settings(order["settings"]), listening)
+        serving = Serving(Path(order.home), _settings(order.settings), listening)
         serving.start()
     except HoldfastError as error:
-        channel.send("refused", error=error.as_dict())
+        channel.send(Refused(error))
         return
     except Exception as error:  # whatever it is, the supervisor tells it
-        channel.send("failed", error=error_of(error).as_dict())
+        channel.send(ServerFailed(error_of(error)))
         return
-    channel.send("serving")
-    for message in messages:
-        if message["kind"] == "close":
-            threading.Thread(target=_end, args=(channel, serving.close_gently), daemon=True).start()
-    os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor is gone, and another one may want the port
+    channel.send(ServerStarted())
+    try:
+        for message in messages:
+            if isinstance(message, CloseServer):
+                threading.Thread(target=_end, args=(serving.close_gently,), daemon=True).start()
+    finally:
+        os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor is gone, and another one may want the port
 
 
 if __name__ == "__main__":

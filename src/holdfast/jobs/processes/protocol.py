@@ -1,0 +1,380 @@
+"""The messages between a supervisor and its child processes, one type each, and their form as lines of JSON.
+
+A line has the message's `kind` and its fields. A kind that is not in the table is refused, and so is a field
+that is missing or unknown: both ends are of one version, so neither can happen but by a mistake.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Final
+
+from holdfast.errors import BY_KIND, HoldfastError, Internal
+from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
+
+
+def error_from(values: Mapping[str, Any]) -> HoldfastError:
+    """The error that a child process met, as an error of its own kind."""
+    facts = {key: values.get(key) for key in ("where", "found", "expected", "hint")}
+    return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)
+
+
+def _read_with(read: Callable[[Any], Any]) -> dict[str, Any]:
+    """Metadata of a field that is not a plain value: how it is read from one."""
+    return {"read": read}
+
+
+_ERROR: Final = _read_with(error_from)
+_FAILURE: Final = _read_with(lambda values: Failure(**values))
+
+
+class Message:
+    """A message in either direction."""
+
+    __slots__ = ()
+
+
+# From a driver to its supervisor.
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefined(Message):
+    """The job file was loaded. The settings are plain values; `JobDefinition` makes settings of them."""
+
+    name: str
+    checkpoint: str
+    on_cancel: str
+    timeout_ms: int | None
+    tolerable_failures: int
+    restart: Mapping[str, Any]
+    record: bool = True
+    savepoints: Mapping[str, Any] | None = None
+    alerts: Mapping[str, Any] = field(default_factory=dict)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted(Message):
+    """The Spark session has started, with so many slots for tasks."""
+
+    spark: str
+    java_pid: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsRestored(Message):
+    """The checkpoints of these queries were made of savepoints: `query`, and the fields of the restore."""
+
+    queries: tuple[Mapping[str, Any], ...] = field(metadata=_read_with(tuple))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesRepeated(Message):
+    """The lost batches of a query were run again, up to `last`; `promise` is the level of its sink."""
+
+    query: str
+    last: int | None
+    promise: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesStarted(Message):
+    """All queries were started."""
+
+    queries: tuple[QueryStarted, ...] = field(
+        metadata=_read_with(lambda values: tuple(QueryStarted(**query) for query in values))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Caution(Message):
+    """A query was warned of while it was started."""
+
+    query: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Busy(Message):
+    """A query began a batch, or ended one."""
+
+    query: str
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitted(Message):
+    """A query committed a batch."""
+
+    batch: BatchProgress = field(metadata=_read_with(BatchProgress.from_dict))
+
+
+@dataclass(frozen=True, slots=True)
+class Mended(Message):
+    """A query was started again because its sink held the first batch already; the batch was finished."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Message):
+    """All queries ended by themselves. The last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Message):
+    """All queries ended because the driver was told to stop. The last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed(Message):
+    """The job failed, and another driver may succeed. The last message."""
+
+    failure: Failure = field(metadata=_FAILURE)
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Message):
+    """The child refuses its task, and another start would not help. The last message."""
+
+    error: HoldfastError = field(metadata=_ERROR)
+
+
+LAST_MESSAGES: Final = (Finished, Stopped, JobFailed, Refused)
+
+
+# From a supervisor to its driver.
+
+
+@dataclass(frozen=True, slots=True)
+class Go(Message):
+    """Start the queries.
+
+    Attributes:
+        log: The file for standard error; None leaves it where it is.
+        restore: Whether checkpoints are made of savepoints first.
+        repeat: The damaged checkpoints whose batches are run again, by query.
+        term: The token of the leader's term; None where the supervisor has the job to itself.
+        election: The place of the elections.
+        machine: The name of this machine.
+    """
+
+    log: str | None
+    restore: bool
+    repeat: Mapping[str, str]
+    term: int | None
+    election: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lead(Message):
+    """The leader's term lasts until this time on the monotonic clock."""
+
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Message):
+    """Let each query finish its batch, and end."""
+
+
+# From the process of a trial. It also sends `JobFailed` and `Refused`.
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDefined(Message):
+    """The job file was loaded."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSession(Message):
+    """The Spark session has started."""
+
+    spark: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCommitted(Message):
+    """The query committed a batch in its sandbox."""
+
+    batch_id: int
+    input_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone(Message):
+    """The trial ended. The last message; the fields are those of `TrialOutcome`."""
+
+    batches: tuple[TrialBatch, ...] = field(
+        metadata=_read_with(lambda values: tuple(TrialBatch(**batch) for batch in values))
+    )
+    watermarks: int
+    empty: bool
+
+
+# From the process of a rescale. It also sends `Refused`.
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleProgress(Message):
+    """How much of a checkpoint is written."""
+
+    done: int
+    total: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleDone(Message):
+    """All new checkpoints are written. The last message."""
+
+
+# Between a supervisor and the process of its server. The server also sends `Refused`.
+
+
+@dataclass(frozen=True, slots=True)
+class Serve(Message):
+    """Serve a state home on the inherited socket; the settings are plain values of `ServerSettings`."""
+
+    home: str
+    listening: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseServer(Message):
+    """Answer what was asked for, and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStarted(Message):
+    """The server accepts connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFailed(Message):
+    """The server did not start, and another one may. The last message."""
+
+    error: HoldfastError = field(metadata=_ERROR)
+
+
+KINDS: Final[Mapping[str, type[Message]]] = {
+    "defined": JobDefined,
+    "session": SessionStarted,
+    "restored": CheckpointsRestored,
+    "repeated": BatchesRepeated,
+    "started": QueriesStarted,
+    "caution": Caution,
+    "busy": Busy,
+    "batch": BatchCommitted,
+    "mended": Mended,
+    "finished": Finished,
+    "stopped": Stopped,
+    "failed": JobFailed,
+    "refused": Refused,
+    "go": Go,
+    "lead": Lead,
+    "stop": Stop,
+    "trial-defined": TrialDefined,
+    "trial-session": TrialSession,
+    "trial-batch": TrialCommitted,
+    "trial-done": TrialDone,
+    "rescale-progress": RescaleProgress,
+    "rescale-done": RescaleDone,
+    "serve": Serve,
+    "close-server": CloseServer,
+    "serving": ServerStarted,
+    "server-failed": ServerFailed,
+}
+_KIND_OF: Final = {message_type: kind for kind, message_type in KINDS.items()}
+
+
+def kind_of(message: Message) -> str:
+    """The name of a message on the line."""
+    return _KIND_OF[type(message)]
+
+
+def not_for(receiver: str, message: Message) -> Internal:
+    """The error of a process that has received a message which is meant for another one."""
+    return Internal(f"{receiver} has received a message that is not meant for it", found=kind_of(message))
+
+
+def encode(message: Message) -> bytes:
+    """A message as a line of JSON, without the line's end."""
+    values = {each.name: getattr(message, each.name) for each in _fields_of(type(message))}
+    return json.dumps({"kind": kind_of(message), **values}, default=_plain).encode()
+
+
+def decode(line: bytes) -> Message:
+    """Read back what `encode` wrote.
+
+    Raises:
+        Internal: It is no message, or of a kind that is not known, or its fields are not those of its kind.
+    """
+    try:
+        values = json.loads(line)
+        kind = str(values.pop("kind"))
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise Internal("a process has sent a line that is no message", found=repr(line[:200])) from error
+    return message_of(kind, values)
+
+
+def message_of(kind: str, values: Mapping[str, Any]) -> Message:
+    """A message of a kind, from its fields as plain values.
+
+    Raises:
+        Internal: The kind is not known, or the fields are not those of the kind.
+    """
+    message_type = KINDS.get(kind)
+    if message_type is None:
+        raise Internal(
+            "a process has sent a message of an unknown kind", found=kind, expected=", ".join(KINDS)
+        )
+    known = {each.name: each for each in _fields_of(message_type)}
+    missing = [name for name, each in known.items() if name not in values and _is_required(each)]
+    unknown = [name for name in values if name not in known]
+    if missing or unknown:
+        wrong = [f"no {name}" for name in missing] + [f"an unknown {name}" for name in unknown]
+        raise Internal(
+            f"a process has sent a message `{kind}` with the wrong fields",
+            found=", ".join(wrong),
+            expected=", ".join(known) or "no fields",
+        )
+    try:
+        return message_type(
+            **{name: known[name].metadata.get("read", _as_it_is)(value) for name, value in values.items()}
+        )
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise Internal(
+            f"a process has sent a message `{kind}` that cannot be read",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _fields_of(message_type: type[Any]) -> tuple[Any, ...]:
+    return fields(message_type)
+
+
+def _is_required(of_message: Any) -> bool:
+    return of_message.default is MISSING and of_message.default_factory is MISSING
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, HoldfastError):
+        return value.as_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
