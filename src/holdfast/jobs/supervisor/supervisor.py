@@ -38,6 +38,7 @@ from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.supervisor.attempt import DriverAttempt, JobDefinition
 from holdfast.jobs.supervisor.sidecar import Sidecar
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by, take_over
+from holdfast.jobs.supervisor.states import next_state
 from holdfast.jobs.supervisor.stop_requests import LOOK_S, StopRequests
 from holdfast.jobs.terms import CannotLead, LeadershipLost, Now
 from holdfast.model import Failure, JobState
@@ -94,6 +95,7 @@ class Supervisor:
         self._candidacy: Candidacy | None = None
         # Whether the job is this supervisor's, and the registry knows it.
         self._begun = False
+        self._state = JobState.CREATED
         self._comeback = RecoveryTracker(home.path, spec.target, clock, self._say)
         self._handlers = self._message_handlers()
         self._beside: Sidecar | None = None
@@ -426,7 +428,7 @@ class Supervisor:
             self._rescaling = Rescaler.begun(self._home, definition.name, self._spec, self._clock)
         self._notes.start_job(record)
         self._beside = Sidecar(definition, self._home.path, self._registry, self._clock, self._leads)
-        self._begun = True
+        self._begun, self._state = True, JobState.CREATED
         if self._candidacy is not None:
             self._candidacy.begin(definition.checkpoint, record.started_ms, ran=self._restored)
         return True
@@ -449,6 +451,7 @@ class Supervisor:
 
     def _started(self, attempt: DriverAttempt, message: protocol.QueriesStarted) -> None:
         queries = message.queries
+        self._state = next_state(self._state, JobState.RUNNING)
         self._notes.queries_started(self._name, attempt.number, queries, self._clock())
         self._comeback.running()
         if self._candidacy is not None:
@@ -552,6 +555,7 @@ class Supervisor:
 
     def _set_state(self, state: JobState, reason: str | None) -> None:
         if self._begun:
+            self._state = next_state(self._state, state)
             self._notes.set_state(self._name, state, self._clock(), reason)
 
     def _wait(self, seconds: float) -> bool:
