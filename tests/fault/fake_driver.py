@@ -46,14 +46,14 @@ class FakeDriver:
         self.script = json.loads(Path(spec.target).read_text())
         self.told = threading.Event()
         self.stop = threading.Event()
-        self.leash = LeaseWatchdog()
+        self.watchdog = LeaseWatchdog()
         self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         for message in self.channel.messages():
             if isinstance(message, Lead):
-                self.leash.hold(message.until_s)
+                self.watchdog.hold(message.until_s)
             elif isinstance(message, Go):
                 self.go = message
                 self.told.set()

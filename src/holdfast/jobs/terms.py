@@ -115,7 +115,7 @@ class Election(Protocol):
         """Move the end of a term on.
 
         Raises:
-            Deposed: Somebody else leads.
+            LeadershipLost: Somebody else leads.
             Unavailable: The place of the elections does not answer; the term runs on, to its end.
         """
 
@@ -130,7 +130,7 @@ class Election(Protocol):
         """Put down what the leaders to come have to know. A former leader's write changes nothing they read.
 
         Raises:
-            Deposed: Somebody else leads.
+            LeadershipLost: Somebody else leads.
             Unavailable: The place of the elections does not answer.
         """
 

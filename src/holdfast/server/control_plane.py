@@ -32,11 +32,11 @@ T = TypeVar("T")
 FRESH_S: Final = 0.5
 # What was said of batches that are over.
 SETTLED_S: Final = 30.0
-_LOOKS_KEPT: Final = 512
+_ENTRIES_KEPT: Final = 512
 
 
 @dataclass(slots=True)
-class _Look:
+class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     at: float = 0.0
     value: Any = None
@@ -45,32 +45,32 @@ class _Look:
 
 
 class TtlCache:
-    """Looks that are shared by those who ask for the same at the same time.
+    """Values that are kept for a while, and shared by all who ask for the same.
 
-    A look that failed is not kept: the next one who asks looks again.
+    A failure is not kept: the next caller computes the value again.
     """
 
     def __init__(self, fresh_s: float = FRESH_S) -> None:
         self._fresh_s = fresh_s
         self._lock = threading.Lock()
-        self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
-    def at(
-        self, key: Hashable, look: Callable[[], T], fresh_s: float | None = None, version: Any = None
+    def get(
+        self, key: Hashable, compute: Callable[[], T], fresh_s: float | None = None, version: Any = None
     ) -> T:
-        """What there is, as it was at most `fresh_s` ago, or since what it is made of last changed."""
+        """The value of a key: at most `fresh_s` old, or computed from the same version."""
         with self._lock:
-            found = self._looks.setdefault(key, _Look())
-            self._looks.move_to_end(key)
-            while len(self._looks) > _LOOKS_KEPT:
-                self._looks.popitem(last=False)
-        with found.lock:
-            age = time.monotonic() - found.at
-            same = version is not None and version == found.version
-            if not found.known or not (same or age <= (self._fresh_s if fresh_s is None else fresh_s)):
-                found.value = look()
-                found.at, found.version, found.known = time.monotonic(), version, True
-            return cast("T", found.value)
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            while len(self._entries) > _ENTRIES_KEPT:
+                self._entries.popitem(last=False)
+        with entry.lock:
+            age = time.monotonic() - entry.at
+            same = version is not None and version == entry.version
+            if not entry.known or not (same or age <= (self._fresh_s if fresh_s is None else fresh_s)):
+                entry.value = compute()
+                entry.at, entry.version, entry.known = time.monotonic(), version, True
+            return cast("T", entry.value)
 
 
 class _Version:
@@ -121,7 +121,7 @@ class ControlPlane:
         # Who does what is asked for looks again by itself; this only saves the wait.
         self.told: set[str] = set()
         self.wake: Callable[[], None] = lambda: None
-        self.looks = TtlCache()
+        self.cache = TtlCache()
         self._version = _Version(home.registry)
         self.started_ms = clock()
 
@@ -148,7 +148,7 @@ class ControlPlane:
 
     def jobs(self) -> list[JobStatus]:
         """Every job, the most recently started first."""
-        return self.looks.at("jobs", self.control.jobs)
+        return self.cache.get("jobs", self.control.jobs)
 
     def status(self, job: str) -> JobStatus:
         """One job, by name or id.
@@ -171,7 +171,7 @@ class ControlPlane:
         status = self.status(job)
         name = status.job.name
         version = self._version.now()
-        found = self.looks.at(
+        found = self.cache.get(
             ("details", name, batches), lambda: self.control.details(name, batches), version=version
         )
         return replace(found, status=status)
@@ -190,7 +190,7 @@ class ControlPlane:
             found = self.control.details(name, 0)
             return replace(found, batches=self.registry.newest_batches(name))
 
-        return replace(self.looks.at(("brief", name), look, version=version), status=status)
+        return replace(self.cache.get(("brief", name), look, version=version), status=status)
 
     def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
         """A query of a job; its only one needs no name.
@@ -213,7 +213,7 @@ class ControlPlane:
             NotFound: There is none yet.
             Corrupt: It is damaged.
         """
-        return self.looks.at(("checkpoint", uri), lambda: read(open_storage(uri)))
+        return self.cache.get(("checkpoint", uri), lambda: read(open_storage(uri)))
 
     def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
         """What the newest committed batches added to a checkpoint, oldest first.
@@ -222,11 +222,11 @@ class ControlPlane:
             NotFound: There is no checkpoint yet.
             Corrupt: It is damaged.
         """
-        return self.looks.at(("batches", uri, last), lambda: history(open_storage(uri), last))
+        return self.cache.get(("batches", uri, last), lambda: history(open_storage(uri), last))
 
     def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
         """The bytes of state after each of these batches, by batch and operator."""
-        return self.looks.at(
+        return self.cache.get(
             ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
         )
 

@@ -81,11 +81,11 @@ def test_a_missing_or_unknown_field_is_refused(kind: str) -> None:
     with pytest.raises(Internal, match=f"`{kind}`") as refused:
         protocol.message_of(kind, {**values, "nonsense": 1})
     assert refused.value.found == "an unknown nonsense"
-    for each in fields(protocol.KINDS[kind]):  # type: ignore[arg-type]  # all of them are dataclasses
-        if each.default is MISSING and each.default_factory is MISSING:
+    for item in fields(protocol.KINDS[kind]):  # type: ignore[arg-type]  # all of them are dataclasses
+        if item.default is MISSING and item.default_factory is MISSING:
             with pytest.raises(Internal, match=f"`{kind}`") as refused:
-                protocol.message_of(kind, {name: values[name] for name in values if name != each.name})
-            assert refused.value.found == f"no {each.name}"
+                protocol.message_of(kind, {name: values[name] for name in values if name != item.name})
+            assert refused.value.found == f"no {item.name}"
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -16,9 +16,9 @@ def test_a_job_ends_in_a_terminal_state_and_nowhere_else(state: JobState) -> Non
     assert state.terminal == (not TRANSITIONS[state])
     assert JobState.CREATED not in TRANSITIONS[state]
     reached = {state}
-    while not reached >= (further := {each for known in reached for each in TRANSITIONS[known]}):
+    while not reached >= (further := {other for known in reached for other in TRANSITIONS[known]}):
         reached |= further
-    assert any(each.terminal for each in reached)
+    assert any(other.terminal for other in reached)
 
 
 @pytest.mark.parametrize(

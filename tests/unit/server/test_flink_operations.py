@@ -38,7 +38,7 @@ def work(served: Served, until: Callable[[], bool] = lambda: True) -> None:
     operating = OperationExecutor(served.home, lambda: NOW_MS)
     while operating.do_one():
         pass
-    operating.mend()
+    operating.recover()
     assert until()
 
 

@@ -48,7 +48,7 @@ def plane(made: Served) -> ControlPlane:
 )
 def test_a_checkpoint_in_a_home_does_not_open_the_home(home: Served, name: str) -> None:
     with pytest.raises(Invalid, match="may not use that directory"):
-        path_policy.named(plane(home), str(home.folder / name), "catalog")
+        path_policy.resolve(plane(home), str(home.folder / name), "catalog")
     answer = home.client().get(f"{API}/savepoints", params={"catalog": str(home.folder / name)})
     assert answer.status_code == 400
     body = {"catalog": str(home.folder / name)}
@@ -73,14 +73,14 @@ def test_a_checkpoint_in_a_home_does_not_open_the_home(home: Served, name: str) 
 )
 def test_what_belongs_to_a_checkpoint_may_be_named(home: Served, name: str) -> None:
     address = home.folder / name
-    assert path_policy.named(plane(home), str(address), "catalog") == f"file://{address}"
+    assert path_policy.resolve(plane(home), str(address), "catalog") == f"file://{address}"
 
 
 def test_a_link_beside_a_checkpoint_leads_nowhere_else(home: Served) -> None:
     (home.folder / "visits.savepoints").symlink_to(home.folder / ".ssh")
     for name in ("visits.savepoints", "link.savepoints"):
         with pytest.raises(Invalid, match="may not use that directory"):
-            path_policy.named(plane(home), str(home.folder / name), "catalog")
+            path_policy.resolve(plane(home), str(home.folder / name), "catalog")
 
 
 def test_a_new_checkpoint_may_lie_where_the_dashboard_proposes_it(home: Served) -> None:
@@ -102,9 +102,9 @@ def test_savepoints_of_which_nobody_has_said_where_go_beside_the_checkpoint(home
 def test_a_directory_that_has_savepoints_of_a_job_may_be_used_again(home: Served) -> None:
     catalog = home.folder / "moved"
     with pytest.raises(Invalid, match="may not use"):
-        path_policy.named(plane(home), str(catalog), "catalog")
+        path_policy.resolve(plane(home), str(catalog), "catalog")
     home.savepoint(f"file://{catalog}/savepoints/20260101-000000-abc", 3)
-    assert path_policy.named(plane(home), str(catalog), "catalog") == f"file://{catalog}"
+    assert path_policy.resolve(plane(home), str(catalog), "catalog") == f"file://{catalog}"
     made = plane(home)
     assert path_policy.catalog_of(made, made.details("shop"), None, "catalog") == f"file://{catalog}"
 

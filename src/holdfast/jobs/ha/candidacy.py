@@ -78,7 +78,7 @@ class Candidacy:
         self._path = registry.path
         self._clock = clock
         self._now = now
-        self._tenure: LeaseRenewer | None = None
+        self._renewer: LeaseRenewer | None = None
         self._place_checked = False
         # The newest term when this one began to stand by; its own, if it led before that.
         self._watched: int | None = None
@@ -103,17 +103,17 @@ class Candidacy:
     @property
     def leads(self) -> bool:
         """Whether this supervisor has won; `require` tells whether that still holds."""
-        return self._tenure is not None
+        return self._renewer is not None
 
     @property
     def token(self) -> int | None:
         """The token of the term; None while somebody else leads."""
-        return None if self._tenure is None else self._tenure.token
+        return None if self._renewer is None else self._renewer.token
 
     @property
     def until_s(self) -> float:
         """The moment until which the term may be counted on now."""
-        return 0.0 if self._tenure is None else self._tenure.until_s
+        return 0.0 if self._renewer is None else self._renewer.until_s
 
     def watch(self) -> str | None:
         """Begin to stand by: who leads the job now, where that is known."""
@@ -140,7 +140,7 @@ class Candidacy:
                 self.watch()
             return False
         registry = Registry(self._path, term.token)
-        self._tenure = LeaseRenewer(
+        self._renewer = LeaseRenewer(
             self._election, term, self._now, lambda: registry.beat(self._job, self._clock())
         )
         return True
@@ -180,45 +180,45 @@ class Candidacy:
         Args:
             changes: Fields of `LeaderRecord`.
         """
-        if self._tenure is None or self.record is None:
+        if self._renewer is None or self.record is None:
             return
         self.record = replace(self.record, holder=myself(), **changes)
-        self._tenure.write_record(self.record.render())
+        self._renewer.write_record(self.record.render())
 
     def note_end(self, state: JobState, reason: str | None, say: Callable[..., None]) -> None:
         """Let the others know that there is nothing to lead any more; `say` is told if that fails."""
-        if self._tenure is None or self.record is None or not state.terminal:
+        if self._renewer is None or self.record is None or not state.terminal:
             return
         self.note(state=state, reason=reason)
-        if not self._tenure.flush():
+        if not self._renewer.flush():
             say("caution", f"{self.address} does not answer: another supervisor may start the job again")
 
     @property
     def lost(self) -> str | None:
         """Why this supervisor does not lead the job, or does no longer; None while it does."""
-        return "it does not lead the job" if self._tenure is None else self._tenure.lost
+        return "it does not lead the job" if self._renewer is None else self._renewer.lost
 
     def require(self) -> None:
         """Go on only as the leader.
 
         Raises:
-            Deposed: It leads no longer.
+            LeadershipLost: It leads no longer.
         """
-        if self._tenure is None:
+        if self._renewer is None:
             raise LeadershipLost("this supervisor does not lead the job", where=self._election.address)
-        self._tenure.require()
+        self._renewer.require()
 
     def step_down(self, *, resign: bool) -> None:
         """Lead no longer; with `resign` another one may begin at once."""
-        if self._tenure is not None:
+        if self._renewer is not None:
             if resign:
                 with suppress(HoldfastError):
-                    Registry(self._path, self._tenure.token).beat(self._job, 0)
+                    Registry(self._path, self._renewer.token).beat(self._job, 0)
                 self.note(resigned=True)
                 self._pause_s = self._election.lease_s
             self._lock.release()
-            self._tenure.close(resign=resign)
-            self._watched, self._tenure = self._tenure.token, None
+            self._renewer.close(resign=resign)
+            self._watched, self._renewer = self._renewer.token, None
             if not resign:
                 # What was lost must not come back by itself, with the connection: the next term is a new one.
                 self._election.close()

@@ -33,7 +33,7 @@ class LeaseRenewer:
         self._term = term
         self._now = now
         self._renewed = renewed
-        self._deposed: str | None = None
+        self._lost_why: str | None = None
         self._trouble: str | None = None
         # The newest record that has not been written yet.
         self._record: bytes | None = None
@@ -56,8 +56,8 @@ class LeaseRenewer:
     @property
     def lost(self) -> str | None:
         """Why the term is over; None while it is not. A process that was frozen learns it here at once."""
-        if self._deposed is not None:
-            return self._deposed
+        if self._lost_why is not None:
+            return self._lost_why
         if self._now() >= self._term.until_s:
             return self._trouble or "the lease could not be renewed in time"
         return None
@@ -66,7 +66,7 @@ class LeaseRenewer:
         """Go on only as the leader.
 
         Raises:
-            Deposed: The term is over.
+            LeadershipLost: The term is over.
         """
         why = self.lost
         if why is not None:
@@ -94,7 +94,7 @@ class LeaseRenewer:
         self._closing = True
         self._wake.set()
         self._thread.join(self._election.lease_s)
-        if resign and not self._thread.is_alive() and self._deposed is None:
+        if resign and not self._thread.is_alive() and self._lost_why is None:
             with suppress(HoldfastError):
                 self._put_record()
             self._election.resign(self._term)
@@ -113,14 +113,14 @@ class LeaseRenewer:
                 pause = self._election.lease_s / _RENEWALS
                 self._renewed()
             except LeadershipLost as error:
-                self._deposed = error.fact
+                self._lost_why = error.fact
                 return
             except HoldfastError as error:
                 self._trouble = f"{error.fact}: {error.found}" if error.found else error.fact
                 pause = self._election.lease_s / _TRIES
             if self._now() >= self._term.until_s:
                 # What came back too late is no lease: somebody else may have it by now.
-                self._deposed = self._trouble or "the lease could not be renewed in time"
+                self._lost_why = self._trouble or "the lease could not be renewed in time"
                 return
 
     def _put_record(self) -> None:

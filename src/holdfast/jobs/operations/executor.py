@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound,
 from holdfast.jobs.background.worker import error_of, give_way
 from holdfast.jobs.operations.operation_context import OperationContext
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
-from holdfast.jobs.operations.rescaler import mend_left_behind, supervised_by
+from holdfast.jobs.operations.rescaler import recover_left_behind, supervised_by
 from holdfast.jobs.operations.verbs import TAKES, VERBS
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
@@ -51,7 +51,7 @@ class OperationExecutor:
         self._closing = False
         names = [f"holdfast-operations-{number}" for number in range(workers)]
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
-        self._threads.append(threading.Thread(target=self._mend, name="holdfast-mending", daemon=True))
+        self._threads.append(threading.Thread(target=self._recover, name="holdfast-recovery", daemon=True))
         self._digests = PendingDigests(clock, lambda: not self._closing, pause=self._work.closing.wait)
         self._digested: set[str] = set()
         self._taken = threading.Event()
@@ -108,17 +108,17 @@ class OperationExecutor:
         self._carry_out(operation, VERBS[operation.verb].run)
         return True
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Finish or undo what dead owners have left, and answer what nobody can do any more."""
         for left in self._operations.running():
             if left.owner is None or left.owner == self.owner or self._lives(left.owner):
                 continue
             if left.verb == RESCALE:
-                mend_left_behind(self._home, self._operations, left, self._clock)
+                recover_left_behind(self._home, self._operations, left, self._clock)
                 continue
             mine = self._operations.take_over(left, self.owner)
             if mine is not None:
-                self._carry_out(mine, VERBS[mine.verb].mend)
+                self._carry_out(mine, VERBS[mine.verb].recover)
         for asked in self._operations.waiting(RESCALE):
             if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
                 self._refuse_rescale(asked)
@@ -194,11 +194,11 @@ class OperationExecutor:
             if not self._closing:
                 self._taken.wait(pause)
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         give_way()
         while not self._closing:
             with suppress(HoldfastError):  # the file is busy or gone; it is tried again
-                self.mend()
+                self.recover()
             self._work.closing.wait(MEND_S)
 
 

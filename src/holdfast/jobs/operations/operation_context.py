@@ -92,7 +92,7 @@ class Verb(Protocol):
             HoldfastError: It failed, and what was begun is undone.
         """
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Finish what a process that was killed has begun, and say what came of it.
 
         Raises:

@@ -101,14 +101,14 @@ class Rescaler:
     def begun(cls, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> Rescaler:
         """Those of a job that a supervisor takes up now; what a former one has left comes first."""
         made = cls(home, job, spec.target, clock, master=spec.master)
-        made.mend()
+        made.recover()
         return made
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
         for left in self._operations.running():
             if left.owner == owner_of(self._job):
-                _mend(self._home, self._operations, left, self._clock)
+                _recover(self._home, self._operations, left, self._clock)
 
     def carry_out(self, attend: Attend, say: Say) -> None:
         """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
@@ -181,7 +181,7 @@ class Rescaler:
                         self._operations.tell(operation, message.done, message.total, message.what)
 
 
-def mend_left_behind(
+def recover_left_behind(
     home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]
 ) -> None:
     """Finish or undo the rescale of a job whose supervisor died; a new supervisor does it by itself."""
@@ -193,13 +193,13 @@ def mend_left_behind(
     try:
         checkpoint = Registry(home.registry).job(left.job).checkpoint
         if CheckpointClaim(checkpoint, left.job, home.path).until_free(0):
-            _mend(home, operations, left, clock)
+            _recover(home, operations, left, clock)
     finally:
         lock.release()
 
 
-def _mend(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
-    """Under the job's lock: nobody else starts it, and nobody else mends it."""
+def _recover(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
+    """Under the job's lock: nobody else starts it, and nobody else recovers it."""
     life = life_of(home.path, left.job or "")
     deadline = time.monotonic() + _ORPHAN_S
     while life.taken():  # it ends as soon as it finds its supervisor gone

@@ -33,7 +33,7 @@ class Restore:
         make = fork if self.word == "fork" else restore
         return make(given["savepoint"], given["checkpoint"], tell=work.teller(operation)).as_dict()
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Finish it: what is there says whose it is, and is gone on with.
 
         Where that cannot be, what was begun is taken away again.

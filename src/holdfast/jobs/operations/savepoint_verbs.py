@@ -48,7 +48,7 @@ class Savepoint:
             work.control.running(details.status.job.name)
         return taken(work, operation, details)
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Complete if all are there and whole; else take away those that are. The moment has passed."""
         details = work.details(operation)
         found = _found(work, operation, details)
@@ -73,7 +73,7 @@ class Stop:
         work.registry.request(job.name, "stop", work.clock())
         return self._then(work, operation, job.name)
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Go on if the job was asked to stop; else nothing has happened yet, and nothing will."""
         details = work.details(operation)
         job = details.status.job
@@ -113,7 +113,7 @@ class Dispose:
             delete(savepoint, tell=tell)
         return {"savepoints": operation.arguments["savepoints"]}
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Delete what is still there, and clear up after what was deleted."""
         for savepoint in operation.arguments["savepoints"]:
             catalog, _ = opened(savepoint)

@@ -50,7 +50,7 @@ class Checkpoint:
             batches[query.name] = wanted
         return {"batches": batches}
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Wait again."""
         return self.run(work, operation)
 
@@ -64,7 +64,7 @@ class Verify:
         proof = verify(given["savepoint"], deep=bool(given.get("deep")), tell=work.teller(operation))
         return proof.as_dict()
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Read it again."""
         return self.run(work, operation)
 
@@ -81,6 +81,6 @@ class Diff:
         found = diff(given["first"], given["second"], samples=samples, tell=work.teller(operation))
         return found.as_dict()
 
-    def mend(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Once more."""
         return self.run(work, operation)

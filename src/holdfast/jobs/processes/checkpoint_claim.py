@@ -98,7 +98,7 @@ class CheckpointClaim:
 
         Raises:
             Conflict: Another job holds it, and that is an error.
-            Deposed: A later leader has had it.
+            LeadershipLost: A later leader has had it.
         """
         if driver is not None:
             driver.end(self.machine)

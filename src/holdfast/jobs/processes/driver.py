@@ -111,7 +111,7 @@ class _Orders:
         self.stop = threading.Event()
         self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         self.error: HoldfastError | None = None
-        self._leash = LeaseWatchdog()
+        self._watchdog = LeaseWatchdog()
         self._channel = channel
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
@@ -129,7 +129,7 @@ class _Orders:
             self.go = message
             self.told.set()
         elif isinstance(message, Lead):
-            self._leash.hold(message.until_s)
+            self._watchdog.hold(message.until_s)
         elif isinstance(message, Stop):
             self.stop.set()
         else:
@@ -304,10 +304,10 @@ class Driver:
 
         with warnings.catch_warnings(record=True) as heard:
             yield
-        for each in heard:
-            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
-            if issubclass(each.category, WatermarkWarning):
-                self._channel.send(Caution(query, str(each.message)))
+        for warning in heard:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+            if issubclass(warning.category, WatermarkWarning):
+                self._channel.send(Caution(query, str(warning.message)))
 
     def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""
@@ -319,14 +319,14 @@ class Driver:
             self._report(timeout=_LOOK_S)
             # Looked at in this order: a query that ends in between is seen to have failed next time.
             looked_at = set(self._queries)
-            over = not any(each.running.isActive for each in self._queries.values())
+            over = not any(query.running.isActive for query in self._queries.values())
             failed = failed or self._failed(job)
             # A query that is being stopped calls itself ended while its last batch still runs.
             if over and not stopping and looked_at == set(self._queries):
                 return failed
             stopping = stopping or self._orders.stop.is_set() or failed is not None
             if stopping:
-                ended = [stop_between_batches(each.running) for each in self._queries.values()]
+                ended = [stop_between_batches(query.running) for query in self._queries.values()]
                 if all(ended):
                     return failed or self._failed(job)
             else:
@@ -336,11 +336,11 @@ class Driver:
         """The first failure that cannot be mended on the spot."""
         from holdfast.engine.queries.watch import failure_text  # noqa: PLC0415 - needs Spark
 
-        for each in list(self._queries.values()):
-            if each.running.isActive or (text := failure_text(each.running)) is None:
+        for query in list(self._queries.values()):
+            if query.running.isActive or (text := failure_text(query.running)) is None:
                 continue
-            if not self._mended(each, text, job):
-                return summary.from_text(text, label="query", query=each.name)
+            if not self._mended(query, text, job):
+                return summary.from_text(text, label="query", query=query.name)
         return None
 
     def _mended(self, query: _Query, text: str, job: Job) -> bool:
@@ -365,11 +365,11 @@ class Driver:
         """Tell when a query begins or ends a batch, so that the supervisor can time it."""
         from holdfast.engine.queries.watch import is_working  # noqa: PLC0415 - needs Spark
 
-        for each in self._queries.values():
-            busy = is_working(each.running)
-            if busy != each.busy:
-                each.busy = busy
-                self._channel.send(Busy(each.name, busy))
+        for query in self._queries.values():
+            busy = is_working(query.running)
+            if busy != query.busy:
+                query.busy = busy
+                self._channel.send(Busy(query.name, busy))
 
     def _report(self, timeout: float) -> None:
         """Pass on what was heard; waits for the first of it."""
@@ -399,7 +399,7 @@ class Driver:
 
     def _fail_or_refuse(self, what: Failure) -> int:
         """A sink that knows better than Spark says so: another start would not help a stale owner."""
-        error = next((each.sink.error for each in self._queries.values() if each.name == what.query), None)
+        error = next((query.sink.error for query in self._queries.values() if query.name == what.query), None)
         if isinstance(error, HoldfastError) and not isinstance(error, Unavailable):
             return self._refuse(error)
         return self._fail(what)
@@ -458,15 +458,15 @@ def sinks_of(built: Any) -> list[Sink]:
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]
     sinks: list[Sink] = []
-    for each in several:
-        if isinstance(each, Sink):
-            sinks.append(each)
-        elif hasattr(each, "trigger") and hasattr(each, "foreachBatch"):
-            sinks.append(adopt(each))
+    for sink in several:
+        if isinstance(sink, Sink):
+            sinks.append(sink)
+        elif hasattr(sink, "trigger") and hasattr(sink, "foreachBatch"):
+            sinks.append(adopt(sink))
         else:
             raise Invalid(
                 "the job's function returned something that cannot be run",
-                found=type(each).__name__,
+                found=type(sink).__name__,
                 expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
                 hint="end the function with `return hf.sink(frame).delta(path)`",
             )

@@ -1,4 +1,4 @@
-"""A driver's leash: it ends itself, with its JVM, when its supervisor no longer says that it leads.
+"""The watchdog of a driver's lease: without renewal it ends the driver, with its JVM.
 
 A leader that was killed, frozen or cut off cannot end its driver. Another one takes over when the lease is
 over, so by then the driver must be gone.
@@ -25,7 +25,7 @@ class LeaseWatchdog:
         self._until_s = until_s
         self._moved.set()
         if begins:
-            threading.Thread(target=self._watch, name="holdfast-leash", daemon=True).start()
+            threading.Thread(target=self._watch, name="holdfast-lease-watchdog", daemon=True).start()
 
     def _watch(self) -> None:
         while True:

@@ -308,7 +308,7 @@ def not_for(receiver: str, message: Message) -> Internal:
 
 def encode(message: Message) -> bytes:
     """A message as a line of JSON, without the line's end."""
-    values = {each.name: getattr(message, each.name) for each in _fields_of(type(message))}
+    values = {item.name: getattr(message, item.name) for item in _fields_of(type(message))}
     return json.dumps({"kind": kind_of(message), **values}, default=_plain).encode()
 
 
@@ -337,8 +337,8 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
         raise Internal(
             "a process has sent a message of an unknown kind", found=kind, expected=", ".join(KINDS)
         )
-    known = {each.name: each for each in _fields_of(message_type)}
-    missing = [name for name, each in known.items() if name not in values and _is_required(each)]
+    known = {item.name: item for item in _fields_of(message_type)}
+    missing = [name for name, item in known.items() if name not in values and _is_required(item)]
     unknown = [name for name in values if name not in known]
     if missing or unknown:
         wrong = [f"no {name}" for name in missing] + [f"an unknown {name}" for name in unknown]
@@ -362,8 +362,8 @@ def _fields_of(message_type: type[Any]) -> tuple[Any, ...]:
     return fields(message_type)
 
 
-def _is_required(of_message: Any) -> bool:
-    return of_message.default is MISSING and of_message.default_factory is MISSING
+def _is_required(item: Any) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
 
 
 def _as_it_is(value: Any) -> Any:

@@ -126,19 +126,19 @@ class Registry:
         """Note that a supervisor leads a job; from now on whoever led it before can write nothing of it.
 
         Raises:
-            Deposed: One with a later term has come in between.
+            LeadershipLost: One with a later term has come in between.
         """
         with self._file.write() as db:
             row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
             if row is not None and row["token"] > leader.token:
-                raise _deposed(job, self.path, leader.token, row["token"])
+                raise _leadership_lost(job, self.path, leader.token, row["token"])
             insert(db, "leaders", {"job": job, **asdict(leader)})
 
     def beat(self, job: str, now_ms: int) -> None:
         """Note that the leader lives.
 
         Raises:
-            Deposed: Another one leads.
+            LeadershipLost: Another one leads.
         """
         with self._writing(job) as db:
             db.execute("UPDATE leaders SET beat_ms = ? WHERE job = ?", (now_ms, job))
@@ -332,11 +332,11 @@ class Registry:
             if self._token is not None:
                 row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
                 if row is None or row["token"] != self._token:
-                    raise _deposed(job, self.path, self._token, None if row is None else row["token"])
+                    raise _leadership_lost(job, self.path, self._token, None if row is None else row["token"])
             yield db
 
 
-def _deposed(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
+def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
     return LeadershipLost(
         f"another supervisor leads job {job!r}",
         where=str(path),

@@ -58,9 +58,9 @@ class Sidecar:
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
-        for each in (self._recording, self._savepointing, self._observing):
-            if each is not None:
-                each.started(checkpoints)
+        for worker in (self._recording, self._savepointing, self._observing):
+            if worker is not None:
+                worker.started(checkpoints)
 
     def committed(self, batch: BatchProgress, *, first: bool) -> None:
         """A query has committed a batch, the first one of its driver or another."""
@@ -74,32 +74,32 @@ class Sidecar:
 
     def ended(self) -> None:
         """The driver and its JVM have ended."""
-        for each in (self._recording, self._savepointing):
-            if each is not None:
-                each.ended()
+        for worker in (self._recording, self._savepointing):
+            if worker is not None:
+                worker.ended()
 
     def heard(self) -> Iterator[tuple[Notice, SavepointNote | None]]:
         """What was done since the last call, and what could not be; of a savepoint with its note."""
-        for each in [] if self._recording is None else self._recording.heard():
-            yield each, None
-        for each in [] if self._savepointing is None else self._savepointing.heard():
-            yield each, SavepointNote(**each.facts) if each.kind in (TAKEN, NOT_TAKEN) else None
-        for each in self._observing.heard():
-            yield each, None
+        for notice in [] if self._recording is None else self._recording.heard():
+            yield notice, None
+        for notice in [] if self._savepointing is None else self._savepointing.heard():
+            yield notice, SavepointNote(**notice.facts) if notice.kind in (TAKEN, NOT_TAKEN) else None
+        for notice in self._observing.heard():
+            yield notice, None
 
     def abandon(self) -> None:
         """End it at once: what is due is somebody else's to do."""
-        for each in (self._savepointing, self._recording, self._observing):
-            if each is not None:
-                each.abandon()
+        for worker in (self._savepointing, self._recording, self._observing):
+            if worker is not None:
+                worker.abandon()
 
     def close(self) -> None:
         """End it but for measuring: the last batch is noted, a savepoint under way is finished."""
         if not self._closed:
             self._closed = True
-            for each in (self._savepointing, self._recording):
-                if each is not None:
-                    each.close()
+            for worker in (self._savepointing, self._recording):
+                if worker is not None:
+                    worker.close()
 
     def close_observing(self) -> None:
         """End measuring too, once it is written down how the job has ended."""

@@ -57,7 +57,7 @@ def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: C
     """Make the checkpoint of the job that this supervisor leads its own; False if it was told to end first.
 
     Raises:
-        Deposed: It leads no longer.
+        LeadershipLost: It leads no longer.
         CannotLead: This machine does not see what the former leader's queries have written.
         Conflict: Another job has the checkpoint, and this supervisor has just been started.
     """

@@ -35,6 +35,6 @@ def next_state(state: JobState, following: JobState) -> JobState:
     """
     allowed = TRANSITIONS[state]
     if following not in allowed:
-        expected = ", ".join(sorted(each.value for each in allowed)) or "no other state"
+        expected = ", ".join(sorted(other.value for other in allowed)) or "no other state"
         raise Internal(f"a job that is {state.value} cannot be {following.value}", expected=expected)
     return following

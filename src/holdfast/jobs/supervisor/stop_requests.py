@@ -15,7 +15,7 @@ LOOK_S = 0.2
 
 
 class StopRequests:
-    """The wishes of one supervisor's life. A signal is seen at once, wherever it waits.
+    """What one supervisor is asked, over its life. A signal is seen at once, wherever it waits.
 
     Attributes:
         stops: How often the job, or this supervisor, was told to stop; the second time means at once.
@@ -31,9 +31,11 @@ class StopRequests:
         self._wake_read.setblocking(False)
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT as wishes."""
-        former = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+    def on_signals(self) -> Iterator[None]:
+        """Take SIGTERM and SIGINT as requests to stop."""
+        former = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             yield
         finally:

@@ -94,17 +94,16 @@ class Supervisor:
         self._machine = machine or this_machine()
         self._candidacy: Candidacy | None = None
         # Whether the job is this supervisor's, and the registry knows it.
-        self._begun = False
-        self._state = JobState.CREATED
-        self._comeback = RecoveryTracker(home.path, spec.target, clock, self._say)
+        self._begun, self._state = False, JobState.CREATED
+        self._recovery = RecoveryTracker(home.path, spec.target, clock, self._say)
         self._handlers = self._message_handlers()
-        self._beside: Sidecar | None = None
+        self._sidecar: Sidecar | None = None
         self._restored = False
         # When the job was begun that this supervisor takes over.
         self._since_ms: int | None = None
-        self._rescaling: Rescaler | None = None
+        self._rescaler: Rescaler | None = None
         self._rescale_asked = False
-        self._wishes = StopRequests()
+        self._requests = StopRequests()
         self._driver: DriverAttempt | None = None
         self._attempts = 0
         self._batches = 0
@@ -118,13 +117,13 @@ class Supervisor:
         Raises:
             HoldfastError: The driver refused the job: a bad file, a checkpoint in use, no Java.
         """
-        with self._wishes.heard():
+        with self._requests.on_signals():
             try:
                 return self._run()
             finally:
-                self._close_asides()
+                self._close_sidecar()
                 self._close_observing()
-                self._notes.settle(self._wishes.pause)
+                self._notes.settle(self._requests.pause)
                 if self._lock is not None:
                     self._lock.release()
                 if self._candidacy is not None:
@@ -162,35 +161,35 @@ class Supervisor:
 
     def _before_restart(self, attempt: DriverAttempt, failure: Failure) -> Outcome | None:
         """Wait as the strategy says; the outcome, if there is to be no other driver."""
-        if self._wishes.stops:
+        if self._requests.stops:
             return self._stopped(f"stopped; the last driver failed: {failure}")
         ended_ms = self._clock()
         failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
-        self._comeback.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
+        self._recovery.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
         decision = self._policy.after(failure, attempt.batches > 0, ended_ms)
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         self._set_state(JobState.RESTARTING, str(failure))
         self._say("restarting", f"{failure}; starting again in {rounded_duration(decision.delay_ms)}")
         if self._wait(decision.delay_ms / 1000):
-            self._comeback.resumed()
+            self._recovery.resumed()
             return None
-        if self._wishes.cancel:
+        if self._requests.cancel:
             return self._canceled()
         return self._stopped("stopped while it waited to start again")
 
     def _rescaled(self) -> Outcome | None:
         """Rescale the checkpoints between two drivers; None if another driver is to follow."""
         self._rescale_asked = False
-        if self._goes_on() and self._rescaling is not None:
-            self._close_asides()
+        if self._goes_on() and self._rescaler is not None:
+            self._close_sidecar()
             self._set_state(JobState.RESTARTING, "its checkpoints are being rescaled")
-            self._rescaling.carry_out(self._goes_on, self._say)
-            if self._beside is not None:
-                self._beside.begin()
-        if self._wishes.cancel:
+            self._rescaler.carry_out(self._goes_on, self._say)
+            if self._sidecar is not None:
+                self._sidecar.begin()
+        if self._requests.cancel:
             return self._canceled()
-        return self._stopped("stopped between two drivers") if self._wishes.stops else None
+        return self._stopped("stopped between two drivers") if self._requests.stops else None
 
     # Of several supervisors one leads.
 
@@ -211,8 +210,8 @@ class Supervisor:
         self._since_ms, self._restored = (None, False) if record is None else (record.begun_ms, record.ran)
         if candidacy.former is not None:
             cause = f"resources: {candidacy.former.holder} leads no longer"
-            self._comeback.failed(cause, candidacy.former.heard_ms, self._clock())
-            self._comeback.resumed()
+            self._recovery.failed(cause, candidacy.former.heard_ms, self._clock())
+            self._recovery.resumed()
         if record is None or record.request is None or self._definition is None:
             return None
         # Its leader was lost before it had done what it was asked for.
@@ -225,9 +224,9 @@ class Supervisor:
         with suppress(HoldfastError):  # another leader has written to this registry, and knows better
             self._set_state(JobState.RESTARTING, "another supervisor may lead it")
         self._begun = False
-        if self._beside is not None:
-            self._beside.abandon()
-            self._beside = None
+        if self._sidecar is not None:
+            self._sidecar.abandon()
+            self._sidecar = None
         self._required_candidacy().step_down(resign=isinstance(error, CannotLead))
         self._say("deposed", f"leading no longer: {error.found or error.fact}")
 
@@ -240,7 +239,7 @@ class Supervisor:
 
     def _required_candidacy(self) -> Candidacy:
         if self._candidacy is None:
-            raise Internal("a supervisor that has the job to itself cannot be deposed")
+            raise Internal("a supervisor that has the job to itself cannot lose the lead")
         return self._candidacy
 
     def _require_lead(self) -> None:
@@ -254,7 +253,7 @@ class Supervisor:
 
     def _attempt(self) -> DriverAttempt:
         self._require_lead()
-        attempt = DriverAttempt(self._launch(self._spec), recovers=self._comeback.under_way)
+        attempt = DriverAttempt(self._launch(self._spec), recovers=self._recovery.under_way)
         self._attempts += 1
         self._driver = attempt
         self._say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
@@ -272,18 +271,18 @@ class Supervisor:
         told_to_stop = False
         with selectors.DefaultSelector() as selector:
             selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
-            selector.register(self._wishes, selectors.EVENT_READ, "wake")
+            selector.register(self._requests, selectors.EVENT_READ, "wake")
             while True:
                 ready = {key.data for key, _ in selector.select(LOOK_S)}
-                self._wishes.seen()
+                self._requests.seen()
                 self._lead(attempt)
                 self._notes.write_what_waits()
                 self._look_for_requests()
-                if self._wishes.cancel or self._wishes.stops > 1:
-                    attempt.ending = "canceled" if self._wishes.cancel else "stopped"
+                if self._requests.cancel or self._requests.stops > 1:
+                    attempt.ending = "canceled" if self._requests.cancel else "stopped"
                     attempt.process.kill()
                     return
-                if (self._wishes.stops or self._rescale_asked) and not told_to_stop:
+                if (self._requests.stops or self._rescale_asked) and not told_to_stop:
                     told_to_stop = True
                     self._say("stopping", "stopping after the batch that runs")
                     attempt.process.channel.send(protocol.Stop())
@@ -291,7 +290,7 @@ class Supervisor:
                     attempt.failed_ms = self._clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
                 self._look_at_slow_batches(attempt)
-                self._tell_of_asides()
+                self._tell_of_sidecar()
 
     def _hear(self, attempt: DriverAttempt) -> bool:
         """Act on what the driver said; False at the end of the line."""
@@ -313,12 +312,12 @@ class Supervisor:
 
     def _message_handlers(self) -> dict[type[protocol.Message], Callable[[DriverAttempt, Any], None]]:
         """What to do with each type of message of a driver."""
-        comeback, say = self._comeback, self._say
+        recovery, say = self._recovery, self._say
         return {
             protocol.JobDefined: self._defined,
-            protocol.SessionStarted: lambda _, said: comeback.session(said.slots),
+            protocol.SessionStarted: lambda _, said: recovery.session(said.slots),
             protocol.CheckpointsRestored: self._was_restored,
-            protocol.BatchesRepeated: lambda _, said: comeback.repeated(said.query, said.last, said.promise),
+            protocol.BatchesRepeated: lambda _, said: recovery.repeated(said.query, said.last, said.promise),
             protocol.QueriesStarted: self._started,
             protocol.Caution: lambda _, said: say(
                 "caution", f"query {said.query}: {said.text}", query=said.query
@@ -347,8 +346,8 @@ class Supervisor:
 
     def _busy(self, attempt: DriverAttempt, message: protocol.Busy) -> None:
         attempt.busy(message.query, busy=message.busy)
-        if self._beside is not None:
-            self._beside.busy(message.query, busy=message.busy)
+        if self._sidecar is not None:
+            self._sidecar.busy(message.query, busy=message.busy)
 
     def _go(self, attempt: DriverAttempt, definition: JobDefinition) -> None:
         """Let the driver begin, once the job and its checkpoint are this supervisor's."""
@@ -359,8 +358,8 @@ class Supervisor:
             ready = self._claim_checkpoint(definition)
         if not ready:
             attempt.leads = self._candidacy is None or self._candidacy.leads
-            if self._wishes.any:
-                attempt.ending = "canceled" if self._wishes.cancel else "stopped"
+            if self._requests.any:
+                attempt.ending = "canceled" if self._requests.cancel else "stopped"
             attempt.process.kill()
             return
         self._prepare(definition)
@@ -375,7 +374,7 @@ class Supervisor:
             candidacy.note(driver=DriverIdentity.of(attempt.process.pid, self._machine))
         self._lead(attempt)
         term, election = (None, "") if candidacy is None else (candidacy.token, candidacy.place_id)
-        go = protocol.Go(str(log), restore, self._comeback.to_repeat(), term, election, self._machine)
+        go = protocol.Go(str(log), restore, self._recovery.to_repeat(), term, election, self._machine)
         attempt.process.channel.send(go)
 
     def _lead(self, attempt: DriverAttempt) -> None:
@@ -399,17 +398,17 @@ class Supervisor:
     def _goes_on(self) -> bool:
         self._require_lead()
         self._look_for_requests()
-        return not (self._wishes.any)
+        return not self._requests.any
 
     def _prepare(self, definition: JobDefinition) -> None:
         """See that there is something whole to start from."""
         settings = definition.recovery
         if self._spec.fallback is not None:
             settings = replace(settings, fallback=self._spec.fallback, verify=settings.verify or "1m")
-        queries = {each.name: each.checkpoint for each in self._notes.queries(definition.name)}
+        queries = {query.name: query.checkpoint for query in self._notes.queries(definition.name)}
         record = None if self._candidacy is None else self._candidacy.record
         catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
-        self._comeback.prepare(definition.checkpoint, checkpoints_of(record, queries), settings, catalogs)
+        self._recovery.prepare(definition.checkpoint, checkpoints_of(record, queries), settings, catalogs)
 
     def _take(self, definition: JobDefinition) -> bool:
         """Make the job this supervisor's own; False if another one leads it."""
@@ -424,10 +423,10 @@ class Supervisor:
         self._policy = RestartPolicy(definition.restart, self._rng, ran=self._restored)
         if not self._claim_checkpoint(definition):
             return False
-        if self._lock is not None:  # a leader that may be deposed does not put checkpoints in place of others
-            self._rescaling = Rescaler.begun(self._home, definition.name, self._spec, self._clock)
+        if self._lock is not None:  # one that may lose the lead does not exchange checkpoints
+            self._rescaler = Rescaler.begun(self._home, definition.name, self._spec, self._clock)
         self._notes.start_job(record)
-        self._beside = Sidecar(definition, self._home.path, self._registry, self._clock, self._leads)
+        self._sidecar = Sidecar(definition, self._home.path, self._registry, self._clock, self._leads)
         self._begun, self._state = True, JobState.CREATED
         if self._candidacy is not None:
             self._candidacy.begin(definition.checkpoint, record.started_ms, ran=self._restored)
@@ -453,12 +452,12 @@ class Supervisor:
         queries = message.queries
         self._state = next_state(self._state, JobState.RUNNING)
         self._notes.queries_started(self._name, attempt.number, queries, self._clock())
-        self._comeback.running()
+        self._recovery.running()
         if self._candidacy is not None:
             self._candidacy.note(ran=True, queries=places_of(queries))
         self._policy.on_running()
-        if self._beside is not None:
-            self._beside.started({query.name: query.checkpoint for query in queries})
+        if self._sidecar is not None:
+            self._sidecar.started({query.name: query.checkpoint for query in queries})
         for query in queries:
             promise = query.promise.partition(":")[0]
             self._say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
@@ -470,38 +469,38 @@ class Supervisor:
         attempt.has_committed(batch.query)
         self._batches += 1
         self._notes.add_batch(self._name, attempt.number, batch)
-        if self._beside is not None:
-            self._beside.committed(batch, first=first)
-        recovery = self._comeback.first_commit(attempt.number, batch)
+        if self._sidecar is not None:
+            self._sidecar.committed(batch, first=first)
+        recovery = self._recovery.first_commit(attempt.number, batch)
         if recovery is not None:
             self._notes.add_recovery(self._name, recovery)
             text = f"recovered in {rounded_duration(recovery.recovery_ms)}"
             self._say("recovered", text, **recovery.as_dict())
         self._say("batch", batch_line(batch), **batch.as_dict())
 
-    def _tell_of_asides(self) -> None:
-        """Pass on what the work beside the job has done, and what it could not do."""
-        if self._beside is None:
+    def _tell_of_sidecar(self) -> None:
+        """Pass on what the sidecar has done, and what it could not do."""
+        if self._sidecar is None:
             return
-        for each, savepoint in self._beside.heard():
+        for notice, savepoint in self._sidecar.heard():
             if savepoint is not None:
                 self._notes.add_savepoint(self._name, savepoint)
-            self._say(each.kind, each.text, **each.facts)
+            self._say(notice.kind, notice.text, **notice.facts)
 
-    def _close_asides(self) -> None:
-        """End the work beside the job, and tell the last of it."""
-        if self._beside is not None:
-            self._beside.close()
+    def _close_sidecar(self) -> None:
+        """End the sidecar, and tell the last of it."""
+        if self._sidecar is not None:
+            self._sidecar.close()
             with suppress(HoldfastError):
-                self._tell_of_asides()
+                self._tell_of_sidecar()
 
     def _close_observing(self) -> None:
         """Once the job has ended, and how is written down: what stood wrong is over."""
-        if self._beside is not None:
-            self._beside.close_observing()
+        if self._sidecar is not None:
+            self._sidecar.close_observing()
             with suppress(HoldfastError):
-                self._tell_of_asides()
-            self._beside = None
+                self._tell_of_sidecar()
+            self._sidecar = None
 
     def _look_at_slow_batches(self, attempt: DriverAttempt) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
@@ -517,8 +516,8 @@ class Supervisor:
             self._checkpoint(self._definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
-        if self._beside is not None:
-            self._beside.ended()
+        if self._sidecar is not None:
+            self._sidecar.ended()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
             attempt.failure = failures.killed(number, code)
         if attempt.number:
@@ -530,14 +529,14 @@ class Supervisor:
     def _canceled(self) -> Outcome:
         definition = self._definition
         if definition is not None and definition.on_cancel == "delete":
-            self._close_asides()
+            self._close_sidecar()
             if not self._checkpoint(definition).delete():
                 uri = definition.checkpoint
                 self._say("kept", f"the checkpoint {uri} is not on this machine and was not deleted")
         return self._end(JobState.CANCELED, "canceled")
 
     def _end(self, state: JobState, reason: str | None) -> Outcome:
-        self._close_asides()
+        self._close_sidecar()
         self._set_state(state, reason)
         if self._candidacy is not None:
             self._candidacy.note_end(state, reason, self._say)
@@ -549,7 +548,7 @@ class Supervisor:
 
     def _stopped(self, reason: str | None) -> Outcome:
         """The end of a job that was told to stop; one of several supervisors that was, hands it over."""
-        if self._candidacy is None or not self._wishes.signalled:
+        if self._candidacy is None or not self._requests.signalled:
             return self._end(JobState.FINISHED, reason)
         return self._end(JobState.RESTARTING, "handed over to the next leader")
 
@@ -567,7 +566,7 @@ class Supervisor:
                 self._lead(self._driver)
             self._look_for_requests()
 
-        return self._wishes.wait(seconds, look)
+        return self._requests.wait(seconds, look)
 
     def _look_for_requests(self) -> None:
         """See what was asked of the job; while another supervisor leads it, that is his to answer."""
@@ -577,11 +576,11 @@ class Supervisor:
             if verb in ("stop", "cancel") and self._candidacy is not None:
                 self._candidacy.note(request=verb)
             if verb == "stop":
-                self._wishes.stops += 1
+                self._requests.stops += 1
             elif verb == RESCALE:
                 self._rescale_asked = True
             elif verb == "cancel":
-                self._wishes.cancel = True
+                self._requests.cancel = True
                 self._set_state(JobState.CANCELLING, None)
 
     def _write_as(self, token: int | None) -> None:

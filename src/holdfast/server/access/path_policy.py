@@ -21,7 +21,7 @@ _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
 _ROOT_SLASHES: Final = 2
 
 
-def named(plane: ControlPlane, address: str, setting: str) -> str:
+def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     """The canonical URI of a directory that a request names.
 
     Links are followed before it is compared, so that none leads out of where it may be.
@@ -55,7 +55,7 @@ def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
     Raises:
         Invalid: It is none, or lies elsewhere.
     """
-    uri = named(plane, address, setting).removesuffix("/_metadata")
+    uri = resolve(plane, address, setting).removesuffix("/_metadata")
     catalog, savepoint_id = split_address(uri)
     return f"{catalog}/savepoints/{savepoint_id}"
 
@@ -70,8 +70,8 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
         return savepoint(plane, address, setting)
     place, at, number = address.rpartition("@")
     if at and number.isascii() and number.isdigit():
-        return f"{named(plane, place, setting)}@{number}"
-    return named(plane, address, setting)
+        return f"{resolve(plane, place, setting)}@{number}"
+    return resolve(plane, address, setting)
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
@@ -80,7 +80,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
     Raises:
         Invalid: It lies inside one of them, or elsewhere.
     """
-    uri = named(plane, address, setting)
+    uri = resolve(plane, address, setting)
     for used in _checkpoints(plane):
         if within(uri, used) or within(used, uri):
             raise Invalid(
@@ -96,7 +96,7 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
         Invalid: Nobody says where, or it lies elsewhere.
     """
     if directory is not None:
-        return named(plane, directory, setting)
+        return resolve(plane, directory, setting)
     known = plane.settings.savepoints or next(iter(plane.catalogs(details)), None)
     if known is None:
         known = beside(details.status.job.checkpoint, SAVEPOINTS)

@@ -84,7 +84,7 @@ def router(plane: ControlPlane) -> APIRouter:
         """The recoveries of a job by phase, and a prediction of the next."""
         details = plane.brief(job)
         name = details.status.job.name
-        predicted = plane.looks.at(
+        predicted = plane.cache.get(
             ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_S
         )
         return Recoveries(

@@ -67,7 +67,7 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Savepoints:
         """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
         if catalog is not None:
-            places_found = [path_policy.named(plane, catalog, "catalog")]
+            places_found = [path_policy.resolve(plane, catalog, "catalog")]
         else:
             places_found = list(dict.fromkeys(_catalogs(plane, job)))
         found = {uri: _listed(plane, uri, limit) for uri in places_found}
@@ -103,4 +103,4 @@ def _listed(plane: ControlPlane, uri: str, limit: int) -> list[dict[str, Any]]:
     def look() -> list[dict[str, Any]]:
         return [each.as_dict() for each in listed(open_storage(uri, "catalog"))]
 
-    return list(reversed(plane.looks.at(("savepoints", uri), look)))[:limit]
+    return list(reversed(plane.cache.get(("savepoints", uri), look)))[:limit]

@@ -46,7 +46,7 @@ def standing(plane: ControlPlane) -> Sequence[Alert]:
     Where they cannot be read, those pages are still worth having: the page of alerts says why.
     """
     try:
-        return plane.looks.at("standing alerts", lambda: metrics_snapshot.alerts(plane.home))
+        return plane.cache.get("standing alerts", lambda: metrics_snapshot.alerts(plane.home))
     except HoldfastError:
         return ()
 

@@ -108,7 +108,7 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
         )
         return line_of(details, firing)
 
-    return plane.looks.at(("job line", status, firing[status.job.name]), look, _LIST_FRESH_S)
+    return plane.cache.get(("job line", status, firing[status.job.name]), look, _LIST_FRESH_S)
 
 
 def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
@@ -332,7 +332,7 @@ def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
         return None  # it would be read off the files of the checkpoint, for a page that does not show it
     name = details.status.job.name
     try:
-        found = plane.looks.at(
+        found = plane.cache.get(
             ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_FRESH_S
         )
     except HoldfastError:

@@ -75,7 +75,7 @@ def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
 
 def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
     try:
-        found = plane.looks.at(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
+        found = plane.cache.get(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
     except HoldfastError as error:
         return CatalogView(catalog, (), error.as_dict())
     lines = [_line(each, known) for each in reversed(found)]

@@ -117,7 +117,7 @@ def _address(plane: ControlPlane, details: JobDetails, asked: Asked, checkpoint:
 def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: Asked) -> _Seen:
     """One look for all who look at the same: it reads files, beside a job that needs the disk itself."""
     catalog = next(iter(catalogs_of(plane, details)), None)
-    return plane.looks.at(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
+    return plane.cache.get(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
 
 
 def _look(address: str, asked: Asked, catalog: str | None) -> _Seen:

@@ -86,7 +86,7 @@ def _of_job(call: Call) -> dict[str, str]:
     if found.recoveries_ms:
         values["lastRecoveryTime"] = found.recoveries_ms[-1]
     key = ("flink metrics", record.name)
-    known = call.plane.looks.at(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
+    known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
     return {**known, **{name: str(value) for name, value in values.items()}}
 
 

@@ -63,14 +63,14 @@ class Serving:
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             self._socket.close()
             raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
-        self._operating = OperationExecutor(StateHome(home), now_ms)
+        self._executor = OperationExecutor(StateHome(home), now_ms)
         self._plane: ControlPlane = made.state.plane
-        self._plane.wake = self._operating.wake
+        self._plane.wake = self._executor.wake
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
-        self._operating.start()
+        self._executor.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
 
@@ -79,18 +79,18 @@ class Serving:
 
         A job that is stopped with a savepoint has ended before that is taken.
         """
-        self._operating.settle(_LAST_S)
+        self._executor.settle(_LAST_S)
         deadline = time.monotonic() + _HEARD_S
         since = now_ms() - int(_HEARD_S * 1000)
         while time.monotonic() < deadline:
-            if set(self._operating.ended_since(since)) <= self._plane.told:
+            if set(self._executor.ended_since(since)) <= self._plane.told:
                 break
             time.sleep(_LOOK_S)
         self.close()
 
     def close(self) -> None:
         """End; requests that are being answered are given a few seconds."""
-        self._operating.close()
+        self._executor.close()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(2 * _END_S)
