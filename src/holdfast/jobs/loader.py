@@ -43,8 +43,8 @@ def load_job(target: str) -> Job:
     """
     path, wanted = split_target(target)
     module = load_module(path)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
-    return _choose(found, wanted, path)
+    jobs = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
+    return _choose(jobs, wanted, path)
 
 
 def load_module(path: Path) -> ModuleType:
@@ -63,24 +63,24 @@ def load_module(path: Path) -> ModuleType:
     return _run(path)
 
 
-def _choose(found: dict[str, Job], wanted: str | None, path: Path) -> Job:
-    names = ", ".join(job.name for job in found.values())
-    if not found:
+def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
+    names = ", ".join(job.name for job in jobs.values())
+    if not jobs:
         raise Invalid("the file holds no job", where=str(path), expected=_EXAMPLE)
     if wanted is not None:
-        for variable, job in found.items():
+        for variable, job in jobs.items():
             if wanted in (variable, job.name):
                 return job
         raise NotFound("the file holds no such job", where=str(path), found=names, expected=wanted)
-    if len({id(job) for job in found.values()}) > 1:
-        first = next(iter(found.values())).name
+    if len({id(job) for job in jobs.values()}) > 1:
+        first = next(iter(jobs.values())).name
         raise Invalid(
             "the file holds several jobs and none was named",
             where=str(path),
             found=names,
             hint=f"name one, as in {path.name}:{first}",
         )
-    return next(iter(found.values()))
+    return next(iter(jobs.values()))
 
 
 def _run(path: Path) -> ModuleType:

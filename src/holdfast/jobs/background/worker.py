@@ -60,11 +60,11 @@ class BackgroundWorker:
 
     def heard(self) -> list[Notice]:
         """What was said since the last call."""
-        found = []
+        notices = []
         with suppress(queue.Empty):
             while True:
-                found.append(self._heard.get_nowait())
-        return found
+                notices.append(self._heard.get_nowait())
+        return notices
 
     def close(self, timeout_s: float) -> None:
         """Let it do what is due now, and end; what takes longer ends with the process."""

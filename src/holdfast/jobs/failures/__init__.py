@@ -1,1 +1,1 @@
-"""What a failure says, and whose it is to mend."""
+"""What a failure says, and who has to fix it."""

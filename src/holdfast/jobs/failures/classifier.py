@@ -1,4 +1,4 @@
-"""Whose it is to mend a failure: told from the text of the error.
+"""Who has to fix a failure, by the text of its error.
 
 What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its
 errors. A Python error belongs to whoever's function raised it. What is left is told from the innermost frames
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class FailureClass(str, Enum):
-    """Whose it is to mend a failure."""
+    """Who has to fix a failure."""
 
     USER_CODE = "user code"
     SOURCE = "source"
@@ -102,7 +102,7 @@ _PACKAGE: Final = __name__.partition(".")[0]
 
 
 def cause_of(text: str) -> FailureClass:
-    """Whose it is to mend a failure, told from the whole text of its error."""
+    """Who has to fix a failure, by the whole text of its error."""
     if _RESOURCES.search(text):
         return FailureClass.RESOURCES
     for cause, pattern in _CONDITIONS:
@@ -126,7 +126,7 @@ def may_pass(text: str) -> bool:
 
 
 def cause_of_own(trace: TracebackType | None) -> FailureClass:
-    """Whose it is to mend an error that Holdfast itself has raised, told from where."""
+    """Who has to fix an error that Holdfast itself has raised, by where it was raised."""
     cause = FailureClass.UNKNOWN
     for module in _modules(trace):
         cause = cause_of_module(module) or cause

@@ -1,6 +1,6 @@
-"""The process that brings a checkpoint into other partitions, beside the supervisor that asked for it.
+"""The process that repartitions the checkpoints of a job for its supervisor.
 
-It may start Spark, which a supervisor has none of. It holds a lock while it lives, and ends with who asked.
+It may start Spark, which a supervisor never does. It holds a lock while it lives, and ends with its parent.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from holdfast.storage.file_lock import FileLock
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One query's checkpoint, and what becomes of it.
+    """One query's checkpoint, and the one that takes its place.
 
     Attributes:
         query: The query.

@@ -267,12 +267,12 @@ def _swap(operations: Operations, operation: Operation, moves: tuple[Move, ...])
 def _check(move: Move) -> None:
     """Make sure that what is in place now is whole, and what was wanted."""
     storage = open_storage(move.checkpoint)
-    found = verify(storage)
-    if not found.ok:
+    verification = verify(storage)
+    if not verification.ok:
         raise Corrupt(
             "the rescaled checkpoint does not read as it should, and the old one is back in its place",
-            where=f"{move.checkpoint}/{found.problems[0].file}",
-            found=found.problems[0].what,
+            where=f"{move.checkpoint}/{verification.problems[0].file}",
+            found=verification.problems[0].what,
         )
     spread = {each.partitions for each in read(storage).operators if not each.gathered}
     if spread - {move.partitions}:

@@ -78,8 +78,8 @@ class Diff:
         if given.get("files"):
             return diff_files(given["first"], given["second"]).as_dict()
         samples = int(given.get("samples", 5))
-        found = diff(given["first"], given["second"], samples=samples, tell=work.teller(operation))
-        return found.as_dict()
+        difference = diff(given["first"], given["second"], samples=samples, tell=work.teller(operation))
+        return difference.as_dict()
 
     def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
         """Once more."""

@@ -1,4 +1,4 @@
-"""A driver as a child process with everything that it starts."""
+"""A driver as a child process, with all processes that it starts."""
 
 from __future__ import annotations
 

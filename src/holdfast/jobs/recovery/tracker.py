@@ -118,10 +118,10 @@ class RecoveryTracker:
     def _look(
         self, queries: Mapping[str, str], settings: Settings, catalogs: tuple[str, ...], limit_ms: int
     ) -> None:
-        found = look(queries, self._home, limit_ms)
-        for note in found.notes:
+        report = look(queries, self._home, limit_ms)
+        for note in report.notes:
             self._say("looked", note)
-        for damage in found.damage:
+        for damage in report.damage:
             self._go_back(damage, settings, catalogs)
 
     def _go_back(self, damage: Damage, settings: Settings, catalogs: tuple[str, ...]) -> None:

@@ -76,7 +76,7 @@ class DeferredRegistry:
                 if time.monotonic() >= deadline or not wait(_PAUSE_S):
                     self._say("registry", "how the job has ended could not be written down")
                     self._waiting.clear()
-        except LeadershipLost:  # another supervisor has the job, and writes down what becomes of it
+        except LeadershipLost:  # another supervisor has the job, and writes what happens to it
             self._waiting.clear()
 
     # What is known only once it is written.

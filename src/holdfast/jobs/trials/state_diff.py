@@ -75,10 +75,12 @@ def compare_states(original: Storage, new: Storage, batch_id: int, samples: int)
         Unsupported: The state is of a kind that cannot be read from files.
         Corrupt: A file is damaged.
     """
-    found = compare_rows(State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples)
+    difference = compare_rows(
+        State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples
+    )
     one, other = _schemas(original, batch_id), _schemas(new, batch_id)
     reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
-    return States(found.states, tuple(reshaped))
+    return States(difference.states, tuple(reshaped))
 
 
 def _schemas(storage: Storage, batch_id: int) -> Schemas:
