@@ -17,7 +17,9 @@ from holdfast.observe.metrics import METRICS
 from holdfast.observe.rules import RULES
 
 REFERENCE = Path(__file__).parent / "reference"
-PACKAGE = Path(__file__).parent.parent / "src" / "holdfast"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "holdfast"
+BENCHES = ROOT / "benchmarks" / "holdfast_bench"
 VERBS = (
     "demo",
     "run",
@@ -71,12 +73,13 @@ def pages() -> dict[str, str]:
 
 
 def modules() -> str:
-    """Every module of the package with the first sentence of its docstring, room by room."""
+    """Every module of the package and of its benches with its first sentence, room by room."""
     parts = ["# The modules\n", NOTE]
-    for folder in (PACKAGE, *sorted(PACKAGE.rglob("*"))):
+    for folder in (PACKAGE, *sorted(PACKAGE.rglob("*")), BENCHES, *sorted(BENCHES.rglob("*"))):
         if not (folder / "__init__.py").is_file():
             continue
-        name = folder.relative_to(PACKAGE.parent).as_posix()
+        home = PACKAGE.parent if folder.is_relative_to(PACKAGE) else ROOT
+        name = folder.relative_to(home).as_posix()
         parts.append(f"## {name}/\n\n{_summary(folder / '__init__.py')}\n")
         rows = [
             f"| `{module.name}` | {_summary(module)} |"

@@ -12,9 +12,9 @@ from keyed_runs import START, read_stream, write_batch
 from split_programs import Dated
 
 import holdfast as hf
-from holdfast.bench.skew_processors import OUTPUT, Spend
 from holdfast.engine.plans import keyed_operator
 from holdfast.engine.session.workers import ship_by_value
+from holdfast_bench.skew.skew_processors import OUTPUT, Spend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

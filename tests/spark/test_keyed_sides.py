@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.bench.keyed_data import SCHEMA, Files, Shape, write
-from holdfast.bench.keyed_process import Task, measure, wait_for
-from holdfast.bench.keyed_sides import ON_BATCH, ON_EVENT, RAW, SIDES, SQL, totals
+from holdfast_bench.keyed.keyed_data import SCHEMA, Files, Shape, write
+from holdfast_bench.keyed.keyed_process import Task, measure, wait_for
+from holdfast_bench.keyed.keyed_sides import ON_BATCH, ON_EVENT, RAW, SIDES, SQL, totals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

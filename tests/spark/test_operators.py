@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast.engine.plans.plans import optimised_plan
 from holdfast.errors import Invalid
 from holdfast.stream.aggregates.running import running
@@ -27,6 +26,7 @@ from holdfast.stream.event_time import watermarks
 from holdfast.stream.joins.enrich import enrich
 from holdfast.stream.joins.stream_joins import join_within
 from holdfast.stream.late import late_rows
+from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.worker import daemon
 
 ROOT = Path(__file__).parents[2]
-DOTTED = re.compile(r"holdfast(?:\.[A-Za-z_]\w*)+")
+DOTTED = re.compile(r"holdfast(?:_bench)?(?:\.[A-Za-z_]\w*)+")
 IN_TEXT = re.compile(r"(?<![\w./:@-])holdfast(?:\.[A-Za-z_]\w*){2,}")
 # Names of settings, files and fields of Flink's shapes that are no modules.
 OTHERS = {

@@ -1,19 +1,20 @@
-"""`holdfast bench`: the measurements."""
+"""`holdfast bench`: the measurements, which only a checkout has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import options, output
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unsupported
 
 if TYPE_CHECKING:
-    from holdfast.bench.keyed_workloads import Part
-    from holdfast.bench.measure import Bench, Result
-    from holdfast.bench.skew import Skew
+    from holdfast_bench.keyed.keyed_workloads import Part
+    from holdfast_bench.measure import Bench, Result
+    from holdfast_bench.skew.skew_bench import Skew
 
 KEYED = "keyed"
 OPERATORS = "operators"
@@ -98,9 +99,10 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Measure Holdfast against raw PySpark, both sides in one run; quote the medians."""
-    from holdfast.bench.defaults import defaults  # noqa: PLC0415 - not needed for --help
-    from holdfast.bench.measure import load, machine, machine_fields  # noqa: PLC0415 - as above
-    from holdfast.bench.startup import startup  # noqa: PLC0415 - as above
+    _check_installed()
+    from holdfast_bench.defaults import defaults  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.measure import load, machine, machine_fields  # noqa: PLC0415 - as above
+    from holdfast_bench.startup import startup  # noqa: PLC0415 - as above
 
     benches = {"startup": startup, "defaults": defaults}
     names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, OVERHEAD]
@@ -142,6 +144,16 @@ def bench(
         _show_skew(hot)
 
 
+def _check_installed() -> None:
+    if find_spec("holdfast_bench") is None:
+        raise Unsupported(
+            "the benchmarks are not part of an installed package",
+            where="holdfast bench",
+            expected="a checkout of Holdfast's source, installed as editable",
+            hint="clone the repository and run `make bench` in it",
+        )
+
+
 def _check_options(name: str | None, given: Collection[str]) -> None:
     """Refuse a size, workload or side of another measurement."""
     wrong = sorted(set(given) - _TAKES.get(name or "", frozenset()))
@@ -157,25 +169,25 @@ def _check_options(name: str | None, given: Collection[str]) -> None:
 
 
 def _measure_operators(sizes: Mapping[str, Any], runs: int, only: str | None) -> Bench:
-    from holdfast.bench.operators import Sizes, operators  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.operators.operators_bench import Sizes, operators  # noqa: PLC0415 - not needed for --help
 
     return operators(Sizes(**sizes), runs=runs, only=_listed(only), say=output.say)
 
 
 def _measure_savepoint(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast.bench.savepoint import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.at_rest.savepoint_bench import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
 
     return savepoint(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_overhead(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast.bench.overhead import Sizes, overhead  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.overhead import Sizes, overhead  # noqa: PLC0415 - not needed for --help
 
     return overhead(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_state(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast.bench.state import Sizes, state  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.at_rest.state_bench import Sizes, state  # noqa: PLC0415 - not needed for --help
 
     return state(Sizes(**sizes), runs=runs, say=output.say)
 
@@ -188,7 +200,7 @@ _OTHERS: Mapping[str, Callable[[Mapping[str, Any], int], Bench]] = {
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:
-    from holdfast.bench.skew import Sizes, skew  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.skew.skew_bench import Sizes, skew  # noqa: PLC0415 - not needed for --help
 
     return skew(Sizes(**sizes), rounds=rounds, sides=_listed(sides), say=output.say)
 
@@ -224,8 +236,8 @@ def _show_skew(hot: Skew) -> None:
 def _measure_keyed(
     sizes: Mapping[str, Any], rounds: int, only: str | None, sides: str | None
 ) -> dict[str, Part]:
-    from holdfast.bench.keyed import keyed  # noqa: PLC0415 - not needed for --help
-    from holdfast.bench.keyed_workloads import Sizes  # noqa: PLC0415 - as above
+    from holdfast_bench.keyed.keyed_bench import keyed  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.keyed.keyed_workloads import Sizes  # noqa: PLC0415 - as above
 
     return keyed(Sizes(**sizes), rounds=rounds, only=_listed(only), sides=_listed(sides), say=output.say)
 
@@ -258,7 +270,7 @@ def _show(result: Bench) -> None:
 
 
 def _show_part(part: Part) -> None:
-    from holdfast.bench.keyed_figures import MIB  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.keyed.keyed_figures import MIB  # noqa: PLC0415 - not needed for --help
 
     output.line()
     output.line(f"{part.workload.name}: {part.workload.what}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from command import Holdfast
 
-from holdfast.bench.operator_queries import JOINS, NAMES, write
+from holdfast_bench.operators.operator_queries import JOINS, NAMES, write
 
 
 def test_an_unknown_operator_says_which_there_are(holdfast: Holdfast) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.bench.keyed_data import LOAD_BATCHES, Shape, write
+from holdfast_bench.keyed.keyed_data import LOAD_BATCHES, Shape, write
 
 
 def distinct(table: pa.Table) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.bench.keyed_files import Written, oldest_snapshot, written
+from holdfast_bench.keyed.keyed_files import Written, oldest_snapshot, written
 
 ID = "0a0caf3a-43fb-46c0-9cc6-349c6149678f"
 

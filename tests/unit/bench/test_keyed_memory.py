@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench.keyed_memory import Memory, WorkerMemory
+from holdfast_bench.keyed.keyed_memory import Memory, WorkerMemory
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.keyed_figures import MIB, Figures, figures_of
-from holdfast.bench.keyed_files import Written
-from holdfast.bench.keyed_memory import Memory
-from holdfast.bench.keyed_process import Measured
-from holdfast.bench.keyed_workloads import Part, Sizes, workloads
+from holdfast_bench.keyed.keyed_figures import MIB, Figures, figures_of
+from holdfast_bench.keyed.keyed_files import Written
+from holdfast_bench.keyed.keyed_memory import Memory
+from holdfast_bench.keyed.keyed_process import Measured
+from holdfast_bench.keyed.keyed_workloads import Part, Sizes, workloads
 
 
 def measured(*batch_ms: int, changelog: int = 0, snapshot: int = 0, private: int = 0) -> Measured:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.bench.measure import cause_in, median_within, processor_time
+from holdfast_bench.measure import cause_in, median_within, processor_time
 
 # Works for a while by its own count, says so, and goes on when it is told to.
 WORK = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.overhead import _beside
+from holdfast_bench.overhead import _beside
 
 
 def test_each_block_is_held_against_the_one_next_to_it() -> None:

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from command import Holdfast
 
-from holdfast.bench.savepoint import _WARM, Ran, _slower
-from holdfast.bench.savepoint_process import write
+from holdfast_bench.at_rest.savepoint_bench import _WARM, Ran, _slower
+from holdfast_bench.at_rest.savepoint_process import write
 
 
 def test_a_batch_is_compared_with_those_around_it_that_nothing_disturbed() -> None:

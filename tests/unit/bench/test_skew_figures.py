@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from holdfast.bench.skew import Sizes, Skew, skew
-from holdfast.bench.skew_process import Measured, measured_from, slowest_tasks
-from holdfast.bench.skew_sides import SIDES
 from holdfast.errors import Invalid
+from holdfast_bench.skew.skew_bench import Sizes, Skew, skew
+from holdfast_bench.skew.skew_process import Measured, measured_from, slowest_tasks
+from holdfast_bench.skew.skew_sides import SIDES
 
 
 def job(stages: list[int], **properties: str) -> str:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import savepoints
-from holdfast.bench.measure import Bench, Series, time_commands
-from holdfast.bench.savepoint_process import Task, write
 from holdfast.errors import Failed
 from holdfast.formats.logs.query import QueryMetadata
+from holdfast_bench.at_rest.savepoint_process import Task, write
+from holdfast_bench.measure import Bench, Series, time_commands
 
 # Batches before the first savepoint, and between two.
 _WARM: Final = 8
@@ -231,7 +231,7 @@ def _ran(facts: Any) -> Ran:
 def _query(folder: Path) -> Iterator[_Heard]:
     task = Task(str(folder / "events"), str(folder / "checkpoint"), str(folder / "home"))
     process = subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "holdfast.bench.savepoint_process", task.as_text()],
+        [sys.executable, "-m", "holdfast_bench.at_rest.savepoint_process", task.as_text()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -275,7 +275,7 @@ def _restarts(folder: Path, savepoint: str, runs: int) -> tuple[list[float], lis
 def _first_batch(folder: Path, checkpoint: Path, began: float) -> float:
     task = Task(str(folder / "events"), str(checkpoint), str(folder / "home"), batches=1)
     with subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "holdfast.bench.savepoint_process", task.as_text()],
+        [sys.executable, "-m", "holdfast_bench.at_rest.savepoint_process", task.as_text()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

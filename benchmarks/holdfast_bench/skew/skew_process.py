@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.bench.measure import processor_time
-from holdfast.bench.skew_data import WARMING
-from holdfast.bench.turns import in_turn
+from holdfast_bench.measure import processor_time
+from holdfast_bench.skew.skew_data import WARMING
+from holdfast_bench.turns import in_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +136,7 @@ def _name(query: object, batch: object) -> str:
 
 def measure(spark: SparkSession, task: Task) -> dict[str, _Ran]:
     """Run the sides to their end: a table alone, streams batch by batch by turns."""
-    from holdfast.bench.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.skew.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
 
     if all(SIDES[each].streaming for each in task.sides):
         return _streams(spark, task)
@@ -148,7 +148,7 @@ class _Stream:
     """A side that runs: a file that it is given is a batch."""
 
     def __init__(self, spark: SparkSession, name: str, task: Task) -> None:
-        from holdfast.bench.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
+        from holdfast_bench.skew.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
 
         self._files = Path(task.folder) / name
         self._files.mkdir()

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.bench.measure import Bench, Series, beside, measured_apart
-from holdfast.bench.operator_queries import NAMES, WATCHED, Streams, pairs, write
-from holdfast.bench.turns import by_turns, measuring
-from holdfast.bench.watch_cost import watch_cost
 from holdfast.engine.plans.plans import optimised_plan
 from holdfast.errors import Invalid
+from holdfast_bench.measure import Bench, Series, beside, measured_apart
+from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write
+from holdfast_bench.operators.watch_cost import watch_cost
+from holdfast_bench.turns import by_turns, measuring
 
 SIDES = ("holdfast", "by hand")
 _PROCESSOR = "processor time"
@@ -107,7 +107,9 @@ def _processor(side: str) -> str:
 
 def _taken(task: Mapping[str, Any]) -> dict[str, list[float]]:
     """Measure one operator in a process of its own: each side's batches, processor time of runs, and plan."""
-    found: dict[str, list[float]] = measured_apart("holdfast.bench.operators", task, task["name"])
+    found: dict[str, list[float]] = measured_apart(
+        "holdfast_bench.operators.operators_bench", task, task["name"]
+    )
     return found
 
 

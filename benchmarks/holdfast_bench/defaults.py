@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.bench.measure import Bench, Series
+from holdfast_bench.measure import Bench, Series
 
 ROWS = 20_000
 
@@ -28,7 +28,7 @@ def defaults(runs: int) -> Bench:
 
 def _batches(side: str, count: int) -> list[float]:
     done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", "holdfast.bench.defaults", side, str(count)],
+        [sys.executable, "-m", "holdfast_bench.defaults", side, str(count)],
         check=True,
         capture_output=True,
         text=True,

@@ -1,7 +1,7 @@
 """One side of a measurement of state at rest, in a process of its own.
 
-`python -m holdfast.bench.state_process SIDE CHECKPOINT`; prints how many rows a scan had, or the seconds that
-Spark's own rewriting took.
+`python -m holdfast_bench.at_rest.state_process SIDE CHECKPOINT` prints how many rows a scan had, or the
+seconds that Spark's own rewriting took.
 """
 
 from __future__ import annotations

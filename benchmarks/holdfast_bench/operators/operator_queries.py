@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.bench.skew_processors import OUTPUT, Spend
 from holdfast.stream.aggregates.windows import windowed
 from holdfast.stream.dedupe import dedupe
 from holdfast.stream.joins.enrich import enrich
 from holdfast.stream.joins.stream_joins import join_within
 from holdfast.stream.keyed.keyed_stream import keyed
 from holdfast.stream.skew import key_skew
+from holdfast_bench.skew.skew_processors import OUTPUT, Spend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

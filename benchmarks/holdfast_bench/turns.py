@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.bench.measure import processor_time
 from holdfast.engine.session.session import session
+from holdfast_bench.measure import processor_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

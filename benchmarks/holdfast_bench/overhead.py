@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.measure import Bench, Series, beside, measured_apart
-from holdfast.bench.turns import in_turn, measuring
+from holdfast_bench.measure import Bench, Series, beside, measured_apart
+from holdfast_bench.turns import in_turn, measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
     blocks = runs * _ROUNDS
     say(f"measuring overhead: {blocks} blocks of {sizes.batches} batches, of {len(SIDES)} sides …")
     taken: dict[str, list[float]] = measured_apart(
-        "holdfast.bench.overhead", {**asdict(sizes), "runs": runs}, "overhead"
+        "holdfast_bench.overhead", {**asdict(sizes), "runs": runs}, "overhead"
     )
     series = {name: Series(name, tuple(taken[name])) for name in _SERIES}
     ratios = {}

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.bench.keyed_data import Shape
-from holdfast.bench.keyed_figures import MIB, Figures
-from holdfast.bench.keyed_sides import ON_BATCH, ON_BATCH_COMBINED, ON_EVENT, ON_KEY, RAW, SQL
-from holdfast.bench.measure import Result
+from holdfast_bench.keyed.keyed_data import Shape
+from holdfast_bench.keyed.keyed_figures import MIB, Figures
+from holdfast_bench.keyed.keyed_sides import ON_BATCH, ON_BATCH_COMBINED, ON_EVENT, ON_KEY, RAW, SQL
+from holdfast_bench.measure import Result
 
 WORKER_MIB = 256
 RAW_BATCHES = 5

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.bench.skew_data import EVENTS, HOT, OFFERS
+from holdfast_bench.skew.skew_data import EVENTS, HOT, OFFERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +79,7 @@ def _split_totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame
 def _spend(events: DataFrame, *, split: bool) -> DataFrame:
     """A running total of each user, by a processor that says how states are merged."""
     import holdfast as hf  # noqa: PLC0415 - needs Spark
-    from holdfast.bench.skew_processors import OUTPUT, Spend  # noqa: PLC0415 - as above
+    from holdfast_bench.skew.skew_processors import OUTPUT, Spend  # noqa: PLC0415 - as above
 
     stream = hf.keyed(events, by="user")
     stream = stream.split_hot() if split else stream

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.keyed_files import Written, oldest_snapshot, written
-from holdfast.bench.keyed_memory import Memory, WorkerMemory
 from holdfast.errors import Internal, Unavailable
+from holdfast_bench.keyed.keyed_files import Written, oldest_snapshot, written
+from holdfast_bench.keyed.keyed_memory import Memory, WorkerMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +81,8 @@ def measured_from(fields: dict[str, Any]) -> Measured:
 
 def measure(spark: SparkSession, task: Task) -> Measured:
     """Run one side to the end of its files."""
-    from holdfast.bench.keyed_data import SCHEMA  # noqa: PLC0415 - needs pyarrow
-    from holdfast.bench.keyed_sides import totals  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.keyed.keyed_data import SCHEMA  # noqa: PLC0415 - needs pyarrow
+    from holdfast_bench.keyed.keyed_sides import totals  # noqa: PLC0415 - needs Spark
 
     folder = Path(task.folder)
     arriving = folder / "input"

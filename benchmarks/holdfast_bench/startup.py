@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.bench.measure import Bench, time_commands
+from holdfast_bench.measure import Bench, time_commands
 
 
 def startup(runs: int) -> Bench:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.bench.measure import measured_apart
-from holdfast.bench.operator_queries import Streams, watched, write
-from holdfast.bench.turns import Run, by_turns, measuring
+from holdfast_bench.measure import measured_apart
+from holdfast_bench.operators.operator_queries import Streams, watched, write
+from holdfast_bench.turns import Run, by_turns, measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def watch_cost(runs: int) -> WatchCost:
     Raises:
         Failed: The process did not come to its end.
     """
-    found = measured_apart("holdfast.bench.watch_cost", {"runs": runs}, "the cost of a watch")
+    found = measured_apart("holdfast_bench.operators.watch_cost", {"runs": runs}, "the cost of a watch")
     return WatchCost(tuple(found["million"]), tuple(found["batch"]))
 
 

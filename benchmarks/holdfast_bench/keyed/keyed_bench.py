@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.bench.keyed_data import Files, Shape, write
-from holdfast.bench.keyed_figures import figures_of
-from holdfast.bench.keyed_process import Measured, Task, measured_from
-from holdfast.bench.keyed_workloads import Entry, Part, Sizes, Workload, workloads
-from holdfast.bench.measure import measured_apart
 from holdfast.errors import Invalid
+from holdfast_bench.keyed.keyed_data import Files, Shape, write
+from holdfast_bench.keyed.keyed_figures import figures_of
+from holdfast_bench.keyed.keyed_process import Measured, Task, measured_from
+from holdfast_bench.keyed.keyed_workloads import Entry, Part, Sizes, Workload, workloads
+from holdfast_bench.measure import measured_apart
 
 
 def keyed(
@@ -79,4 +79,4 @@ def _run(entry: Entry, files: Files, folder: Path, snapshots: bool) -> Measured:
             snapshots,
             place,
         )
-        return measured_from(measured_apart("holdfast.bench.keyed_process", asdict(task), entry.label))
+        return measured_from(measured_apart("holdfast_bench.keyed.keyed_process", asdict(task), entry.label))

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.measure import Result, measured_apart, median_within, pairs
-from holdfast.bench.skew_data import Events, write
-from holdfast.bench.skew_process import Measured, Task, measured_from
-from holdfast.bench.skew_sides import SIDES
 from holdfast.errors import Invalid
+from holdfast_bench.measure import Result, measured_apart, median_within, pairs
+from holdfast_bench.skew.skew_data import Events, write
+from holdfast_bench.skew.skew_process import Measured, Task, measured_from
+from holdfast_bench.skew.skew_sides import SIDES
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,5 +236,5 @@ def _together(sides: Sequence[str]) -> list[list[str]]:
 def _run(sides: Sequence[str], files: Events, folder: Path, tasks: int) -> dict[str, Measured]:
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as place:
         task = Task(sides, str(files.events), str(files.offers), tasks, place)
-        ran = measured_apart("holdfast.bench.skew_process", asdict(task), ", ".join(sides))
+        ran = measured_apart("holdfast_bench.skew.skew_process", asdict(task), ", ".join(sides))
         return {each: measured_from(fields) for each, fields in ran.items()}

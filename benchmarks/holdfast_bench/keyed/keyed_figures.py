@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.bench.keyed_process import Measured
+    from holdfast_bench.keyed.keyed_process import Measured
 
 MIB = 1024 * 1024
 

@@ -39,7 +39,7 @@ def totals(side: str, events: DataFrame, *, timed: bool = False) -> DataFrame:
 
 
 def _raw(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast.bench.keyed_raw import RawTimedTotals, RawTotals  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.keyed.keyed_raw import RawTimedTotals, RawTotals  # noqa: PLC0415 - needs Spark
 
     processor = RawTimedTotals() if timed else RawTotals()
     mode = "ProcessingTime" if timed else "None"
@@ -53,26 +53,26 @@ def _sql(events: DataFrame, timed: bool) -> DataFrame:  # noqa: ARG001 - Spark's
 
 
 def _on_event(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast.bench.keyed_processors import EventTotals, TimedEventTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import EventTotals, TimedEventTotals  # noqa: PLC0415 - as below
 
     return _held(events, TimedEventTotals() if timed else EventTotals())
 
 
 def _on_key(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast.bench.keyed_processors import KeyTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import KeyTotals  # noqa: PLC0415 - as below
 
     _untimed(ON_KEY, timed)
     return _held(events, KeyTotals())
 
 
 def _on_batch(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast.bench.keyed_processors import TableTotals, TimedTableTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import TableTotals, TimedTableTotals  # noqa: PLC0415 - as below
 
     return _held(events, TimedTableTotals() if timed else TableTotals())
 
 
 def _combined(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast.bench.keyed_processors import CombinedTotals  # noqa: PLC0415 - not every side needs it
+    from holdfast_bench.keyed.keyed_processors import CombinedTotals  # noqa: PLC0415 - not every side needs it
 
     _untimed(ON_BATCH_COMBINED, timed)
     return _held(events, CombinedTotals())

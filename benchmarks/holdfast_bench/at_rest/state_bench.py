@@ -15,9 +15,9 @@ from typing import Final
 
 import holdfast as hf
 from holdfast import savepoints
-from holdfast.bench.measure import Bench, Series, time_commands
-from holdfast.bench.savepoint_process import Task, write
 from holdfast.errors import Failed
+from holdfast_bench.at_rest.savepoint_process import Task, write
+from holdfast_bench.measure import Bench, Series, time_commands
 
 # Batches after the one that loads all keys: some have a snapshot behind them, the others are changelogs.
 _BATCHES: Final = 15
@@ -95,7 +95,7 @@ def state(sizes: Sizes, *, runs: int, say: Say = lambda _: None) -> Bench:
 
 
 _HOLDFAST: Final = (sys.executable, "-m", "holdfast")
-_SIDE: Final = (sys.executable, "-m", "holdfast.bench.state_process")
+_SIDE: Final = (sys.executable, "-m", "holdfast_bench.at_rest.state_process")
 
 
 def _run(folder: Path) -> None:
@@ -104,7 +104,7 @@ def _run(folder: Path) -> None:
         str(folder / "events"), str(folder / "checkpoint"), str(folder / "home"), batches=_BATCHES + 1
     )
     done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", "holdfast.bench.savepoint_process", task.as_text()],
+        [sys.executable, "-m", "holdfast_bench.at_rest.savepoint_process", task.as_text()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,0 +1,1 @@
+"""Savepoints, and state that is read from files."""

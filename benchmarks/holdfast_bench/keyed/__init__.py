@@ -1,0 +1,1 @@
+"""Keyed state against `transformWithState` and Spark's own aggregate."""

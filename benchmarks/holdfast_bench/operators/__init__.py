@@ -1,0 +1,1 @@
+"""Operators of Holdfast against the same queries in plain PySpark."""

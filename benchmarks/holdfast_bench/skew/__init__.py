@@ -1,0 +1,1 @@
+"""The same count and sum with a hot key and without one."""

@@ -1,1 +1,0 @@
-"""The measurements: Holdfast against raw PySpark in the same run."""
