@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from error_catalogue import raised_errors
+
 from holdfast.config.spark_defaults import DEFAULTS
 from holdfast.errors import BY_KIND
 from holdfast.observe.metrics import METRICS
@@ -108,18 +110,31 @@ def command_line() -> str:
 
 
 def errors() -> str:
-    """The kinds of errors."""
+    """The kinds of errors, then every error of each kind with what to do."""
     rows = [
-        f"| {each.__name__} | {_first_line(each)} | {each.exit_code} | {each.http_status} |"
-        for each in BY_KIND.values()
+        f"| [{kind.__name__}](#{kind.__name__.lower()}) | {_first_line(kind)} | {kind.exit_code} |"
+        f" {kind.http_status} |"
+        for kind in BY_KIND.values()
     ]
     head = "| Kind | Meaning | Exit code | HTTP |\n|---|---|---|---|\n"
     text = (
         "Every error is a `HoldfastError` of one of these kinds. It says what is wrong, where, what\n"
         "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
-        "`error`, `kind`, `exit_code`, `where`, `found`, `expected` and `hint`.\n"
+        "`error`, `kind`, `exit_code`, `where`, `found`, `expected` and `hint`.\n\n"
+        "Below is every error by kind, then by the room of the code that raises it. `{name}` stands for a\n"
+        "value that the message fills in, and a slash separates texts of which the message has one.\n"
+        "An error that passes on the text of another one is not listed again.\n"
     )
-    return "\n".join(["# Errors\n", NOTE, text, head + "\n".join(rows) + "\n"])
+    parts = ["# Errors\n", NOTE, text, head + "\n".join(rows) + "\n"]
+    found = [error for error in raised_errors(PACKAGE) if not error.is_passed_on]
+    for kind in BY_KIND.values():
+        parts.append(f"## {kind.__name__}\n")
+        of_kind = [error for error in found if error.kind == kind.__name__]
+        for room in sorted({error.room for error in of_kind}):
+            lines = sorted({error.row() for error in of_kind if error.room == room})
+            parts.append(f"### {kind.__name__} in {room}\n")
+            parts.append("| Error | Expected | What to do |\n|---|---|---|\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
 
 
 def defaults() -> str:

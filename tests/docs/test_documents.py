@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import Holdfast, command_in, environment
+from error_catalogue import raised_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +100,41 @@ def test_the_generated_pages_are_what_the_code_says() -> None:
     generated = generator()
     for page, text in generated.pages().items():
         assert (generated.REFERENCE / page).read_text(encoding="utf-8") == text, "run `make docs`"
+
+
+SOURCE_WITH_ERRORS = """
+from holdfast.errors import Conflict, Corrupt, Invalid
+_HINT = "look at " "the list"
+def first(name, rows):
+    raise Invalid(f"there is no {name!r}", expected=", ".join(sorted(rows)), hint=_HINT)
+def second(owner):
+    fact = "it is held" if owner else "it was held"
+    return Conflict(fact, where=str(owner.place))
+def third(text):
+    raise Corrupt(text)
+def fourth():
+    third("half of it is gone")
+    raise ValueError("not ours")
+"""
+
+
+def test_the_catalogue_of_errors_reads_them_from_the_source(tmp_path: Path) -> None:
+    room = tmp_path / "holdfast" / "room"
+    room.mkdir(parents=True)
+    (room / "module.py").write_text(SOURCE_WITH_ERRORS, encoding="utf-8")
+    found = raised_errors(room.parent)
+    assert {error.room for error in found} == {"room/"}
+    assert [(error.kind, error.fact, error.expected, error.hint, error.has_details) for error in found] == [
+        ("Invalid", "there is no {name}", "{rows}", "look at the list", True),
+        ("Conflict", "it is held / it was held", "", "", True),
+        ("Corrupt", "half of it is gone", "", "", False),
+    ]
+
+
+def test_every_error_of_a_verb_says_more_than_its_fact() -> None:
+    found = [error for error in raised_errors(ROOT / "src" / "holdfast") if error.room == "cli/"]
+    assert len(found) > 20
+    assert [error.place for error in found if not error.has_details] == []
 
 
 def test_every_verb_is_documented_and_every_verb_shown_exists() -> None:

@@ -1,0 +1,176 @@
+"""Every error that the source raises, read from it: kind, text, what was expected, what to do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import BY_KIND
+
+_KINDS = frozenset(kind.__name__ for kind in BY_KIND.values())
+UNKNOWN = "{…}"
+_PLACEHOLDER = re.compile(r"\{[^}]*\}")
+_PARTS = ("where", "found", "expected", "hint")
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """One place of the source that makes an error; a part that it does not give is empty."""
+
+    kind: str
+    room: str
+    place: str
+    fact: str
+    expected: str
+    hint: str
+    has_details: bool
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether the text is that of another error, so that this place has none of its own."""
+        return _PLACEHOLDER.fullmatch(self.fact) is not None
+
+    def row(self) -> str:
+        """The line of a table."""
+        return f"| {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
+
+
+def raised_errors(package: Path) -> list[RaisedError]:
+    """Every error that is made in a package, in the order of its files."""
+    trees = {
+        file: ast.parse(file.read_text(encoding="utf-8"))
+        for file in sorted(package.rglob("*.py"))
+        if file.name != "errors.py"
+    }
+    constants = {
+        ".".join((package.name, *file.relative_to(package).with_suffix("").parts)): _constants(tree)
+        for file, tree in trees.items()
+    }
+    return [
+        error
+        for (file, tree), own in zip(trees.items(), constants.values(), strict=True)
+        for error in _errors_in(tree, file.relative_to(package), {**_imported(tree, constants), **own})
+    ]
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """The texts that a module defines at its top, by name."""
+    named = {}
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            named[node.target.id] = node.value
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named[node.targets[0].id] = node.value
+    return {
+        name: value
+        for name, value in named.items()
+        if isinstance(value, ast.JoinedStr)
+        or (isinstance(value, ast.Constant) and isinstance(value.value, (str, int)))
+    }
+
+
+def _imported(tree: ast.Module, constants: Mapping[str, dict[str, ast.expr]]) -> dict[str, ast.expr]:
+    """The texts of other modules, by the names that a module imports them under."""
+    return {
+        alias.asname or alias.name: own[alias.name]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for own in [constants.get(node.module or "", {})]
+        for alias in node.names
+        if alias.name in own
+    }
+
+
+def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) -> Iterator[RaisedError]:
+    room = f"{file.parts[0]}/" if len(file.parts) > 1 else file.name
+    functions = {
+        id(node): owner
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.FunctionDef)
+        for node in ast.walk(owner)
+    }
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and _name(node.func) in _KINDS and node.args):
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        texts = {part: _text(given[part], constants) if part in given else "" for part in _PARTS}
+        for fact in _facts(node.args[0], functions.get(id(node)), tree) or [node.args[0]]:
+            yield RaisedError(
+                kind=_name(node.func),
+                room=room,
+                place=f"{file.as_posix()}:{node.lineno}",
+                fact=_text(fact, constants),
+                expected=texts["expected"],
+                hint=texts["hint"],
+                has_details=None in given or any(texts.values()),
+            )
+
+
+def _facts(fact: ast.expr, owner: ast.FunctionDef | None, tree: ast.Module) -> list[ast.expr]:
+    """Where the text is a variable of the function: what is assigned to it, or what its callers hand in."""
+    if not isinstance(fact, ast.Name) or owner is None:
+        return []
+    assigned = [
+        node.value
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Assign) and any(_name(target) == fact.id for target in node.targets)
+    ]
+    names = [argument.arg for argument in owner.args.args if argument.arg not in ("self", "cls")]
+    if assigned or fact.id not in names:
+        return assigned
+    at = names.index(fact.id)
+    return [
+        node.args[at]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _name(node.func) == owner.name and len(node.args) > at
+    ]
+
+
+def _name(node: ast.expr) -> str:
+    """What a name or an attribute is called."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _text(node: ast.expr, constants: Mapping[str, ast.expr]) -> str:
+    """An expression as a reader sees it: texts as they are, values as the name of what they are."""
+    if isinstance(node, ast.Constant):
+        return "" if node.value is None else str(node.value)
+    if isinstance(node, ast.Name) and node.id in constants:
+        return _text(constants[node.id], constants)
+    between, parts = _parts(node)
+    if parts:
+        return between.join(filter(None, (_text(part, constants) for part in parts)))
+    return _placeholder(node)
+
+
+def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
+    """The expressions that a text is made of, and what stands between them."""
+    if isinstance(node, ast.JoinedStr):
+        return "", node.values
+    if isinstance(node, ast.FormattedValue):
+        return "", [node.value]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return "", [node.left, node.right]
+    if isinstance(node, ast.IfExp):
+        return " / ", [node.body, node.orelse]
+    return "", []
+
+
+def _placeholder(node: ast.expr) -> str:
+    """The name of a value: of what a function is applied to, of the items that are joined."""
+    if isinstance(node, ast.Call) and _name(node.func) == "join" and node.args:
+        (items,) = node.args
+        return _text(items.elt, {}) if isinstance(items, ast.GeneratorExp) else _placeholder(items)
+    if isinstance(node, ast.Call):
+        return _placeholder(node.args[0] if isinstance(node.func, ast.Name) and node.args else node.func)
+    if isinstance(node, ast.Subscript):
+        return _placeholder(node.value)
+    name = _name(node).strip("_")
+    return f"{{{name}}}" if name else UNKNOWN
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;") or "–"
