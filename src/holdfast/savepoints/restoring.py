@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
+_LOG: Final = logging.getLogger("holdfast.savepoints")
 ORIGIN: Final = layout.ORIGIN
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
 _FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
@@ -234,6 +236,7 @@ def restore(
         NotFound: The savepoint was deleted meanwhile.
     """
     if not plan.done:
+        _LOG.debug("restoring %s to %s", catalog.uri, target.uri)
         if ORIGIN not in plan.left:
             target.write(ORIGIN, _origin_file(plan, clock()))
         with in_bulk(target) as quick:
@@ -250,6 +253,7 @@ def restore(
         for file in plan.manifest.files
         if same_file(catalog, object_path(file.sha256), target, file.path)
     ]
+    _LOG.info("made %s from savepoint %s", target.uri, plan.manifest.savepoint_id)
     return Restored(plan, sum(linked))
 
 

@@ -8,6 +8,7 @@ erasing once more does the rest.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,7 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
 
+_LOG: Final = logging.getLogger("holdfast.at_rest")
 _ERASED: Final = "[erased]"
 
 
@@ -165,6 +167,7 @@ def erase(
         Internal: Something of it is left, or a savepoint does not verify.
     """
     require_catalog(catalog)
+    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
     begun = clock()
     why = redacted(why, subject)
     turn = GcLease(catalog, token, clock, DEAD_AFTER_MS)
@@ -184,6 +187,9 @@ def erase(
         with suppress(HoldfastError):
             turn.end()
     work.digest(tell)
+    _LOG.info(
+        "erased a key from %d savepoints of %s", sum(part.after is not None for part in done), catalog.uri
+    )
     return Certificate(
         key_sha256=key_hash(subject.values),
         columns=subject.columns,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of
@@ -22,6 +24,7 @@ from holdfast.formats.providers import known_provider
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
+_LOG: Final = logging.getLogger("holdfast.checkpoints")
 _CHECKED = (
     layout.QueryMetadata,
     layout.LogFile,
@@ -72,12 +75,16 @@ def verify(
     def look(only: frozenset[str] | None, tell: ProgressCallback | None) -> _Look:
         return _look(storage, only, tell, known, unpack=unpack, record=record)
 
+    _LOG.debug("verifying %s", storage.uri)
     first = look(None, tell)
     if not first.problems:
-        return first.outcome(storage, first.problems)
-    second = look(frozenset(first.problems), None)
-    both = {file: problem for file, problem in second.problems.items() if file in first.problems}
-    return first.outcome(storage, both, second)
+        outcome = first.outcome(storage, first.problems)
+    else:
+        second = look(frozenset(first.problems), None)
+        both = {file: problem for file, problem in second.problems.items() if file in first.problems}
+        outcome = first.outcome(storage, both, second)
+    _LOG.info("verified %s: %d problems", storage.uri, len(outcome.problems))
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.config.units import rounded_duration
 from holdfast.model import BatchProgress, JobState
@@ -20,6 +21,18 @@ class Event:
 
 
 EventHandler = Callable[[Event], None]
+
+_LOG: Final = logging.getLogger("holdfast.jobs")
+
+
+def logged(tell: EventHandler) -> EventHandler:
+    """A handler that also logs each event: batches at DEBUG, everything else at INFO."""
+
+    def handle(event: Event) -> None:
+        _LOG.log(logging.DEBUG if event.kind == "batch" else logging.INFO, "%s", event.text)
+        tell(event)
+
+    return handle
 
 
 @dataclass(frozen=True, slots=True)

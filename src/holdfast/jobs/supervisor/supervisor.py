@@ -29,7 +29,7 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S, ORPHAN_GRACE_S, CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
-from holdfast.jobs.processes.events import Event, EventHandler, Outcome, batch_line
+from holdfast.jobs.processes.events import Event, EventHandler, Outcome, batch_line, logged
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
 from holdfast.jobs.recovery.tracker import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
@@ -79,7 +79,7 @@ class Supervisor:
     ) -> None:
         self._spec = spec
         self._home = home
-        self._tell = tell
+        self._tell = logged(tell)
         self._clock = clock
         self._rng = rng
         self._launch = launch

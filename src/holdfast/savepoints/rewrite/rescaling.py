@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from holdfast.storage.port import Storage
 
 # Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
 Repartition = Callable[[Path, int, int], None]
+
+_LOG: Final = logging.getLogger("holdfast.savepoints")
 
 _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
@@ -201,6 +204,7 @@ def rescale(
         Corrupt: The source is damaged.
         Internal: The rows are not what they were; nothing was written.
     """
+    _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
     work = WorkingCopy(folder, clock, chance, tell)
     work.copied_at(source, plan.batch_id)
     before = contents(work.checkpoint)
@@ -214,6 +218,7 @@ def rescale(
     after = contents(work.checkpoint)
     prove_same(before, after, plan.source)
     made = work.published(target, Operation.RESCALE, (plan.source, plan.original), guard)
+    _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
     return Rescaled(plan, made.batch_id, after)
 
 

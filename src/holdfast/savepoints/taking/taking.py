@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 
 Chance = Callable[[int], bytes]
+
+_LOG: Final = logging.getLogger("holdfast.savepoints")
 
 # A checkpoint that looks damaged twice is damaged, and not only caught while a file was being replaced.
 _PROOFS: Final = 2
@@ -132,6 +135,7 @@ def take(
     check_label(label)
     if pace is not None:
         workers, tell = 1, pace.before(tell)
+    _LOG.debug("taking a savepoint of %s into %s", checkpoint.uri, catalog.uri)
     turn = TakeLease(catalog, chance(8).hex(), clock)
     turn.begin()
     try:
@@ -158,7 +162,9 @@ def take(
             turn.end()
         raise
     turn.end()
-    return Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved), plan.untold)
+    taken = Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved), plan.untold)
+    _LOG.info("took savepoint %s of %s, batch %d", taken.uri, checkpoint.uri, manifest.batch_id)
+    return taken
 
 
 def check_label(label: str | None) -> None:
