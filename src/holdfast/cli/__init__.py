@@ -97,14 +97,16 @@ def _options(
 
 app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
 app.command("run", short_help="Run a job under supervision.")(run.run)
-app.command("serve", short_help="Answer over HTTP for all jobs of the state home.")(serve.serve)
+app.command("serve", short_help="Serve REST and the dashboard for all jobs of the state home.")(serve.serve)
 app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)
-app.command("status", short_help="Show one job in full.")(status.status)
-app.command("stop", short_help="Stop a job after the batch that runs.")(stop.stop)
+app.command("status", short_help="Show one job: state, batches, savepoints, recoveries, alerts.")(
+    status.status
+)
+app.command("stop", short_help="Stop a job after its current batch.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
-app.command("skew", short_help="Show which keys and partitions have too much.")(skew.skew)
-app.command("watch", short_help="Record and measure a query that runs elsewhere.")(watch.watch)
-app.add_typer(alerts.app, name="alerts", short_help="See what is wrong with jobs, and export the rules.")
+app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
+app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)
+app.add_typer(alerts.app, name="alerts", short_help="List alerts of jobs, or export the alert rules.")
 app.add_typer(
     checkpoint.app, name="checkpoint", short_help="Show, list or verify the checkpoint of any query."
 )
@@ -119,22 +121,20 @@ state.app.command("diff")(savepoint.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
 state.app.command("erase")(state_erase.erase)
-state.app.command("migrate", short_help="Move it to another backend, partitions or format.")(
+state.app.command("migrate", short_help="Move state to another backend, partition count or format.")(
     state_move.migrate
 )
-state.app.command("bootstrap", short_help="Make a savepoint that a job starts warm from.")(
+state.app.command("bootstrap", short_help="Make a savepoint from a history, so that a job starts warm.")(
     state_move.bootstrap
 )
 app.add_typer(state.app, name="state", short_help="List, get, scan or explain the state of any query.")
-app.command("restore", short_help="Make a new checkpoint of a savepoint; its query goes on.")(restore.restore)
-app.command("fork", short_help="Make a new checkpoint of a savepoint for another query.")(fork.fork)
+app.command("restore", short_help="Make a checkpoint from a savepoint, for the same query.")(restore.restore)
+app.command("fork", short_help="Make a checkpoint from a savepoint, for another query.")(fork.fork)
 app.command("drill", short_help="Measure how long a recovery from a savepoint takes.")(drill.drill)
-app.command("rescale", short_help="Make a new checkpoint with its state in other partitions.")(
-    rescale.rescale
-)
-app.command("check", short_help="Say what of a savepoint new code would keep.")(check.check)
-app.command("ttl", short_help="Say what a time to live would free of the state that is there.")(ttl.ttl)
-app.command("doctor", short_help="Say whether a job could run here, and with which defaults.")(doctor.doctor)
+app.command("rescale", short_help="Make a checkpoint with another number of partitions.")(rescale.rescale)
+app.command("check", short_help="Check which state new code would keep.")(check.check)
+app.command("ttl", short_help="Show how much state a time to live would remove.")(ttl.ttl)
+app.command("doctor", short_help="Check whether jobs can run here, and show the defaults.")(doctor.doctor)
 app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.bench)
 
 

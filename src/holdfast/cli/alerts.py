@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from holdfast.observe.alert_store import NotedEvent
     from holdfast.observe.alerting import Alert, AlertEvent
 
-app = typer.Typer(help="See what is wrong with jobs, and export the rules.", no_args_is_help=True)
+app = typer.Typer(help="List alerts of jobs, or export the alert rules.", no_args_is_help=True)
 
 _SHOWN = 20
 
 
-@app.command("list", short_help="List the alerts that stand, and the newest that are over.")
+@app.command("list", short_help="List active alerts and the newest cleared ones.")
 def list_alerts(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="One job's name; all by default.")
     ] = None,
     last: Annotated[
-        int, typer.Option("--last", min=0, max=1000, help="So many of the newest events.")
+        int, typer.Option("--last", min=0, max=1000, help="How many of the newest events to show.")
     ] = _SHOWN,
     home: options.Home = None,
     json: options.Json = False,
@@ -57,7 +57,9 @@ def list_alerts(
 def export(
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Write the files here; without it the rules are printed."),
+        typer.Option(
+            "--to", metavar="DIR", help="Write the files to this directory. Without it, print the rules."
+        ),
     ] = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,

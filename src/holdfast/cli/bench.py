@@ -41,9 +41,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="startup, defaults, operators, keyed, skew, savepoint, state or overhead; the first two by"
-            " default:"
-            " others take long.",
+            help="startup, defaults, operators, keyed, skew, savepoint, state or overhead. [the first two;"
+            " the others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -98,7 +97,7 @@ def bench(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure Holdfast against raw PySpark, both sides in one run; quote the medians."""
+    """Measure Holdfast against raw PySpark, both sides in one run, and print the medians."""
     _check_installed()
     from holdfast_bench.defaults import defaults  # noqa: PLC0415 - not needed for --help
     from holdfast_bench.measure import load, machine, machine_fields  # noqa: PLC0415 - as above
@@ -125,15 +124,15 @@ def bench(
     elif name == SKEW:
         hot = _measure_skew(given, runs or SKEW_RUNS, sides)
     else:
-        for each in [name] if name else list(benches):
-            output.say(f"measuring {each}, {runs or RUNS} runs of each side …")
-            results.append(benches[each](runs or RUNS))
+        for bench_name in [name] if name else list(benches):
+            output.say(f"measuring {bench_name}, {runs or RUNS} runs of each side …")
+            results.append(benches[bench_name](runs or RUNS))
     where = machine_fields(machine(before))
     if json:
         measured = {part: value.as_dict() for part, value in parts.items()}
         if hot is not None:
             measured[SKEW] = hot.as_dict()
-        output.emit_json({"machine": where, "benches": [each.as_dict() for each in results], **measured})
+        output.emit_json({"machine": where, "benches": [result.as_dict() for result in results], **measured})
         return
     output.fields(where.items())
     for result in results:
@@ -162,7 +161,7 @@ def _check_options(name: str | None, given: Collection[str]) -> None:
     able = [each for each, takes in _TAKES.items() if takes >= set(wrong)]
     raise Invalid(
         "sizes, workloads and sides are those of certain measurements",
-        found=f"{', '.join('--' + each.replace('_', '-') for each in wrong)} with {name or 'no name'}",
+        found=f"{', '.join('--' + option.replace('_', '-') for option in wrong)} with {name or 'no name'}",
         expected=" or ".join(able),
         hint=f"holdfast bench {able[0]} …",
     )
@@ -224,12 +223,14 @@ def _show_skew(hot: Skew) -> None:
             for name, runs in hot.runs.items()
         ],
     )
-    for each in hot.results:
+    for result in hot.results:
         within = ""
-        if each.within is not None:
-            least, most = each.within
-            within = f" ({least:.2f} to {most:.2f} by {len(each.pairs)} pairs)"
-        output.line(f"  {each.comparison.name} = {each.value:.2f}{within}{_promise(each, told=each.told)}")
+        if result.within is not None:
+            least, most = result.within
+            within = f" ({least:.2f} to {most:.2f} by {len(result.pairs)} pairs)"
+        output.line(
+            f"  {result.comparison.name} = {result.value:.2f}{within}{_promise(result, told=result.told)}"
+        )
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
@@ -243,7 +244,7 @@ def _measure_keyed(
 
 
 def _listed(text: str | None) -> list[str]:
-    return [each.strip() for each in text.split(",")] if text is not None else []
+    return [word.strip() for word in text.split(",")] if text is not None else []
 
 
 def _show(result: Bench) -> None:
@@ -253,13 +254,13 @@ def _show(result: Bench) -> None:
         ["", "MEDIAN s", "MIN s", "MAX s", "RUNS"],
         [
             (
-                each.name,
-                f"{each.median:.3f}",
-                f"{min(each.seconds):.3f}",
-                f"{max(each.seconds):.3f}",
-                len(each.seconds),
+                series.name,
+                f"{series.median:.3f}",
+                f"{min(series.seconds):.3f}",
+                f"{max(series.seconds):.3f}",
+                len(series.seconds),
             )
-            for each in result.series
+            for series in result.series
         ],
     )
     for ratio, value in result.ratios.items():
@@ -290,17 +291,17 @@ def _show_part(part: Part) -> None:
         [
             (
                 label,
-                round(each.events_per_s),
-                round(each.median_ms),
-                min(each.batch_ms),
-                max(each.batch_ms),
-                len(each.batch_ms),
-                round(each.changelog_bytes / 1000),
-                round(each.snapshot_bytes / 1000),
-                round(each.worker_bytes / MIB),
-                round(each.private_bytes / MIB),
+                round(figures.events_per_s),
+                round(figures.median_ms),
+                min(figures.batch_ms),
+                max(figures.batch_ms),
+                len(figures.batch_ms),
+                round(figures.changelog_bytes / 1000),
+                round(figures.snapshot_bytes / 1000),
+                round(figures.worker_bytes / MIB),
+                round(figures.private_bytes / MIB),
             )
-            for label, each in part.figures.items()
+            for label, figures in part.figures.items()
         ],
     )
     for result in part.results:

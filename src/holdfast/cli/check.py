@@ -28,17 +28,17 @@ def check(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
     against: Annotated[
         str,
-        typer.Option("--against", metavar="SP", help="A savepoint, or a checkpoint at its newest batch."),
+        typer.Option("--against", metavar="SP", help="A savepoint, or a checkpoint (its newest batch)."),
     ],
     query: Annotated[
-        str | None, typer.Option("--query", metavar="NAME", help="Which sink, where the job has several.")
+        str | None, typer.Option("--query", metavar="NAME", help="Which query, if the job has several.")
     ] = None,
     old: Annotated[
         str | None,
         typer.Option(
             "--old",
             metavar="FILE.py[:JOB]",
-            help="The code that made the state, where the savepoint has no note of its plan.",
+            help="The code that wrote the state, if the savepoint does not record its plan.",
         ),
     ] = None,
     set_: Pairs = None,
@@ -46,11 +46,11 @@ def check(
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs. [local[2]]")] = None,
     home: options.Home = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Count the keys of large state too, which reads all of it.")
+        bool, typer.Option("--deep", help="Also count the keys of large state; this reads all of it.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Say what of a savepoint new code would keep; nothing is started on its sources and sinks.
+    """Check which state of a savepoint new code would keep; its sources and sinks are not started.
 
     Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
     start. Spark plans the code on this machine, which takes some seconds.

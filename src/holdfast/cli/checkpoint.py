@@ -31,9 +31,11 @@ Address = Annotated[
 def show(
     checkpoint: Address,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="List the stores of each partition too.")
+        bool, typer.Option("--partitions", help="Also list the stores of each partition.")
     ] = False,
-    confs: Annotated[bool, typer.Option("--confs", help="List the settings that it has fixed too.")] = False,
+    confs: Annotated[
+        bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Show a checkpoint at its newest committed batch: query, sources, operators, state."""

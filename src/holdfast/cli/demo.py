@@ -22,7 +22,7 @@ EXAMPLES = ("coffee-shop",)
 
 def demo(
     example: Annotated[str, typer.Argument(metavar="[coffee-shop]", help="Which example.")] = "coffee-shop",
-    seed: Annotated[int, typer.Option("--seed", help="The same seed, the same day.")] = 7,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same day.")] = 7,
     keep: Annotated[
         Path | None, typer.Option("--keep", metavar="DIR", help="Keep the day, tables and checkpoint there.")
     ] = None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Start Spark and run a small stateful query.")] = False,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Explain this job's settings too.")
+        str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Also explain this job's settings.")
     ] = None,
     home: options.Home = None,
     json: options.Json = False,

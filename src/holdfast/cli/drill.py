@@ -20,14 +20,19 @@ _SHOWN = 5
 def drill(
     savepoint: Annotated[
         str,
-        typer.Argument(metavar="SP|DIR", help="A savepoint, or a directory of savepoints for its newest."),
+        typer.Argument(metavar="SP|DIR", help="A savepoint, or a directory of savepoints (its newest)."),
     ],
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="FILE.py[:JOB]", help="The job to start on it. [none: files alone]"),
+        typer.Option(
+            "--job", metavar="FILE.py[:JOB]", help="The job to start from it. [none: restore the files only]"
+        ),
     ] = None,
     max_: Annotated[
-        str, typer.Option("--max", metavar="TIME", help="How long a recovery may take; exit 1 beyond.")
+        str,
+        typer.Option(
+            "--max", metavar="TIME", help="How long a recovery may take; exit code 1 if it takes longer."
+        ),
     ] = "5m",
     query: options.Query = None,
     set_: Pairs = None,

@@ -21,7 +21,7 @@ def fork(  # noqa: PLR0917 - each is an option
         str | None,
         typer.Argument(
             metavar="[CHECKPOINT]",
-            help="A directory that does not exist, a path or URI. May be left out with --compare.",
+            help="A new directory, as path or URI. Optional with --compare.",
         ),
     ] = None,
     compare: Annotated[
@@ -41,11 +41,11 @@ def fork(  # noqa: PLR0917 - each is an option
         ),
     ] = None,
     batches: Annotated[
-        int, typer.Option("--batches", min=1, metavar="N", help="With --compare: so many batches at most.")
+        int, typer.Option("--batches", min=1, metavar="N", help="With --compare: the most batches to run.")
     ] = 20,
     samples: Annotated[
         int,
-        typer.Option("--samples", min=0, metavar="N", help="With --compare: show so many rows."),
+        typer.Option("--samples", min=0, metavar="N", help="With --compare: how many rows to show."),
     ] = 5,
     drop_expired: DropExpired = False,
     query: options.Query = None,
@@ -55,7 +55,7 @@ def fork(  # noqa: PLR0917 - each is an option
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint of a savepoint for another query: the same state, a new query id.
+    """Make a new checkpoint from a savepoint for another query: the same state, a new query id.
 
     With --compare the original code and the new code first run from the savepoint over the same input,
     without their sinks: exit 0 if outputs and final state are equal, 1 if they differ. A CHECKPOINT that is

@@ -24,7 +24,7 @@ Stopped = Annotated[
     bool,
     typer.Option(
         "--stopped",
-        help="Say that no query uses the checkpoint. Nobody else can know it; --yes does not say it.",
+        help="Confirm that no query uses the checkpoint. --yes does not confirm this.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
@@ -34,7 +34,7 @@ Ha = Annotated[
     typer.Option(
         "--ha",
         metavar="ADDRESS",
-        help="Be one of several supervisors of the job; where they elect their leader:"
+        help="Run as one of several supervisors of the job, which elect their leader at:"
         " zookeeper://HOST:PORT/PATH, a shared directory, s3://…, or `home`. [env: HOLDFAST_HA]",
     ),
 ]
@@ -43,15 +43,13 @@ Lease = Annotated[
     typer.Option(
         "--lease",
         metavar="TIME",
-        help="A leader that is silent for so long is replaced. [env: HOLDFAST_LEASE; default: 10s]",
+        help="Replace a leader that is silent for this long. [env: HOLDFAST_LEASE; default: 10s]",
     ),
 ]
 
 Query = Annotated[
     str | None,
-    typer.Option(
-        "--query", metavar="NAME", help="Which query of a job with several. [as the savepoint says]"
-    ),
+    typer.Option("--query", metavar="NAME", help="Which query, if the job has several. [the savepoint's]"),
 ]
 
 

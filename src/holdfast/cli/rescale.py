@@ -21,14 +21,14 @@ def rescale(
     ],
     partitions: Annotated[
         int,
-        typer.Option("--partitions", min=1, metavar="N", help="How many partitions its state is to have."),
+        typer.Option("--partitions", min=1, metavar="N", help="How many partitions the state gets."),
     ],
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="DIR",
-            help="A directory that does not exist. By default beside the checkpoint, with -pN at its end.",
+            help="A new directory. [the checkpoint's name with -pN]",
         ),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,

@@ -14,22 +14,18 @@ from holdfast.cli.savepoint import DropExpired, Savepoint
 if TYPE_CHECKING:
     from holdfast.savepoints.restoring import Operation, Restored, RestorePlan
 
-Target = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="A directory that does not exist, a path or URI.")
-]
+Target = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A new directory, as path or URI.")]
 
 
 def restore(
     savepoint: Savepoint,
     checkpoint: Target,
-    claim: Annotated[
-        bool, typer.Option("--claim", help="Delete the savepoint afterwards. By default it stays.")
-    ] = False,
+    claim: Annotated[bool, typer.Option("--claim", help="Delete the savepoint afterwards.")] = False,
     drop_expired: DropExpired = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
-    """Make a new checkpoint of a savepoint; the same query goes on from it, exactly once."""
+    """Make a new checkpoint from a savepoint; the same query resumes from it, exactly once."""
     from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
     from holdfast.savepoints.restoring import Operation  # noqa: PLC0415 - as above
 

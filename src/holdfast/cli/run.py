@@ -49,12 +49,13 @@ def run(
             "--savepoint",
             "-s",
             metavar="[QUERY=]SP",
-            help="Make the checkpoint of a savepoint; there must be none yet. Name each of several queries.",
+            help="Start from this savepoint; there must be no checkpoint yet. Repeat it for each query.",
         ),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
     rest: Annotated[
-        bool, typer.Option("--rest/--no-rest", help="Whether to answer over HTTP while the job runs.")
+        bool,
+        typer.Option("--rest/--no-rest", help="Whether to serve REST and the dashboard while the job runs."),
     ] = True,
     port: server_options.Port = 8081,
     host: server_options.Host = "127.0.0.1",
@@ -69,7 +70,7 @@ def run(
         typer.Option(
             "--fall-back-to",
             metavar="batch|savepoint",
-            help="From a damaged checkpoint go back to its newest whole batch, or to the newest savepoint.",
+            help="If the checkpoint is damaged, go back to its newest whole batch or newest savepoint.",
         ),
     ] = None,
     ha: options.Ha = None,

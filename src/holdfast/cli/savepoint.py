@@ -40,7 +40,7 @@ DropExpired = Annotated[
     bool,
     typer.Option(
         "--drop-expired",
-        help="Leave out what has expired in keyed state, by the batch's own time and watermark.",
+        help="Leave out expired keyed state, by the batch's own time and watermark.",
     ),
 ]
 Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
@@ -54,26 +54,28 @@ def take(
     catalog: Catalog,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=0, metavar="N", help="A committed batch that is still kept. [newest]"),
+        typer.Option(
+            "--batch", min=0, metavar="N", help="A committed batch whose state is still retained. [newest]"
+        ),
     ] = None,
     label: Label = None,
     deep: Annotated[
         bool,
         typer.Option(
             "--deep",
-            help="Read the rows of the state before the savepoint comes to be; up to 2 MB are always read.",
+            help="Count and hash the rows before the savepoint is published; always done up to 2 MB.",
         ),
     ] = False,
     digest: Annotated[
         bool,
         typer.Option(
             "--digest/--no-digest",
-            help="Whether to count and hash the rows once the savepoint is there, or to leave that pending.",
+            help="Whether to count and hash the rows afterwards, or to leave that pending.",
         ),
     ] = True,
     every: Annotated[
         str | None,
-        typer.Option("--every", metavar="TIME", help="Go on taking one after each such time, until Ctrl-C."),
+        typer.Option("--every", metavar="TIME", help="Take a savepoint at this interval until Ctrl-C."),
     ] = None,
     keep: Annotated[
         int | None,
@@ -168,7 +170,7 @@ def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
 
     found = savepoints.list(catalog)
     if json:
-        output.emit_json({"savepoints": [each.as_dict() for each in found]})
+        output.emit_json({"savepoints": [listed.as_dict() for listed in found]})
     else:
         _show_list(found)
 
@@ -176,8 +178,10 @@ def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
 @app.command("show")
 def show(
     savepoint: Savepoint,
-    files: Annotated[bool, typer.Option("--files", help="List the files too.")] = False,
-    confs: Annotated[bool, typer.Option("--confs", help="List the settings that it has fixed too.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="Also list the files.")] = False,
+    confs: Annotated[
+        bool, typer.Option("--confs", help="Also list the settings that the checkpoint fixes.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
@@ -196,8 +200,8 @@ def show(
             {
                 **manifest.as_dict(),
                 "content": PENDING if states is None else RECORDED,
-                "states": None if states is None else [each.as_dict() for each in states],
-                "labels": [each.as_dict() for each in labels],
+                "states": None if states is None else [state.as_dict() for state in states],
+                "labels": [change.as_dict() for change in labels],
             }
         )
         return
@@ -217,13 +221,18 @@ def show(
             ("digests", _content(states, savepoint)),
             *_changes(manifest),
             *(
-                ("labelled", f"{each.label or 'no label'}, by {each.who}, {output.moment(each.when_ms)}")
-                for each in labels
+                (
+                    "labelled",
+                    f"{change.label or 'no label'}, by {change.who}, {output.moment(change.when_ms)}",
+                )
+                for change in labels
             ),
         ]
     )
     output.line()
-    output.table(["SOURCE", "OFFSET"], [(each["name"], each["offset"]) for each in fields.get("sources", [])])
+    output.table(
+        ["SOURCE", "OFFSET"], [(source["name"], source["offset"]) for source in fields.get("sources", [])]
+    )
     _show_operators(fields.get("operators", []), states)
     if confs:
         output.line()
@@ -232,7 +241,7 @@ def show(
         output.line()
         output.table(
             ["FILE", "BYTES", "SHA-256", "HOW"],
-            [(each.path, each.size_bytes, each.sha256, each.how) for each in manifest.files],
+            [(file.path, file.size_bytes, file.sha256, file.how) for file in manifest.files],
         )
 
 
@@ -241,9 +250,7 @@ def verify(
     savepoint: Savepoint,
     deep: Annotated[
         bool,
-        typer.Option(
-            "--deep", help="Read every row of the state too, and compare with the recorded digests."
-        ),
+        typer.Option("--deep", help="Also read every row and compare with the recorded digests."),
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -325,8 +332,8 @@ def gc(
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="How long a take may have been silent before it counts as killed; one that runs shows"
-            " itself every minute.",
+            help="How long a take may be silent before it counts as killed; a running one reports"
+            " every minute.",
         ),
     ] = "1h",
     yes: Yes = False,
@@ -379,19 +386,19 @@ def _show_list(found: tuple[Listed, ...]) -> None:
         ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "CHANGED"],
         [
             (
-                each.savepoint_id,
-                each.manifest.label if each.problem is None else f"damaged: {each.problem}",
-                output.duration(now_ms() - each.manifest.created_ms),
-                each.manifest.query_id,
-                each.manifest.batch_id,
-                each.manifest.size_bytes,
-                each.manifest.new_bytes,
-                each.content,
-                _changed(each.manifest),
+                listed.savepoint_id,
+                listed.manifest.label if listed.problem is None else f"damaged: {listed.problem}",
+                output.duration(now_ms() - listed.manifest.created_ms),
+                listed.manifest.query_id,
+                listed.manifest.batch_id,
+                listed.manifest.size_bytes,
+                listed.manifest.new_bytes,
+                listed.content,
+                _changed(listed.manifest),
             )
-            if each.manifest is not None
-            else (each.savepoint_id, f"damaged: {each.problem}", None, None, None, None, None, None, None)
-            for each in found
+            if listed.manifest is not None
+            else (listed.savepoint_id, f"damaged: {listed.problem}", None, None, None, None, None, None, None)
+            for listed in found
         ],
     )
 
@@ -419,9 +426,9 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
                 ("rows", f"{change['rows_before']:,} before, {change['rows_after']:,} after: {counts}")
             )
         found += [("by", who), ("made of", str(change.get("of")))]
-    for each in manifest.erasures:
-        why = f" ({each['why']})" if each.get("why") else ""
-        found.append(("erased", f"{each.get('rows'):,} rows of a key, by {each.get('who')}{why}"))
+    for erasure in manifest.erasures:
+        why = f" ({erasure['why']})" if erasure.get("why") else ""
+        found.append(("erased", f"{erasure.get('rows'):,} rows of a key, by {erasure.get('who')}{why}"))
     return [*found, *_expired(manifest)]
 
 
@@ -442,7 +449,7 @@ def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
     """Whether the digests are recorded, for people."""
     if states is None:
         return f"pending: `holdfast savepoint digest {savepoint}` reads the rows"
-    return f"recorded: {sum(each.rows for each in states):,} rows of {len(states):,} states"
+    return f"recorded: {sum(state.rows for state in states):,} rows of {len(states):,} states"
 
 
 def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState, ...] | None) -> None:
@@ -493,25 +500,32 @@ def _show_content(proof: Proof) -> None:
         elif told:
             output.line(f"rows not read: --deep compares the digests of {len(told):,} states")
         return
-    rows = sum(each.rows for each in proof.states)
+    rows = sum(state.rows for state in proof.states)
     output.line(f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared")
     if proof.recorded is None:
         output.line(f"digests pending: the rows were counted, and there was nothing to compare with; {later}")
-    told_of = {(each.operator_id, each.store, each.family): each for each in proof.recorded or ()}
+    told_of = {
+        (recorded.operator_id, recorded.store, recorded.family): recorded for recorded in proof.recorded or ()
+    }
     lines = []
-    for each in proof.states:
-        told_state = told_of.get((each.state.operator_id, each.state.store, each.state.family))
-        same = told_state is not None and (told_state.rows, told_state.digest) == (each.rows, each.digest)
+    for content in proof.states:
+        told_state = told_of.get((content.state.operator_id, content.state.store, content.state.family))
+        same = told_state is not None and (told_state.rows, told_state.digest) == (
+            content.rows,
+            content.digest,
+        )
         verdict = "not compared" if told_state is None else "same" if same else "differs"
-        lines.append((each.state.operator_id, each.state.label, each.rows, f"{each.digest[:12]}…", verdict))
+        lines.append(
+            (content.state.operator_id, content.state.label, content.rows, f"{content.digest[:12]}…", verdict)
+        )
     output.table(["OPERATOR", "STATE", "ROWS", "DIGEST", "COMPARED"], lines)
 
 
 def _show_difference(found: Difference) -> None:
     output.table(
         ["WHAT", "FIRST", "SECOND"],
-        [(each.name, _plain(each.first), _plain(each.second)) for each in found.changes]
-        + [(f"source {each.name}", each.first, each.second) for each in found.sources],
+        [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
+        + [(f"source {source.name}", source.first, source.second) for source in found.sources],
     )
     for each in found.operators:
         output.line()
@@ -521,8 +535,14 @@ def _show_difference(found: Difference) -> None:
         output.table(
             ["OPERATOR", "PARTITION", "ONLY IN FIRST", "ONLY IN SECOND", "IN BOTH"],
             [
-                (each.operator_id, each.partition, each.first_bytes, each.second_bytes, each.shared_bytes)
-                for each in found.partitions
+                (
+                    partition.operator_id,
+                    partition.partition,
+                    partition.first_bytes,
+                    partition.second_bytes,
+                    partition.shared_bytes,
+                )
+                for partition in found.partitions
             ],
         )
     output.line()
@@ -534,23 +554,23 @@ def _show_states(found: StatesDifference) -> None:
         ["OPERATOR", "STATE", "FIRST", "SECOND", "ADDED", "REMOVED", "CHANGED", "BYTES"],
         [
             (
-                each.state.operator_id,
-                each.state.label,
-                each.first_rows,
-                each.second_rows,
-                each.added,
-                each.removed,
-                each.changed,
-                each.second_bytes - each.first_bytes,
+                difference.state.operator_id,
+                difference.state.label,
+                difference.first_rows,
+                difference.second_rows,
+                difference.added,
+                difference.removed,
+                difference.changed,
+                difference.second_bytes - difference.first_bytes,
             )
-            for each in found.states
+            for difference in found.states
         ],
     )
-    for each in found.states:
-        if each.samples:
+    for difference in found.states:
+        if difference.samples:
             output.line()
-            output.line(f"operator {each.state.operator_id}, state {each.state.label}")
-        for sample in each.samples:
+            output.line(f"operator {difference.state.operator_id}, state {difference.state.label}")
+        for sample in difference.samples:
             _show_sample(sample)
     output.line()
     output.line("the same state" if found.same else "other state")

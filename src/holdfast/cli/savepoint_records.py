@@ -23,12 +23,12 @@ def digest(
         str,
         typer.Argument(
             metavar="SP|DIR",
-            help="A savepoint, or a directory of savepoints for all whose digests are pending.",
+            help="A savepoint, or a directory of savepoints: all with pending digests.",
         ),
     ],
     full_speed: Annotated[
         bool,
-        typer.Option("--full-speed", help="Leave no processor to the query, if it runs on this machine."),
+        typer.Option("--full-speed", help="Use all processors, even if the query runs on this machine."),
     ] = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -77,7 +77,7 @@ def digest(
 def label(
     savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")],
     text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the label away.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:

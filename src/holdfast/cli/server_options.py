@@ -15,16 +15,23 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
-Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Where to answer; 0 takes a free one.")]
+Port = Annotated[
+    int, typer.Option("--port", metavar="PORT", help="The port to listen on; 0 picks a free one.")
+]
 Host = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on; others need a token.")
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The address to listen on. An address other than loopback needs a token.",
+    ),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token",
         metavar="TEXT",
-        help="What callers have to show. [env: HOLDFAST_TOKEN] Others can see it here.",
+        help="The token that callers must send. Visible in the process list. [env: HOLDFAST_TOKEN]",
     ),
 ]
 TokenFile = Annotated[
@@ -39,7 +46,7 @@ Savepoints = Annotated[
     typer.Option(
         "--savepoint-dir",
         metavar="DIR",
-        help="Where savepoints go that are asked for without a directory. [where the job's are]",
+        help="The directory for savepoints requested without one. [the job's]",
     ),
 ]
 Roots = Annotated[
@@ -47,7 +54,7 @@ Roots = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
-        help="A directory or URI below which requests may name savepoints and checkpoints.",
+        help="Requests may name savepoints and checkpoints below this directory or URI.",
     ),
 ]
 

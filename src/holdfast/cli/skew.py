@@ -25,7 +25,10 @@ def skew(
     keys: Annotated[
         int | None,
         typer.Option(
-            "--keys", min=1, metavar="N", help="Of a checkpoint: the N largest keys of each state; reads it."
+            "--keys",
+            min=1,
+            metavar="N",
+            help="For a checkpoint: show the N largest keys of each state; reads all state.",
         ),
     ] = None,
     home: options.Home = None,
@@ -86,7 +89,7 @@ def _render_report(query: str, report: SkewReport) -> None:
     output.line()
     output.table(
         ["KEY", "SHARE", "PARTITION"],
-        [(_key(each.key), _percent(each.share), each.partition) for each in report.heavy],
+        [(_key(key.key), _percent(key.share), key.partition) for key in report.heavy],
     )
     if report.partitions:
         most = max(report.partitions)
@@ -99,7 +102,7 @@ def _render_report(query: str, report: SkewReport) -> None:
 
 def _key(values: tuple[Any, ...]) -> str:
     return ", ".join(
-        each if isinstance(each, str) else json_.dumps(each, ensure_ascii=False) for each in values
+        value if isinstance(value, str) else json_.dumps(value, ensure_ascii=False) for value in values
     )
 
 
@@ -111,13 +114,13 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
     stores = shares(found)
     heavy = [] if keys is None else _heaviest(address, keys)
     if as_json:
-        listed = [each.as_dict() for each in stores]
+        listed = [store.as_dict() for store in stores]
         told = {"checkpoint": found.uri, "batch": found.batch_id, "stores": listed}
-        output.emit_json(told if keys is None else {**told, "states": [each.as_dict() for each in heavy]})
+        output.emit_json(told if keys is None else {**told, "states": [state.as_dict() for state in heavy]})
         return
     output.table(
         ["OPERATOR", "NAME", "STORE", "PARTITIONS", "BYTES", "ROWS", "LARGEST", "WITH", "EVEN"],
-        [_row(each) for each in stores],
+        [_row(store) for store in stores],
     )
 
     for each in heavy:
@@ -139,7 +142,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
 
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
-    """The largest keys of each state; of a keyed operator, of all that it holds for a key."""
+    """The largest keys of each state; for a keyed operator, by all that it holds for a key."""
     from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - not needed for --help
     from holdfast.at_rest.read.model import StateForm  # noqa: PLC0415 - as above
     from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - as above

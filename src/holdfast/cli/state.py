@@ -29,22 +29,26 @@ app = typer.Typer(
 
 Place = Annotated[
     str,
-    typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; @BATCH behind it."),
+    typer.Argument(
+        metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch."
+    ),
 ]
 State = Annotated[
     str,
     typer.Argument(
         metavar="[STATE]",
-        help="STATE, OPERATOR.STATE, or an operator with one state; may be left out where there is only one.",
+        help="STATE, OPERATOR.STATE, or an operator with one state. Optional if there is only one.",
     ),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY", help="column=value …, JSON, or just the value where there is one column."),
+    typer.Argument(metavar="KEY", help="column=value …, JSON, or the value alone if the key has one column."),
 ]
 Batch = Annotated[
     int | None,
-    typer.Option("--batch", min=0, metavar="N", help="A committed batch that is still kept. [newest]"),
+    typer.Option(
+        "--batch", min=0, metavar="N", help="A committed batch whose state is still retained. [newest]"
+    ),
 ]
 Operator = Annotated[
     str | None, typer.Option("--operator", metavar="NAME", help="The operator: its name or number.")
@@ -79,13 +83,13 @@ def list_states(
     """List the states that there are, with the columns of their keys and values."""
     reader = opened(place, home, batch)
     if json:
-        operators = [each.as_dict() for each in reader.operators]
+        operators = [operator.as_dict() for operator in reader.operators]
         output.emit_json({"place": place, "batch": reader.batch_id, "operators": operators})
         return
     output.line(f"batch {reader.batch_id}")
     output.table(
         ["OPERATOR", "STATE", "HOLDS", "KEY", "VALUE", "TTL", "PARTITIONS"],
-        [row for each in reader.operators for row in _listed(each)],
+        [row for operator in reader.operators for row in _listed(operator)],
     )
 
 
@@ -99,7 +103,7 @@ def get(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a state holds for one key; exit 3 if it does not know the key."""
+    """Show what a state holds for one key; exit 3 if the state does not have the key."""
     reader = opened(place, home, batch)
     found = reader.get_written(*named(reader, state, key, operator), operator)
     if not found.exists:
@@ -114,18 +118,20 @@ def get(
 def scan(
     place: Place,
     state: Annotated[
-        str | None, typer.Argument(metavar="[STATE]", help="As for `get`; left out with --sql.")
+        str | None, typer.Argument(metavar="[STATE]", help="As for `get`. Not with --sql.")
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option("--sql", metavar="SELECT", help="Ask several states; their names are tables."),
+        typer.Option(
+            "--sql", metavar="SELECT", help="Query several states; each is a table with the state's name."
+        ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=0, metavar="N", help="So many rows at most. [all]"),
+        typer.Option("--limit", min=0, metavar="N", help="The most rows to show. [all]"),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
@@ -176,14 +182,14 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
     return [
         (
             f"{operator.operator_id} {operator.name}",
-            each.name,
-            each.form.value,
-            _columns(each.key),
-            _columns(each.value, each.sub),
-            "yes" if each.ttl else "no",
+            state.name,
+            state.form.value,
+            _columns(state.key),
+            _columns(state.value, state.sub),
+            "yes" if state.ttl else "no",
             operator.partitions,
         )
-        for each in operator.states
+        for state in operator.states
     ]
 
 
@@ -220,7 +226,7 @@ def _show_found(found: KeyState) -> None:
 
 
 def _expiry(found: KeyState) -> str:
-    times = sorted(each.expires_ms for each in found.entries if each.expires_ms is not None)
+    times = sorted(entry.expires_ms for entry in found.entries if entry.expires_ms is not None)
     if not times:
         return "–"
     first, last = output.moment(times[0]), output.moment(times[-1])
@@ -266,13 +272,13 @@ def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReade
 def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
     from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
 
-    found = [plain(each) for each in rows.to_pylist()]
+    found = [plain(row) for row in rows.to_pylist()]
     if json:
         output.emit_json({"batch": batch_id, "columns": rows.schema.names, "rows": found})
         return
     output.table(
         rows.schema.names,
-        [[_cell(each[name]) for name in rows.schema.names] for each in found],
+        [[_cell(row[name]) for name in rows.schema.names] for row in found],
     )
 
 

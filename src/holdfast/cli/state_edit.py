@@ -16,7 +16,9 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from holdfast.at_rest.edit.editing import Edited, EditPlan
 
-Why = Annotated[str | None, typer.Option("--why", metavar="TEXT", help="What for; kept with the savepoint.")]
+Why = Annotated[
+    str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the savepoint.")
+]
 _DOES = "makes a savepoint that nobody has looked at"
 
 
@@ -29,19 +31,17 @@ def edit(
     ],
     state: Annotated[
         str,
-        typer.Argument(
-            metavar="[STATE]", help="As for `state get`; may be left out where there is only one."
-        ),
+        typer.Argument(metavar="[STATE]", help="As for `state get`. Optional if there is only one."),
     ] = "",
     *,
     assign: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=SQL", help="A column's new value; may be given several times."),
+        typer.Option("--set", metavar="COLUMN=SQL", help="A column's new value. Repeatable."),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the rows.")] = False,
     insert: Annotated[
         list[str] | None,
-        typer.Option("--insert", metavar="JSON", help="A row that comes; may be given several times."),
+        typer.Option("--insert", metavar="JSON", help="A row to insert. Repeatable."),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition holds.")
@@ -54,9 +54,7 @@ def edit(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="DIR", help="The directory of savepoints for the new one. [the source's]"
-        ),
+        typer.Option("--to", metavar="DIR", help="The directory for the new savepoint. [the source's]"),
     ] = None,
     why: Why = None,
     label: Annotated[

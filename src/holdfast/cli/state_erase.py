@@ -19,9 +19,7 @@ from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 def erase(
     key: Annotated[
         str,
-        typer.Argument(
-            metavar="KEY", help="A value of any column of keys; or column=value, or a JSON object."
-        ),
+        typer.Argument(metavar="KEY", help="A value of any key column, or column=value, or a JSON object."),
     ],
     everywhere: Annotated[
         str, typer.Option("--everywhere", metavar="DIR", help="The directory of savepoints.")
@@ -29,20 +27,22 @@ def erase(
     column: Annotated[
         str | None,
         typer.Option(
-            "--column", metavar="NAME", help="The column that has the value, of keys and of values."
+            "--column", metavar="NAME", help="Only look for the value in this column, in keys and in values."
         ),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            "--checkpoint", metavar="CK", help="A stopped query's checkpoint, or a job: erased too."
+            "--checkpoint", metavar="CK", help="Also erase from this stopped query's checkpoint, or job."
         ),
     ] = None,
     stopped: options.Stopped = False,
-    why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help="What for.")] = None,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the certificate.")
+    ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option("--certificate", metavar="FILE", help="Write the certificate there, as JSON."),
+        typer.Option("--certificate", metavar="FILE", help="Write the certificate to this file, as JSON."),
     ] = None,
     home: options.Home = None,
     yes: Yes = False,

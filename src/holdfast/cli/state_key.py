@@ -23,7 +23,7 @@ def history(
     key: Key = None,
     savepoints: Annotated[
         str | None,
-        typer.Option("--savepoints", metavar="DIR", help="Look into this directory of savepoints too."),
+        typer.Option("--savepoints", metavar="DIR", help="Also search this directory of savepoints."),
     ] = None,
     operator: Operator = None,
     batch: Batch = None,
@@ -52,14 +52,14 @@ def explain(
     state: State,
     key: Key = None,
     rank: Annotated[
-        bool, typer.Option("--rank/--no-rank", help="Say where it stands among the largest: reads all rows.")
+        bool, typer.Option("--rank/--no-rank", help="Show its rank among the largest keys; reads all rows.")
     ] = True,
     operator: Operator = None,
     batch: Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show why a key has its value: which batch wrote it, from which input, and what becomes of it."""
+    """Show why a key has its value: which batch wrote it, from which input, and when it expires."""
     from holdfast.at_rest.insight.explaining import explain as explained  # noqa: PLC0415 - not needed for --help
     from holdfast.at_rest.read.keys import parse_key  # noqa: PLC0415 - as above
 

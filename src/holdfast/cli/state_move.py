@@ -23,11 +23,11 @@ def migrate(
     ],
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [as it is]"),
+        typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [unchanged]"),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, metavar="N", help="How many partitions. [as many as it has]"),
+        typer.Option("--partitions", min=1, metavar="N", help="How many partitions. [unchanged]"),
     ] = None,
     state_format: Annotated[
         int | None,
@@ -36,13 +36,13 @@ def migrate(
             min=1,
             max=2,
             metavar="1|2",
-            help="RocksDB's state-checkpoint format. [as it is; 2 for what comes from memory]",
+            help="RocksDB's state-checkpoint format. [unchanged; 2 when moving from memory]",
         ),
     ] = None,
     key_groups: Annotated[
         int | None,
         typer.Option(
-            "--key-groups", min=1, metavar="G", help="How many key groups keyed state of Holdfast's has."
+            "--key-groups", min=1, metavar="G", help="How many key groups Holdfast's keyed state gets."
         ),
     ] = None,
     to: Annotated[
@@ -50,7 +50,7 @@ def migrate(
         typer.Option(
             "--to",
             metavar="DIR",
-            help="A directory that does not exist. By default the checkpoint's name with -migrated.",
+            help="A new directory. [the checkpoint's name with -migrated]",
         ),
     ] = None,
     stopped: options.Stopped = False,
@@ -91,7 +91,7 @@ def migrate(
 
 def bootstrap(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that is to be started with it.")
+        str, typer.Argument(metavar="FILE.py[:JOB]", help="The job that will start from the savepoint.")
     ],
     given: Annotated[
         Path,
@@ -103,7 +103,7 @@ def bootstrap(
         ),
     ],
     to: Annotated[
-        str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; made if need be.")
+        str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; created if absent.")
     ],
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
     query: options.Query = None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def status(
     job: options.JobName,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on until the job ends, or until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Keep updating until the job ends or Ctrl-C.")
     ] = False,
     home: options.Home = None,
     json: options.Json = False,
@@ -39,7 +39,7 @@ def status(
     alerts = _firing(details.status.job.name, home)
     if json:
         expected = None if prediction is None else prediction.as_dict()
-        told = [each.as_dict() for each in alerts]
+        told = [alert.as_dict() for alert in alerts]
         output.emit_json({**details.as_dict(), "prediction": expected, "alerts": told})
         return
     _render(details)
@@ -48,7 +48,7 @@ def status(
         output.line()
         output.table(
             ["ALERT", "SINCE", "WHAT"],
-            [(each.rule, output.moment(each.since_ms), each.text) for each in alerts],
+            [(alert.rule, output.moment(alert.since_ms), alert.text) for alert in alerts],
         )
 
 
@@ -66,7 +66,7 @@ def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
     from holdfast.observe.alerting import FIRING  # noqa: PLC0415 - as above
 
     place = StateHome(options.settings(home).home.resolve())
-    return tuple(each for each in alerts(place, job) if each.phase == FIRING)
+    return tuple(alert for alert in alerts(place, job) if alert.phase == FIRING)
 
 
 def _state(details: JobDetails) -> str:
@@ -119,13 +119,13 @@ def _render(details: JobDetails) -> None:
             ["SAVEPOINT", "QUERY", "BATCH", "NEW BYTES", "WHERE"],
             [
                 (
-                    output.moment(each.at_ms),
-                    each.query,
-                    each.batch_id,
-                    each.new_bytes,
-                    each.uri or each.problem,
+                    output.moment(savepoint.at_ms),
+                    savepoint.query,
+                    savepoint.batch_id,
+                    savepoint.new_bytes,
+                    savepoint.uri or savepoint.problem,
                 )
-                for each in details.savepoints[-5:]
+                for savepoint in details.savepoints[-5:]
             ],
         )
     if details.attempts:
@@ -134,14 +134,16 @@ def _render(details: JobDetails) -> None:
             ["ATTEMPT", "BEGAN", "TO FIRST COMMIT", "ENDING", "CAUSE", "WHY"],
             [
                 (
-                    each.number,
-                    output.moment(each.began_ms),
-                    output.duration(each.first_commit_ms - each.began_ms) if each.first_commit_ms else None,
-                    each.ending or "running",
-                    each.failure.cause if each.failure else "",
-                    str(each.failure) if each.failure else "",
+                    attempt.number,
+                    output.moment(attempt.began_ms),
+                    output.duration(attempt.first_commit_ms - attempt.began_ms)
+                    if attempt.first_commit_ms
+                    else None,
+                    attempt.ending or "running",
+                    attempt.failure.cause if attempt.failure else "",
+                    str(attempt.failure) if attempt.failure else "",
                 )
-                for each in details.attempts[-10:]
+                for attempt in details.attempts[-10:]
             ],
         )
 
@@ -184,12 +186,12 @@ def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | 
 
     rows = [
         (
-            output.moment(each.at_ms),
-            output.duration(each.recovery_ms),
-            *(output.duration(each.phases_ms[phase]) for phase in PHASES),
-            each.cause.partition(":")[0],
+            output.moment(recovery.at_ms),
+            output.duration(recovery.recovery_ms),
+            *(output.duration(recovery.phases_ms[phase]) for phase in PHASES),
+            recovery.cause.partition(":")[0],
         )
-        for each in recoveries[-5:]
+        for recovery in recoveries[-5:]
     ]
     if prediction is not None:
         expected = [output.duration(prediction.phases_ms[phase]) for phase in PHASES]

@@ -63,8 +63,8 @@ def _changes(former: Look | None, now: Look, seen: dict[str, int]) -> Iterable[M
     job = now.details.status.job
     if former is None or former.details.status.job.state is not job.state:
         yield {"event": "state", "text": f"{job.name}: {job.state.value}", **now.details.status.as_dict()}
-    before = {each.key: each for each in former.alerts} if former is not None else {}
-    after = {each.key: each for each in now.alerts}
+    before = {alert.key: alert for alert in former.alerts} if former is not None else {}
+    after = {alert.key: alert for alert in now.alerts}
     for key in after.keys() - before.keys():
         yield _alert("alert", f"{job.name}: alert: {after[key].text}", after[key])
     for key in before.keys() - after.keys():
@@ -128,12 +128,12 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
     lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {describe(now.details.status)}")]]
     room = max(width - _BESIDE, _LEAST_WIDTH)
     for query in now.details.queries:
-        history = [each for each in now.details.batches if each.query == query.name]
+        history = [earlier for earlier in now.details.batches if earlier.query == query.name]
         lines += [[("", "")], [("name", query.name)]]
         lines += _query(history, room) if history else [[("", "  no batch yet")]]
     if now.alerts:
         lines.append([("", "")])
-        lines += [[("alert", f"alert  {each.text}")] for each in now.alerts]
+        lines += [[("alert", f"alert  {alert.text}")] for alert in now.alerts]
     return lines
 
 
@@ -142,15 +142,15 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
     from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - as above
 
     newest = history[-1]
-    rates = [each.input_rows * 1000 / max(each.duration_ms, 1) for each in history]
+    rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]
     rows: list[tuple[str, str, list[float]]] = [
-        ("batch", output.duration(newest.duration_ms), [float(each.duration_ms) for each in history]),
+        ("batch", output.duration(newest.duration_ms), [float(batch.duration_ms) for batch in history]),
         ("rows/s", f"{rates[-1]:,.0f}", rates),
     ]
     if newest.operators:
-        sizes = [float(state_bytes(each)) for each in history]
+        sizes = [float(state_bytes(batch)) for batch in history]
         rows.append(("state", rounded_size(sizes[-1]), sizes))
-        counted = [float(each.state_rows) for each in history if each.state_rows is not None]
+        counted = [float(batch.state_rows) for batch in history if batch.state_rows is not None]
         known = "unknown" if newest.state_rows is None else f"{newest.state_rows:,}"
         rows.append(("state rows", known, counted))
     made = [
@@ -158,6 +158,6 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
         for name, value, values in rows
     ]
     watermark = f", watermark {newest.watermark}" if newest.watermark else ""
-    late = sum(each.late_rows for each in history)
+    late = sum(batch.late_rows for batch in history)
     made.append([("", f"  batch {newest.batch_id}, {late:,} late rows{watermark}")])
     return made

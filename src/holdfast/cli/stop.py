@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from holdfast.jobs.registry.client import Control, JobStatus
     from holdfast.savepoints.taking.taking import Taken
 
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the job to end.")
+]
 
 
 def stop(
@@ -36,7 +38,7 @@ def stop(
         bool,
         typer.Option(
             "--digest/--no-digest",
-            help="Whether to count and hash the rows of the savepoint, or to leave that pending.",
+            help="Whether to count and hash the savepoint's rows, or leave that pending.",
         ),
     ] = True,
     drop_expired: DropExpired = False,

@@ -30,14 +30,16 @@ def ttl(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="COLUMN", help="A column that has the time, where a state has none."),
+        typer.Option(
+            "--by", metavar="COLUMN", help="The column that has the time, if the state records none."
+        ),
     ] = None,
     current_ttl: Annotated[
         str | None,
         typer.Option(
             "--current-ttl",
             metavar="TIME",
-            help="The time to live that a state of Spark's has now. [worked out]",
+            help="The time to live that Spark's state has now. [inferred]",
         ),
     ] = None,
     operator: Operator = None,

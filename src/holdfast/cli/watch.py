@@ -31,9 +31,9 @@ def watch(
     every: Annotated[
         str, typer.Option("--every", metavar="TIME", help="How often to look for new batches.")
     ] = "1s",
-    once: Annotated[bool, typer.Option("--once", help="Note what is committed now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Record what is committed now, then exit.")] = False,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Forget what was noted before, and take what is there for good.")
+        bool, typer.Option("--anew", help="Discard the earlier record and trust the present files.")
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -42,7 +42,7 @@ def watch(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Serve Prometheus at /metrics of this machine; 0 takes a free port.",
+            help="Serve /metrics to Prometheus on this port of this machine; 0 picks a free one.",
         ),
     ] = None,
     alert: Annotated[
@@ -51,7 +51,7 @@ def watch(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="What it is called in metrics and alerts. [the directory's name]"),
+        typer.Option("--name", help="The query's name in metrics and alerts. [the directory's name]"),
     ] = None,
     home: options.Home = None,
     json: options.Json = False,

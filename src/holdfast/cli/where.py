@@ -36,7 +36,7 @@ def checkpoint_of(given: str, home: str | None) -> str:
 
 
 def place_of(given: str, home: str | None) -> str:
-    """The address of a savepoint or of a checkpoint, with `@BATCH` behind it as it was given.
+    """The address of a savepoint or of a checkpoint, with the `@BATCH` that was given.
 
     Raises:
         NotFound: There is neither a directory nor a job of this name.
