@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from holdfast.at_rest.edit.audit import EDIT, UNDO, Audit
+from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.proving import prove_stores
 from holdfast.at_rest.edit.store_edits import Changes, StoreEdits
 from holdfast.checkpoints.state.states import operator_states
@@ -20,22 +20,7 @@ from holdfast.savepoints.taking.taking import Chance, Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
-# Under which name JSON says what a savepoint was made of, by the kind of the change.
-_MADE_OF: Final = {EDIT: "edited", UNDO: "undone"}
-
-
-class ChangePlan(Protocol):
-    """What a change of a savepoint would do."""
-
-    @property
-    def savepoint(self) -> str:
-        """The savepoint that is changed."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-
-
-PlanT = TypeVar("PlanT", bound=ChangePlan)
+PlanT = TypeVar("PlanT")
 
 
 @dataclass(frozen=True)
@@ -56,15 +41,6 @@ class ChangedSavepoint(Generic[PlanT]):
     def uri(self) -> str:
         """Its address."""
         return self.taken.uri
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            _MADE_OF[self.audit.kind]: self.plan.savepoint,
-            **self.taken.as_dict(),
-            "change": self.audit.as_dict(),
-        }
 
 
 def derive_changed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint, derive_changed
@@ -105,7 +105,17 @@ class EditPlan:
         }
 
 
-Edited: TypeAlias = ChangedSavepoint[EditPlan]
+class Edited(ChangedSavepoint[EditPlan]):
+    """A savepoint that was made by an edit."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.plan.as_dict(),
+            "edited": self.plan.savepoint,
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
 
 
 def plan_edit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from holdfast.at_rest.edit.audit import UNDO, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint
@@ -50,7 +50,17 @@ class UndoPlan:
         }
 
 
-Undone: TypeAlias = ChangedSavepoint[UndoPlan]
+class Undone(ChangedSavepoint[UndoPlan]):
+    """A savepoint with the state that there was before an edit."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.plan.as_dict(),
+            "undone": self.plan.savepoint,
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
 
 
 def plan_undo(
