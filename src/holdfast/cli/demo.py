@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
+from holdfast.cli.savepoint_records import INTERRUPTED
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, NotFound
 
@@ -28,7 +29,10 @@ def demo(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Run a seeded day at a coffee shop, kill its driver half-way, and check every answer."""
+    """Run a seeded day at a coffee shop, kill its driver half-way, and check every answer.
+
+    Exit code 1 if an answer is not exact, 130 if the run was stopped before its end.
+    """
     if example not in EXAMPLES:
         raise NotFound("there is no such example", found=example, expected=", ".join(EXAMPLES))
     if keep is not None and keep.exists() and any(keep.iterdir()):
@@ -50,8 +54,12 @@ def demo(
 def _show(folder: Path, seed: int) -> Shown:
     from holdfast.demo.show import CoffeeShop  # noqa: PLC0415 - not needed for --help
 
-    with progress("coffee shop", "rows") as tell:
-        return CoffeeShop(folder, seed, now_ms, tell).run()
+    try:
+        with progress("coffee shop", "rows") as tell:
+            return CoffeeShop(folder, seed, now_ms, tell).run()
+    except KeyboardInterrupt:
+        output.say("stopped before the end of the day: no answer was checked")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _render(shown: Shown) -> None:

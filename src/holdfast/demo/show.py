@@ -40,6 +40,9 @@ JOB = Path(__file__).parent / "coffee_shop" / "job.py"
 # Each stream is read by three of the five queries.
 READERS = 3
 
+# How a job ends that has read all its input; one that is stopped ends in another way.
+_WHOLE_DAY = "finished"
+
 # The kill comes when half of all rows are in committed batches.
 HALF = 0.5
 
@@ -121,6 +124,7 @@ class CoffeeShop:
 
         Raises:
             Failed: The job failed for good.
+            KeyboardInterrupt: The job was stopped before it had read the whole day; nothing is compared.
         """
         began = self._clock()
         day = coffee_day.CoffeeDay.make(self._seed)
@@ -170,13 +174,15 @@ class CoffeeShop:
             rng=random.Random(self._seed),  # noqa: S311 - spreads restarts, guards nothing
             launch=lambda each: DriverProcess.start(each, quiet=True),
         ).run()
-        if outcome.state is not JobState.FINISHED:
+        if outcome.state is JobState.FAILED:
             raise Failed(
                 "the coffee shop's job failed",
                 where=str(home.job("coffee-shop")),
                 found=outcome.reason,
                 hint="the driver's log is there; `holdfast doctor --deep` tries Spark alone",
             )
+        if outcome.reason != _WHOLE_DAY:
+            raise KeyboardInterrupt(outcome.reason)
         return Control(home, self._clock).details("coffee-shop")
 
     def _hear(self, event: Event) -> None:
