@@ -39,12 +39,12 @@ def _batches(side: str, count: int) -> list[float]:
 
 def _measure(side: str, count: int) -> list[float]:
     """Run the count to its end in this process and return its batches' seconds."""
-    import os  # noqa: PLC0415 - only in the measured process
+    import os
 
-    from pyspark.sql import SparkSession, functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import SparkSession, functions
 
-    from holdfast.config.settings import Settings  # noqa: PLC0415 - only in the measured process
-    from holdfast.engine.session.session import configure, prepare_environment  # noqa: PLC0415 - as above
+    from holdfast.config.settings import Settings
+    from holdfast.engine.session.session import configure, prepare_environment
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         prepare_environment(Settings.resolve({"home": folder}, os.environ, Path.cwd()))

@@ -113,7 +113,7 @@ class _Measured:
     """The query, and the files that it reads."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
-        from holdfast.engine.queries.watch import java_pid  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import java_pid
 
         self._spark = spark
         self._folder = folder
@@ -139,7 +139,7 @@ class _Measured:
 
     def _block(self, query: StreamingQuery, side: str, batches: int) -> tuple[list[float], ...]:
         """Of each batch the time, the processor time of all, and that of Python's other threads."""
-        from holdfast.jobs.monitoring.query_watch import watch  # noqa: PLC0415 - needs Spark
+        from holdfast.jobs.monitoring.query_watch import watch
 
         watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
         seconds, everything, python = [], [], []
@@ -174,9 +174,9 @@ class _Measured:
         return writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
 
     def _write(self) -> None:
-        import numpy as np  # noqa: PLC0415 - only in the measured process
-        import pyarrow as pa  # noqa: PLC0415 - as above
-        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
         keys = np.random.default_rng(self._written).integers(0, _KEYS, self._rows)
         fresh = self._files / f".{self._written}"

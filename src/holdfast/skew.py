@@ -86,7 +86,7 @@ def report(
         NotFound: There is no such job, or nothing of it is watched.
     """
     if isinstance(source, str):
-        from holdfast.jobs.registry.reported_skew import report_job  # noqa: PLC0415 - only for a job
+        from holdfast.jobs.registry.reported_skew import report_job
 
         return report_job(source, home)
     # Asked of the class: a frame answers for its columns.

@@ -62,10 +62,10 @@ def write(folder: Path, keys: int, changed: int, files: int, seed: int = 1) -> N
 
 
 def _run(task: Task) -> None:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody writes it; needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it; needs Spark
 
-    from holdfast.engine.queries.watch import listen  # noqa: PLC0415 - as above
-    from holdfast.engine.session.session import session  # noqa: PLC0415 - as above
+    from holdfast.engine.queries.watch import listen
+    from holdfast.engine.session.session import session
 
     spark = session("holdfast-bench", home=task.home, conf=_CONF)
     spark.sparkContext.setLogLevel("ERROR")

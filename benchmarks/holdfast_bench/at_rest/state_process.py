@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _ours(checkpoint: str) -> int:
-    import holdfast as hf  # noqa: PLC0415 - only this side loads it
+    import holdfast as hf
 
     return int(hf.state(checkpoint).arrow("aggregate").read_all().num_rows)
 
@@ -28,13 +28,13 @@ def _sparks(checkpoint: str) -> int:
 
 
 def _rewriting(checkpoint: str) -> float:
-    from holdfast.engine.state.rewriter import rewrite  # noqa: PLC0415 - only this side needs it
+    from holdfast.engine.state.rewriter import rewrite
 
     return rewrite(_session(), Path(checkpoint))
 
 
 def _session() -> SparkSession:
-    from holdfast.engine.session.session import session  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import session
 
     spark = session("holdfast-bench", conf={"spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")

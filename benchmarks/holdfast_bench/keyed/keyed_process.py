@@ -81,8 +81,8 @@ def measured_from(fields: dict[str, Any]) -> Measured:
 
 def measure(spark: SparkSession, task: Task) -> Measured:
     """Run one side to the end of its files."""
-    from holdfast_bench.keyed.keyed_data import SCHEMA  # noqa: PLC0415 - needs pyarrow
-    from holdfast_bench.keyed.keyed_sides import totals  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.keyed.keyed_data import SCHEMA
+    from holdfast_bench.keyed.keyed_sides import totals
 
     folder = Path(task.folder)
     arriving = folder / "input"
@@ -179,15 +179,15 @@ def _evaluate(task: Task, progress: list[Any], state: Path, memory: Memory) -> M
 
 def main() -> None:
     """Read a task from standard input, run it, print what was measured as the last line."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import SparkSession
 
-    from holdfast.config.spark_defaults import (  # noqa: PLC0415 - only in the measured process
+    from holdfast.config.spark_defaults import (
         FILE_MANAGER_KEY,
         LOCAL_FILE_MANAGER,
         RETAIN_KEY,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session.session import configure  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import configure
 
     fields = json.load(sys.stdin)
     task = Task(**{**fields, "load": tuple(fields["load"]), "batches": tuple(fields["batches"])})

@@ -39,7 +39,7 @@ def totals(side: str, events: DataFrame, *, timed: bool = False) -> DataFrame:
 
 
 def _raw(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast_bench.keyed.keyed_raw import RawTimedTotals, RawTotals  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.keyed.keyed_raw import RawTimedTotals, RawTotals
 
     processor = RawTimedTotals() if timed else RawTotals()
     mode = "ProcessingTime" if timed else "None"
@@ -47,39 +47,39 @@ def _raw(events: DataFrame, timed: bool) -> DataFrame:
 
 
 def _sql(events: DataFrame, timed: bool) -> DataFrame:  # noqa: ARG001 - Spark's aggregates have no time to live
-    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import functions
 
     return events.groupBy("user").agg(functions.count("*").alias("n"), functions.sum("amount").alias("total"))
 
 
 def _on_event(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast_bench.keyed.keyed_processors import EventTotals, TimedEventTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import EventTotals, TimedEventTotals
 
     return _held(events, TimedEventTotals() if timed else EventTotals())
 
 
 def _on_key(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast_bench.keyed.keyed_processors import KeyTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import KeyTotals
 
     _untimed(ON_KEY, timed)
     return _held(events, KeyTotals())
 
 
 def _on_batch(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast_bench.keyed.keyed_processors import TableTotals, TimedTableTotals  # noqa: PLC0415 - as below
+    from holdfast_bench.keyed.keyed_processors import TableTotals, TimedTableTotals
 
     return _held(events, TimedTableTotals() if timed else TableTotals())
 
 
 def _combined(events: DataFrame, timed: bool) -> DataFrame:
-    from holdfast_bench.keyed.keyed_processors import CombinedTotals  # noqa: PLC0415 - not every side needs it
+    from holdfast_bench.keyed.keyed_processors import CombinedTotals
 
     _untimed(ON_BATCH_COMBINED, timed)
     return _held(events, CombinedTotals())
 
 
 def _held(events: DataFrame, processor: Keyed | KeyedTable) -> DataFrame:
-    import holdfast as hf  # noqa: PLC0415 - the rooms import each other, not the front door
+    import holdfast as hf
 
     return hf.keyed(events, by="user").process(processor, output=OUTPUT, name="totals")
 

@@ -111,7 +111,7 @@ def _times(seconds: Any) -> pa.Array:
 
 def pairs(streams: Streams) -> dict[str, Callable[[], tuple[DataFrame, DataFrame]]]:
     """What makes each query, in Holdfast's words and by hand."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     orders, payments, users = streams.read("orders"), streams.read("payments"), streams.users()
     marked = orders.withWatermark("ts", _LATE)
@@ -183,7 +183,7 @@ def _joined(orders: DataFrame, payments: DataFrame, kind: Any) -> DataFrame:
 
 
 def _joined_by_hand(orders: DataFrame, payments: DataFrame, kind: str, name: str) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     within = "l.order_id = r.order_id AND r.paid_at >= l.ts AND r.paid_at <= l.ts + INTERVAL 5 minutes"
     paid = payments.withWatermark("paid_at", _LATE).alias("r")

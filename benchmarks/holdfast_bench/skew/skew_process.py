@@ -136,7 +136,7 @@ def _name(query: object, batch: object) -> str:
 
 def measure(spark: SparkSession, task: Task) -> dict[str, _Ran]:
     """Run the sides to their end: a table alone, streams batch by batch by turns."""
-    from holdfast_bench.skew.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
+    from holdfast_bench.skew.skew_sides import SIDES, frame_of
 
     if all(SIDES[each].streaming for each in task.sides):
         return _streams(spark, task)
@@ -148,7 +148,7 @@ class _Stream:
     """A side that runs: a file that it is given is a batch."""
 
     def __init__(self, spark: SparkSession, name: str, task: Task) -> None:
-        from holdfast_bench.skew.skew_sides import SIDES, frame_of  # noqa: PLC0415 - needs Spark
+        from holdfast_bench.skew.skew_sides import SIDES, frame_of
 
         self._files = Path(task.folder) / name
         self._files.mkdir()
@@ -209,7 +209,7 @@ def _table(spark: SparkSession, frame: DataFrame) -> _Ran:
 
 
 def _content(frame: DataFrame) -> list[Any]:
-    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import functions
 
     hashed = functions.pmod(functions.xxhash64(*frame.columns), functions.lit(1 << 20))
     return [functions.count(functions.lit(1)).alias("n"), functions.sum(hashed).alias("content")]
@@ -217,14 +217,14 @@ def _content(frame: DataFrame) -> list[Any]:
 
 def main() -> None:
     """Read a task from standard input, run it, print what was measured as the last line."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import SparkSession
 
-    from holdfast.config.spark_defaults import (  # noqa: PLC0415 - only in the measured process
+    from holdfast.config.spark_defaults import (
         FILE_MANAGER_KEY,
         LOCAL_FILE_MANAGER,
         SHUFFLE_PARTITIONS_KEY,
     )
-    from holdfast.engine.session.session import configure  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import configure
 
     task = Task(**json.load(sys.stdin))
     log = Path(task.folder) / "log"

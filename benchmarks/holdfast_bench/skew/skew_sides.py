@@ -51,26 +51,26 @@ def frame_of(side: Side, spark: Any, events: str, offers: str, tasks: int) -> Da
 
 
 def _joined(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - one signature for all sides
-    import holdfast as hf  # noqa: PLC0415 - needs Spark
+    import holdfast as hf
 
     return hf.join_within(events, offers, by="user", times=("ts", "since"), bound=BOUND, watermark=WATERMARK)
 
 
 def _split(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:
-    import holdfast as hf  # noqa: PLC0415 - needs Spark
+    import holdfast as hf
 
     hot = hf.split_hot(events, by="user", hot=[HOT], parts=tasks)
     return hot.join_within(offers, times=("ts", "since"), bound=BOUND, watermark=WATERMARK)
 
 
 def _totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
-    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import functions
 
     return events.groupBy("user").agg(functions.count("*").alias("n"), functions.sum("amount").alias("total"))
 
 
 def _split_totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame:  # noqa: ARG001 - as above
-    import holdfast as hf  # noqa: PLC0415 - needs Spark
+    import holdfast as hf
 
     hot = hf.split_hot(events, by="user", hot=[HOT], parts=tasks)
     return hot.agg(hf.skew.count().alias("n"), hf.skew.sum("amount").alias("total"))
@@ -78,8 +78,8 @@ def _split_totals(events: DataFrame, offers: DataFrame, tasks: int) -> DataFrame
 
 def _spend(events: DataFrame, *, split: bool) -> DataFrame:
     """A running total of each user, by a processor that says how states are merged."""
-    import holdfast as hf  # noqa: PLC0415 - needs Spark
-    from holdfast_bench.skew.skew_processors import OUTPUT, Spend  # noqa: PLC0415 - as above
+    import holdfast as hf
+    from holdfast_bench.skew.skew_processors import OUTPUT, Spend
 
     stream = hf.keyed(events, by="user")
     stream = stream.split_hot() if split else stream

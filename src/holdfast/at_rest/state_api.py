@@ -149,7 +149,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.read.frames import frame  # noqa: PLC0415 - it needs Spark
+        from holdfast.at_rest.read.frames import frame
 
         name = operator if state is None else state
         _, named = self._reader.pick(name, None if state is None else operator)
@@ -176,8 +176,8 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.history import key_history  # noqa: PLC0415 - only what is asked for
-        from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+        from holdfast.at_rest.insight.history import key_history
+        from holdfast.storage import open_storage
 
         chosen, named = self._reader.pick(state, operator)
         values = typed_key(key, named.key, named.full_name)
@@ -202,8 +202,8 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.explaining import explain  # noqa: PLC0415 - only what is asked for
-        from holdfast.clock import now_ms  # noqa: PLC0415 - as above
+        from holdfast.at_rest.insight.explaining import explain
+        from holdfast.clock import now_ms
 
         chosen, named = self._reader.pick(state, operator)
         values = typed_key(key, named.key, named.full_name)
@@ -224,7 +224,7 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - only what is asked for
+        from holdfast.at_rest.insight.largest_keys import heaviest
 
         whole(most, "most", least=1)
         return heaviest(self._reader.pick(state, operator)[1], most=most, tell=tell)
@@ -258,7 +258,7 @@ class StatesAtRest:
             NotFound: There is no such state, or a file that the batch needs is gone.
             Corrupt: A file or a row is damaged.
         """
-        from holdfast.at_rest.insight.ttl_preview import what_if  # noqa: PLC0415 - only what is asked for
+        from holdfast.at_rest.insight.ttl_preview import what_if
 
         return what_if(
             self._reader,
@@ -281,7 +281,7 @@ class StatesAtRest:
         return self._reader.pick(state, operator)[1]
 
     def _table(self, state: str, operator: str | int | None, tell: ProgressCallback | None) -> StateTable:
-        from holdfast.at_rest.read.tables import state_table  # noqa: PLC0415 - it needs Arrow
+        from holdfast.at_rest.read.tables import state_table
 
         return state_table(self._reader.pick(state, operator)[1], tell=tell)
 

@@ -37,7 +37,7 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from holdfast.checkpoints import checkpoint  # noqa: PLC0415 - only what is asked for is loaded
+    from holdfast.checkpoints import checkpoint
 
     return checkpoint.read(open_storage(address))
 
@@ -59,7 +59,7 @@ def history(
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from holdfast.checkpoints import batches  # noqa: PLC0415 - as above
+    from holdfast.checkpoints import batches
 
     return batches.history(open_storage(address), last, tell)
 
@@ -87,12 +87,12 @@ def verify(
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
     """
-    from dataclasses import replace  # noqa: PLC0415 - as above
+    from dataclasses import replace
 
-    from holdfast.checkpoints.record import find_record  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.verification import verifying  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.verification.findings import Remark  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.verification.record_checks import WHOLE  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.record import find_record
+    from holdfast.checkpoints.verification import verifying
+    from holdfast.checkpoints.verification.findings import Remark
+    from holdfast.checkpoints.verification.record_checks import WHOLE
 
     storage = open_storage(address)
     record, why = find_record(_home(home), storage)
@@ -113,13 +113,13 @@ def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> R
     Raises:
         Unavailable: The storage does not answer.
     """
-    from holdfast.checkpoints.record import find_record  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.record import find_record
 
     return find_record(_home(home), storage)[0]
 
 
 def _home(home: str | os.PathLike[str] | None) -> Path:
-    from holdfast.config.settings import Settings  # noqa: PLC0415 - as above
+    from holdfast.config.settings import Settings
 
     flags = {} if home is None else {"home": os.fspath(home)}
     return Settings.resolve(flags, os.environ, Path.cwd()).home.resolve()

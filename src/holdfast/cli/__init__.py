@@ -80,7 +80,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from holdfast._version import __version__  # noqa: PLC0415 - only here
+        from holdfast._version import __version__
 
         output.line(f"holdfast {__version__}")
         raise typer.Exit

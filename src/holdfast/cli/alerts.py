@@ -35,8 +35,8 @@ def list_alerts(
 
     They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
     """
-    from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts  # noqa: PLC0415 - as above
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts
+    from holdfast.jobs.state_home import StateHome
 
     place = StateHome(options.settings(home).home.resolve())
     name = None if job is None else _name(place, job)
@@ -68,8 +68,8 @@ def export(
 
     Thresholds are not in them: each job measures its own. Files of a former export are replaced.
     """
-    from holdfast.observe.export.grafana import DASHBOARD_FILE, UID, dashboard  # noqa: PLC0415 - not for --help
-    from holdfast.observe.export.rule_file import HEAD, RULE_FILE, rule_file  # noqa: PLC0415 - as above
+    from holdfast.observe.export.grafana import DASHBOARD_FILE, UID, dashboard
+    from holdfast.observe.export.rule_file import HEAD, RULE_FILE, rule_file
 
     if to is None:
         if json:
@@ -96,9 +96,9 @@ def spoken(event: AlertEvent) -> str:
 
 def _name(place: StateHome, job: str) -> str:
     """A job's name from its name or id; what is watched without a supervisor has a name alone."""
-    from holdfast.errors import NotFound  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.registry.registry import Registry  # noqa: PLC0415 - as above
-    from holdfast.observe.alert_store import AlertStore  # noqa: PLC0415 - as above
+    from holdfast.errors import NotFound
+    from holdfast.jobs.registry.registry import Registry
+    from holdfast.observe.alert_store import AlertStore
 
     try:
         return Registry(place.registry).job(job).name
@@ -157,7 +157,7 @@ def _check(path: Path, mark: str) -> None:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    from holdfast.storage.local import LocalStorage  # noqa: PLC0415 - not needed for --help
+    from holdfast.storage.local import LocalStorage
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -99,9 +99,9 @@ def bench(
 ) -> None:
     """Measure Holdfast against raw PySpark, both sides in one run, and print the medians."""
     _check_installed()
-    from holdfast_bench.defaults import defaults  # noqa: PLC0415 - not needed for --help
-    from holdfast_bench.measure import load, machine, machine_fields  # noqa: PLC0415 - as above
-    from holdfast_bench.startup import startup  # noqa: PLC0415 - as above
+    from holdfast_bench.defaults import defaults
+    from holdfast_bench.measure import load, machine, machine_fields
+    from holdfast_bench.startup import startup
 
     benches = {"startup": startup, "defaults": defaults}
     names = [*benches, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, OVERHEAD]
@@ -168,25 +168,25 @@ def _check_options(name: str | None, given: Collection[str]) -> None:
 
 
 def _measure_operators(sizes: Mapping[str, Any], runs: int, only: str | None) -> Bench:
-    from holdfast_bench.operators.operators_bench import Sizes, operators  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.operators.operators_bench import Sizes, operators
 
     return operators(Sizes(**sizes), runs=runs, only=_listed(only), say=output.say)
 
 
 def _measure_savepoint(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast_bench.at_rest.savepoint_bench import Sizes, savepoint  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.at_rest.savepoint_bench import Sizes, savepoint
 
     return savepoint(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_overhead(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast_bench.overhead import Sizes, overhead  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.overhead import Sizes, overhead
 
     return overhead(Sizes(**sizes), runs=runs, say=output.say)
 
 
 def _measure_state(sizes: Mapping[str, Any], runs: int) -> Bench:
-    from holdfast_bench.at_rest.state_bench import Sizes, state  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.at_rest.state_bench import Sizes, state
 
     return state(Sizes(**sizes), runs=runs, say=output.say)
 
@@ -199,7 +199,7 @@ _OTHERS: Mapping[str, Callable[[Mapping[str, Any], int], Bench]] = {
 
 
 def _measure_skew(sizes: Mapping[str, Any], rounds: int, sides: str | None) -> Skew:
-    from holdfast_bench.skew.skew_bench import Sizes, skew  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.skew.skew_bench import Sizes, skew
 
     return skew(Sizes(**sizes), rounds=rounds, sides=_listed(sides), say=output.say)
 
@@ -237,8 +237,8 @@ def _show_skew(hot: Skew) -> None:
 def _measure_keyed(
     sizes: Mapping[str, Any], rounds: int, only: str | None, sides: str | None
 ) -> dict[str, Part]:
-    from holdfast_bench.keyed.keyed_bench import keyed  # noqa: PLC0415 - not needed for --help
-    from holdfast_bench.keyed.keyed_workloads import Sizes  # noqa: PLC0415 - as above
+    from holdfast_bench.keyed.keyed_bench import keyed
+    from holdfast_bench.keyed.keyed_workloads import Sizes
 
     return keyed(Sizes(**sizes), rounds=rounds, only=_listed(only), sides=_listed(sides), say=output.say)
 
@@ -271,7 +271,7 @@ def _show(result: Bench) -> None:
 
 
 def _show_part(part: Part) -> None:
-    from holdfast_bench.keyed.keyed_figures import MIB  # noqa: PLC0415 - not needed for --help
+    from holdfast_bench.keyed.keyed_figures import MIB
 
     output.line()
     output.line(f"{part.workload.name}: {part.workload.what}")

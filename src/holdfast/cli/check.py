@@ -55,7 +55,7 @@ def check(
     Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
     start. Spark plans the code on this machine, which takes some seconds.
     """
-    from holdfast.jobs.trials.compatibility import check as checked  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.compatibility import check as checked
 
     with _quietly():
         report = checked(

@@ -39,7 +39,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show a checkpoint at its newest committed batch: query, sources, operators, state."""
-    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import checkpoints
 
     found = checkpoints.read(checkpoint)
     if json:
@@ -67,9 +67,9 @@ def history(
     A supervisor of this state home knows durations and failures. Without one a duration is worked out of the
     times of the log files, with `~` before it.
     """
-    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.monitoring.checkpoint_history import with_registry  # noqa: PLC0415 - as above
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - as above
+    from holdfast import checkpoints
+    from holdfast.jobs.monitoring.checkpoint_history import with_registry
+    from holdfast.jobs.state_home import StateHome
 
     with progress("history", "partitions") as tell:
         batches = checkpoints.history(checkpoint, last, tell)
@@ -83,7 +83,7 @@ def history(
 @app.command("verify")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Look for damage before a restart builds on it; exit 0 if there is none, 6 if there is some."""
-    from holdfast import checkpoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import checkpoints
 
     with progress("verify", "files") as tell:
         found = checkpoints.verify(checkpoint, tell, home=home)

@@ -79,7 +79,7 @@ def _show_outputs(outputs: Outputs) -> None:
 
 
 def _row(sample: RowSample) -> str:
-    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain
 
     text = json_text.dumps({name: plain(value) for name, value in sample.row.items()}, ensure_ascii=False)
     times = f", {sample.count:,} times" if sample.count > 1 else ""

@@ -52,7 +52,7 @@ def demo(
 
 
 def _show(folder: Path, seed: int) -> Shown:
-    from holdfast.demo.show import CoffeeShop  # noqa: PLC0415 - not needed for --help
+    from holdfast.demo.show import CoffeeShop
 
     try:
         with progress("coffee shop", "rows") as tell:

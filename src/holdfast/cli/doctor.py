@@ -26,7 +26,7 @@ def doctor(
     json: options.Json = False,
 ) -> None:
     """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run."""
-    from holdfast.engine.session.doctor import examine  # noqa: PLC0415 - not needed for --help
+    from holdfast.engine.session.doctor import examine
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
@@ -44,13 +44,13 @@ def doctor(
 def _explain(job: str | None) -> JobExplained | None:
     if job is None:
         return None
-    from holdfast.jobs.settings_report import explain_job  # noqa: PLC0415 - only when asked for
+    from holdfast.jobs.settings_report import explain_job
 
     return explain_job(job)
 
 
 def _try(settings: Any) -> Check:
-    from holdfast.engine.session.doctor import deep_check  # noqa: PLC0415 - only when asked for
+    from holdfast.engine.session.doctor import deep_check
 
     output.say("starting Spark for a small stateful query …")
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:

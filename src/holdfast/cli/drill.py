@@ -45,7 +45,7 @@ def drill(
     The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
     directory of savepoints, and shown beside the ones before it.
     """
-    from holdfast.jobs.trials.drill import drill as measure  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.drill import drill as measure
 
     with progress("drill", "steps") as tell:
         drilled = measure(

@@ -84,7 +84,7 @@ def fork(  # noqa: PLR0917 - each is an option
             where="--compare --dry-run",
             hint="leave out CHECKPOINT, and no fork is made",
         )
-    from holdfast.jobs.trials.comparison import compare as run_both  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials.comparison import compare as run_both
 
     with progress("compare", "batches") as tell:
         compared = run_both(
@@ -106,8 +106,8 @@ def fork(  # noqa: PLR0917 - each is an option
 
 
 def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, drop_expired: bool) -> None:
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.restoring import Operation  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.savepoints.restoring import Operation
 
     if checkpoint is None:
         raise Invalid(

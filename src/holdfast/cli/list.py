@@ -11,7 +11,7 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
     if json:
         output.emit_json({"jobs": [job.as_dict() for job in jobs]})
         return
-    from holdfast.jobs.registry.client import describe  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import describe
 
     output.table(
         ["JOB", "STATE", "STARTED", "CHECKPOINT"],

@@ -55,14 +55,14 @@ Query = Annotated[
 
 def settings(home: str | None, **others: str | None) -> Settings:
     """The settings that hold for this call: options by name, None for one that was not given."""
-    from holdfast.config.settings import Settings  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.settings import Settings
 
     return Settings.resolve({"home": home, **others}, os.environ, Path.cwd())
 
 
 def control(home: str | None) -> Control:
     """The jobs of the state home that holds for this call."""
-    from holdfast.jobs.registry.client import Control  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import Control
+    from holdfast.jobs.state_home import StateHome
 
     return Control(StateHome(settings(home).home.resolve()), now_ms)

@@ -64,14 +64,14 @@ def report_error(error: HoldfastError, *, as_json: bool) -> None:
 
 def duration(ms: int | None) -> str:
     """A duration for people; nothing is a dash."""
-    from holdfast.config.units import rounded_duration  # noqa: PLC0415 - only some verbs show durations
+    from holdfast.config.units import rounded_duration
 
     return "–" if ms is None else rounded_duration(ms)
 
 
 def moment(ms: int | None) -> str:
     """An instant in UTC, to the second."""
-    import datetime as dt  # noqa: PLC0415 - only some verbs show times
+    import datetime as dt
 
     if ms is None:
         return "–"

@@ -39,11 +39,11 @@ def take_periodically(
         Invalid: An address or a time is wrong, or the catalog is inside the checkpoint.
         NotFound: There is no checkpoint.
     """
-    from holdfast.checkpoints import record_of  # noqa: PLC0415 - not needed for --help
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
-    from holdfast.savepoints.proof.pending_digests import PendingDigests  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.periodic import LABEL, take_and_retain  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.checkpoints import record_of
+    from holdfast.config.units import parse_duration
+    from holdfast.savepoints.proof.pending_digests import PendingDigests
+    from holdfast.savepoints.taking.periodic import LABEL, take_and_retain
+    from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")
     origin, into = open_storage(checkpoint), open_storage(catalog, "catalog")

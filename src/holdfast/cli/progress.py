@@ -25,8 +25,8 @@ def progress(what: str, unit: str) -> Iterator[Advance]:
 
 @contextmanager
 def _bar(what: str, unit: str) -> Iterator[Advance]:
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal
-    from rich.progress import (  # noqa: PLC0415 - only on a terminal
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         Progress,
         ProgressColumn,
@@ -37,7 +37,7 @@ def _bar(what: str, unit: str) -> Iterator[Advance]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
-    from rich.text import Text  # noqa: PLC0415 - only on a terminal
+    from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:

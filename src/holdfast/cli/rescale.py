@@ -41,7 +41,7 @@ def rescale(
     The query goes on from it after the batch that it ends with. What is rescaled stays as it is. A checkpoint
     needs --stopped, a savepoint does not.
     """
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import savepoints
 
     if dry_run:
         _show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json)

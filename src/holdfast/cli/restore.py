@@ -26,8 +26,8 @@ def restore(
     json: options.Json = False,
 ) -> None:
     """Make a new checkpoint from a savepoint; the same query resumes from it, exactly once."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.restoring import Operation  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.savepoints.restoring import Operation
 
     if dry_run:
         show_plan(planned(savepoint, checkpoint, Operation.RESTORE), json)
@@ -39,9 +39,9 @@ def restore(
 
 def planned(savepoint: str, checkpoint: str, operation: Operation) -> RestorePlan:
     """What a restore or a fork would do; the savepoint is proved."""
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.restoring import plan_restore  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.restoring import plan_restore
+    from holdfast.storage import open_storage
 
     catalog, savepoint_id = opened(savepoint)
     with progress("verify", "files") as tell:

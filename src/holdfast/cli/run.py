@@ -104,12 +104,12 @@ def run(
         if served is not None:
             server_options.say_warning(served)
         return
-    from holdfast.jobs.ha.elections import elections  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.processes.driver import DriverSpec  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.processes.driver_process import DriverProcess  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.supervisor.supervisor import Supervisor  # noqa: PLC0415 - not needed for --help
-    from holdfast.model import JobState  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.ha.elections import elections
+    from holdfast.jobs.processes.driver import DriverSpec
+    from holdfast.jobs.processes.driver_process import DriverProcess
+    from holdfast.jobs.state_home import StateHome
+    from holdfast.jobs.supervisor.supervisor import Supervisor
+    from holdfast.model import JobState
 
     settings = options.settings(home, ha=ha, lease=lease)
     place = settings.ensure_home().resolve()
@@ -148,8 +148,8 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
     if settings is None:
         yield
         return
-    from holdfast.server.access.home_token import secured  # noqa: PLC0415 - as above
-    from holdfast.server.process.embedded_server import EmbeddedServer  # noqa: PLC0415 - not needed for --help
+    from holdfast.server.access.home_token import secured
+    from holdfast.server.process.embedded_server import EmbeddedServer
 
     settings = secured(settings, home)
 
@@ -186,7 +186,7 @@ def _fallback(given: str | None) -> Fallback | None:
     Raises:
         Invalid: There is no such way back.
     """
-    from holdfast.config.job.recovery import FALLBACKS  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.job.recovery import FALLBACKS
 
     found = next((each for each in FALLBACKS if each == given), None)
     if given is not None and found is None:
@@ -221,8 +221,8 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 
 def _whole_address(address: str) -> str:
     """The driver works where the job does, but one address is better than two readings of it."""
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.catalog import load, savepoint_uri  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 
     catalog, savepoint_id = opened(address)
     return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
@@ -236,9 +236,9 @@ def _explain(
     settings: Settings,
     json: bool,
 ) -> None:
-    from holdfast.config.units import exact_duration  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.loader import load_job  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.settings_report import explained  # noqa: PLC0415 - not needed for --help
+    from holdfast.config.units import exact_duration
+    from holdfast.jobs.loader import load_job
+    from holdfast.jobs.settings_report import explained
 
     loaded = load_job(target).with_overrides(overrides)
     if savepoints:
@@ -265,8 +265,8 @@ def _explain(
 
 def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
     """Refuse what a run would refuse, as far as that can be told without Spark."""
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.jobs.trials.preflight import check_run  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.state_home import StateHome
+    from holdfast.jobs.trials.preflight import check_run
 
     home, alone = StateHome(settings.home.resolve()), settings.leading is None
     with progress("verify", "files") as tell:

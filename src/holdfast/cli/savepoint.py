@@ -96,11 +96,11 @@ def take(
     With --every the label is `periodic` unless another is given, and savepoints with any other label are left
     alone. Where no batch was committed since the last one, none is taken.
     """
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints import record_of  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.planning import plan_take  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.checkpoints import record_of
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+    from holdfast.savepoints.taking.planning import plan_take
+    from holdfast.storage import open_storage
 
     _check_every(every, keep, batch, drop_expired=drop_expired)
     address = checkpoint_of(checkpoint, home)
@@ -166,7 +166,7 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
 @app.command("list")
 def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
     """List the savepoints of a directory, oldest first."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import savepoints
 
     found = savepoints.list(catalog)
     if json:
@@ -185,11 +185,11 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what a savepoint says of itself: query, batch, offsets, operators, files."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - as above
-    from holdfast.savepoints.proof.digests import recorded_states  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.labels import label_changes  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+    from holdfast.savepoints.proof.digests import recorded_states
+    from holdfast.savepoints.taking.labels import label_changes
 
     manifest = savepoints.show(savepoint)
     catalog, savepoint_id = opened(savepoint)
@@ -259,7 +259,7 @@ def verify(
     With --deep the rows are counted, hashed and compared with what was recorded when the savepoint was new.
     Where that is pending there is nothing to compare with, and that is said.
     """
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import savepoints
 
     with progress("verify", "files") as tell:
         proof = savepoints.verify(savepoint, deep=deep, tell=tell)
@@ -289,7 +289,7 @@ def diff(
     json: options.Json = False,
 ) -> None:
     """Show what differs between two states, key by key."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import savepoints
 
     if files:
         by_files = savepoints.diff_files(first, second)
@@ -311,9 +311,9 @@ def delete(
     savepoint: Savepoint, yes: Yes = False, dry_run: options.DryRun = False, json: options.Json = False
 ) -> None:
     """Delete a savepoint, and the bytes that no other savepoint of its directory needs."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.removal import plan_delete  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.removal import plan_delete
 
     removal = plan_delete(*opened(savepoint), now_ms())
     if not dry_run:
@@ -341,10 +341,10 @@ def gc(
     json: options.Json = False,
 ) -> None:
     """Remove what no savepoint of a directory needs: what killed takes and deletes have left."""
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.removal import plan_sweep  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast import savepoints
+    from holdfast.config.units import parse_duration
+    from holdfast.savepoints.catalog.removal import plan_sweep
+    from holdfast.storage import open_storage
 
     dead_after_ms = parse_duration(older_than, "older-than", allow_zero=True)
     removal = plan_sweep(open_storage(catalog, "catalog"), now_ms(), dead_after_ms)

@@ -37,11 +37,11 @@ def digest(
 
     A savepoint that has its digests stays as it is. Ctrl-C leaves the one that is being read pending.
     """
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.catalog.catalog import SAVEPOINTS, is_savepoint  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.proof.digests import not_digested, pending  # noqa: PLC0415 - as above
-    from holdfast.savepoints.savepoint_api import digest as make  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.catalog.catalog import SAVEPOINTS, is_savepoint
+    from holdfast.savepoints.proof.digests import not_digested, pending
+    from holdfast.savepoints.savepoint_api import digest as make
+    from holdfast.storage import open_storage
 
     single = is_savepoint(place)
     if single:
@@ -85,8 +85,8 @@ def label(
 
     Periodic savepoints are deleted by their label, so one with another label stays.
     """
-    from holdfast.savepoints.access import opened  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.labels import person, plan_label, set_label  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.access import opened
+    from holdfast.savepoints.taking.labels import person, plan_label, set_label
 
     if remove == (text is not None):
         raise Invalid(
@@ -114,8 +114,8 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
     Returns:
         `recorded` or `pending`.
     """
-    from holdfast.savepoints.catalog.catalog import PENDING  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.savepoint_api import digest as make  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import PENDING
+    from holdfast.savepoints.savepoint_api import digest as make
 
     try:
         with progress("digests", "stores") as tell:

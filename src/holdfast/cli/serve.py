@@ -33,9 +33,9 @@ def serve(
         roots=root,
     )
     place = options.settings(home).ensure_home().resolve()
-    from holdfast.server.access.home_token import secured  # noqa: PLC0415 - not needed for --help
-    from holdfast.server.process.listening import listen  # noqa: PLC0415 - as above
-    from holdfast.server.process.serving import Serving  # noqa: PLC0415 - as above
+    from holdfast.server.access.home_token import secured
+    from holdfast.server.process.listening import listen
+    from holdfast.server.process.serving import Serving
 
     settings = secured(settings, place)
     serving = Serving(place, settings, listen(settings))

@@ -76,8 +76,8 @@ def server_settings(
         Invalid: They cannot be right together, or the port is reached by others and there is no token.
         NotFound: A file is not there.
     """
-    from holdfast.config.locations import canonical_uri, parse_storage  # noqa: PLC0415 - not needed for --help
-    from holdfast.server.server_settings import ServerSettings, token_from  # noqa: PLC0415 - as above
+    from holdfast.config.locations import canonical_uri, parse_storage
+    from holdfast.server.server_settings import ServerSettings, token_from
 
     if token is not None and token_file is not None:
         raise Invalid("a server has one token", found="--token and --token-file", expected="one of them")

@@ -58,7 +58,7 @@ def _is_checkpoint(target: str) -> bool:
 
 
 def _show_job(name: str, home: str | None, *, as_json: bool) -> None:
-    from holdfast.jobs.registry.reported_skew import newest_skew  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.reported_skew import newest_skew
 
     details = options.control(home).details(name)
     reports = newest_skew(details)
@@ -107,8 +107,8 @@ def _key(values: tuple[Any, ...]) -> str:
 
 
 def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
-    from holdfast.checkpoints import read  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.state.shares import shares  # noqa: PLC0415 - as above
+    from holdfast.checkpoints import read
+    from holdfast.checkpoints.state.shares import shares
 
     found = read(address)
     stores = shares(found)
@@ -143,10 +143,10 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     """The largest keys of each state; for a keyed operator, by all that it holds for a key."""
-    from holdfast.at_rest.insight.largest_keys import heaviest  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.read.model import StateForm  # noqa: PLC0415 - as above
-    from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - as above
-    from holdfast.savepoints.places import place_of  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.largest_keys import heaviest
+    from holdfast.at_rest.read.model import StateForm
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.savepoints.places import place_of
 
     place = place_of(address, None)
     reader = StateReader(place.storage, place.batch_id)

@@ -57,8 +57,8 @@ Operator = Annotated[
 
 def opened(place: str, home: str | None, batch: int | None) -> StateReader:
     """What reads the state at an address."""
-    from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.places import place_of as parsed  # noqa: PLC0415 - as above
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.savepoints.places import place_of as parsed
 
     found = parsed(place_of(place, home), batch)
     return StateReader(found.storage, found.batch_id)
@@ -68,7 +68,7 @@ def named(
     reader: StateReader, state: str, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
-    from holdfast.at_rest.read.state_catalog import is_the_only  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.state_catalog import is_the_only
 
     words = key or []
     if words and "=" not in state:
@@ -142,7 +142,7 @@ def scan(
     json: options.Json = False,
 ) -> None:
     """Show the rows of a state, or what a query in DuckDB's SQL says of states, or write them to a file."""
-    from holdfast.at_rest.read.export import check_target, export  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.export import check_target, export
 
     if sql is not None and (state is not None or where is not None):
         raise Invalid(
@@ -168,7 +168,7 @@ def scan(
 
 def missing(found: KeyState) -> NotFound:
     """The error for a key that a state does not know."""
-    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain
 
     return NotFound(
         "the state does not have this key",
@@ -194,7 +194,7 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
 
 
 def _columns(*structs: Struct) -> str:
-    from holdfast.at_rest.read.model import type_text  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.read.model import type_text
 
     named = [
         f"{name} {type_text(type_)}"
@@ -242,8 +242,8 @@ def _rows(
     sql: str | None,
     tell: Any,
 ) -> pa.RecordBatchReader:
-    from holdfast.at_rest.read.sql import filtered  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.read.tables import state_table  # noqa: PLC0415 - as above
+    from holdfast.at_rest.read.sql import filtered
+    from holdfast.at_rest.read.tables import state_table
 
     if sql is not None:
         return reader.ask(sql, tell=tell).to_reader()
@@ -253,7 +253,7 @@ def _rows(
 
 def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
     """So many of the first rows; the others are not read."""
-    import pyarrow as pa  # noqa: PLC0415 - not needed for --help
+    import pyarrow as pa
 
     if limit is None:
         return rows
@@ -270,7 +270,7 @@ def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReade
 
 
 def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
-    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - not needed for --help
+    from holdfast.formats.rows.plain import plain
 
     found = [plain(row) for row in rows.to_pylist()]
     if json:

@@ -70,10 +70,10 @@ def edit(
     Conditions and values are SQL in DuckDB's dialect over the columns of one row. Everything that is not to
     change is proved to be the same, row by row, before the new savepoint comes to be.
     """
-    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.edit import editing  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.edit.request import Edit  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.taking import check_label  # noqa: PLC0415 - as above
+    from holdfast.at_rest import edit_api
+    from holdfast.at_rest.edit import editing
+    from holdfast.at_rest.edit.request import Edit
+    from holdfast.savepoints.taking.taking import check_label
 
     check_label(label)
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ()))
@@ -101,7 +101,7 @@ def undo(
     json: options.Json = False,
 ) -> None:
     """Take an edit back: make a savepoint with the state that there was before."""
-    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest import edit_api
 
     plan = edit_api.plan_undo(savepoint)
     if dry_run:

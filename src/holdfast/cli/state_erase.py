@@ -55,8 +55,8 @@ def erase(
     The state home, logs and notes are searched for its text and left as they are; what was not searched is
     named. Exit code 3 where the key is nowhere.
     """
-    from holdfast.at_rest import edit_api  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.guard.checkpoint_guard import not_said  # noqa: PLC0415 - as above
+    from holdfast.at_rest import edit_api
+    from holdfast.checkpoints.guard.checkpoint_guard import not_said
 
     target = None if certificate is None else Path(certificate)
     if target is not None:
@@ -147,7 +147,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 def _tell_outcome(outcome: str) -> None:
     """End with the exit code of what is not there, where the key is nowhere."""
-    from holdfast.at_rest.erase.certificate import NOT_FOUND  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:
         output.say("the key was not found in any savepoint or checkpoint that was searched")

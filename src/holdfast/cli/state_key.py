@@ -31,9 +31,9 @@ def history(
     json: options.Json = False,
 ) -> None:
     """Show each value that a key has had over the batches that are kept, and over savepoints."""
-    from holdfast.at_rest.insight.history import key_history  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.read.keys import parse_key  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.history import key_history
+    from holdfast.at_rest.read.keys import parse_key
+    from holdfast.storage import open_storage
 
     reader = opened(place, home, batch)
     name, words = named(reader, state, key, operator)
@@ -60,8 +60,8 @@ def explain(
     json: options.Json = False,
 ) -> None:
     """Show why a key has its value: which batch wrote it, from which input, and when it expires."""
-    from holdfast.at_rest.insight.explaining import explain as explained  # noqa: PLC0415 - not needed for --help
-    from holdfast.at_rest.read.keys import parse_key  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.explaining import explain as explained
+    from holdfast.at_rest.read.keys import parse_key
 
     reader = opened(place, home, batch)
     name, words = named(reader, state, key, operator)

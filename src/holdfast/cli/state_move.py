@@ -62,7 +62,7 @@ def migrate(
     Any of them in one go, without Spark. The query goes on from it after the batch that it ends with. What is
     migrated stays as it is. A checkpoint needs --stopped, a savepoint does not.
     """
-    from holdfast.at_rest.create import migrating  # noqa: PLC0415 - not needed for --help
+    from holdfast.at_rest.create import migrating
 
     if dry_run:
         plan = migrating.plan_migrate(
@@ -118,7 +118,7 @@ def bootstrap(
     The job itself is run over the history, with its sink left out, in a directory that is gone afterwards.
     Start it with `holdfast run FILE.py -s SAVEPOINT`.
     """
-    from holdfast.jobs.trials import bootstrapping  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.trials import bootstrapping
 
     function = bootstrapping.plan_of(given)
     settings = pairs("--set", set_)

@@ -53,7 +53,7 @@ def status(
 
 
 def _follow(job: str, home: str | None, json: bool) -> None:
-    from holdfast.cli.status_live import HISTORY, Look, follow  # noqa: PLC0415 - not needed for --help
+    from holdfast.cli.status_live import HISTORY, Look, follow
 
     control = options.control(home)
     name = control.details(job, batches=1).status.job.name
@@ -61,16 +61,16 @@ def _follow(job: str, home: str | None, json: bool) -> None:
 
 
 def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
-    from holdfast.jobs.monitoring.metrics_snapshot import alerts  # noqa: PLC0415 - as above
-    from holdfast.jobs.state_home import StateHome  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.alerting import FIRING  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.metrics_snapshot import alerts
+    from holdfast.jobs.state_home import StateHome
+    from holdfast.observe.alerting import FIRING
 
     place = StateHome(options.settings(home).home.resolve())
     return tuple(alert for alert in alerts(place, job) if alert.phase == FIRING)
 
 
 def _state(details: JobDetails) -> str:
-    from holdfast.jobs.registry.client import describe  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import describe
 
     word, reason = describe(details.status), details.status.job.reason
     return f"{word}: {reason}" if reason and reason != word.lower() else word
@@ -182,7 +182,7 @@ def _leader(details: JobDetails) -> str | None:
 
 def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | None) -> None:
     """What recoveries took by phase, and on the last line what the next one is expected to."""
-    from holdfast.jobs.recovery.timings import PHASES  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.recovery.timings import PHASES
 
     rows = [
         (

@@ -81,8 +81,8 @@ def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
 
 
 def _batch_line(batch: BatchProgress) -> str:
-    from holdfast.config.units import rounded_size  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - as above
+    from holdfast.config.units import rounded_size
+    from holdfast.observe.batch_numbers import state_bytes
 
     state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
@@ -91,8 +91,8 @@ def _batch_line(batch: BatchProgress) -> str:
 
 
 def _draw(look: Callable[[], Look], stopped: threading.Event) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal
-    from rich.live import Live  # noqa: PLC0415 - as above
+    from rich.console import Console
+    from rich.live import Live
 
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, transient=False) as live:
@@ -104,7 +104,7 @@ def _draw(look: Callable[[], Look], stopped: threading.Event) -> None:
 
 
 def _text(now: Look, width: int) -> Text:
-    from rich.text import Text  # noqa: PLC0415 - only on a terminal
+    from rich.text import Text
 
     colours = {"alert": "bold red", "bars": "cyan", "name": "bold", "": ""}
     made = Text(no_wrap=True, overflow="ellipsis")
@@ -122,7 +122,7 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
         now: The job.
         width: How many characters fit beside each other.
     """
-    from holdfast.jobs.registry.client import describe  # noqa: PLC0415 - not needed for --help
+    from holdfast.jobs.registry.client import describe
 
     job = now.details.status.job
     lines: list[list[tuple[str, str]]] = [[("name", job.name), ("", f"  {describe(now.details.status)}")]]
@@ -138,8 +138,8 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
 
 
 def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
-    from holdfast.config.units import rounded_size  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.batch_numbers import state_bytes  # noqa: PLC0415 - as above
+    from holdfast.config.units import rounded_size
+    from holdfast.observe.batch_numbers import state_bytes
 
     newest = history[-1]
     rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]

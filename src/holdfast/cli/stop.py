@@ -92,7 +92,7 @@ def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], b
     Returns:
         Whether each has them, by query; and False if a person did not wait for all.
     """
-    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED  # noqa: PLC0415 - not needed for --help
+    from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
 
     content = {query: RECORDED if each.manifest.has_content else PENDING for query, each in taken.items()}
     try:
@@ -122,10 +122,10 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
 
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
     """Find out what is wrong with a directory or a label before the job has been stopped for nothing."""
-    from holdfast.savepoints.catalog.catalog import ids  # noqa: PLC0415 - not needed for --help
-    from holdfast.savepoints.taking.planning import check_apart  # noqa: PLC0415 - as above
-    from holdfast.savepoints.taking.taking import check_label  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.savepoints.catalog.catalog import ids
+    from holdfast.savepoints.taking.planning import check_apart
+    from holdfast.savepoints.taking.taking import check_label
+    from holdfast.storage import open_storage
 
     check_label(label)
     into = open_storage(catalog, "catalog")
@@ -149,7 +149,7 @@ def _take(
         Conflict: It has not ended well, so that nobody knows whether its last batch is over.
         HoldfastError: A savepoint could not be taken; the job has ended all the same.
     """
-    from holdfast import savepoints  # noqa: PLC0415 - not needed for --help
+    from holdfast import savepoints
 
     if not status.job.state.terminal:
         raise Conflict(

@@ -48,8 +48,8 @@ def ttl(
     json: options.Json = False,
 ) -> None:
     """Show what a time to live would free of real state, and how old its rows are; nothing is changed."""
-    from holdfast.at_rest.insight.ttl_preview import what_if as applied  # noqa: PLC0415 - not needed for --help
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
+    from holdfast.at_rest.insight.ttl_preview import what_if as applied
+    from holdfast.config.units import parse_duration
 
     if (what_if is None) == (watermark is None):
         raise Invalid(

@@ -61,10 +61,10 @@ def watch(
     Tells of alerts as far as files show them: size and growth of state, skew, the format. Ends with Ctrl-C. A
     job under `holdfast run` is recorded and watched by itself.
     """
-    from holdfast.checkpoints.record import RecordFile, in_use, record_path  # noqa: PLC0415 - not for --help
-    from holdfast.checkpoints.recording import Recorder  # noqa: PLC0415 - as above
-    from holdfast.config.units import parse_duration  # noqa: PLC0415 - as above
-    from holdfast.storage import open_storage  # noqa: PLC0415 - as above
+    from holdfast.checkpoints.record import RecordFile, in_use, record_path
+    from holdfast.checkpoints.recording import Recorder
+    from holdfast.config.units import parse_duration
+    from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")
     alerts = _alerts(alert)
@@ -86,8 +86,8 @@ def watch(
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
     """Go on with the record; one is begun only of a checkpoint that is whole, as far as can be told."""
-    from holdfast import layout  # noqa: PLC0415 - not needed for --help
-    from holdfast.checkpoints.verification.verifying import verify  # noqa: PLC0415 - as above
+    from holdfast import layout
+    from holdfast.checkpoints.verification.verifying import verify
 
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
         raise NotFound(
@@ -114,8 +114,8 @@ def _alerts(given: list[str] | None) -> Alerts:
     Raises:
         Invalid: There is no such one, or a value does not fit.
     """
-    from holdfast.cli.run import pairs  # noqa: PLC0415 - not needed for --help
-    from holdfast.config.job.alert_settings import Alerts  # noqa: PLC0415 - as above
+    from holdfast.cli.run import pairs
+    from holdfast.config.job.alert_settings import Alerts
 
     wanted = pairs("--alert", given)
     known = list(Alerts().as_dict())
@@ -134,8 +134,8 @@ def _measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
 ) -> Iterator[Callable[[], None]]:
     """Numbers and alerts while the verb runs; the body calls what it gets again and again."""
-    from holdfast.jobs.monitoring.checkpoint_watch import CheckpointWatch  # noqa: PLC0415 - not needed for --help
-    from holdfast.observe.export.prometheus import MetricsServer  # noqa: PLC0415 - as above
+    from holdfast.jobs.monitoring.checkpoint_watch import CheckpointWatch
+    from holdfast.observe.export.prometheus import MetricsServer
 
     called = name or storage.uri.rstrip("/").rsplit("/", 1)[-1]
     watched = CheckpointWatch(storage, called, alerts, home, now_ms)

@@ -167,7 +167,7 @@ class Checkpoint:
             Invalid: A value that does not fit, a misspelt key of the state or checkpoint settings, or
                 no place for the checkpoint.
         """
-        from holdfast.config.flink.flink import read_flink  # noqa: PLC0415 - only who comes from Flink needs it
+        from holdfast.config.flink.flink import read_flink
 
         return read_flink(keys, Checkpoint, storage=storage)
 

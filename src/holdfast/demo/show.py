@@ -214,7 +214,7 @@ class CoffeeShop:
                 db.row_factory = sqlite3.Row
                 rows = db.execute("SELECT * FROM visits").fetchall()
                 return rows_of([dict(row) for row in rows], answer.columns)
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only the demo reads tables here
+        import pyarrow.parquet as pq
 
         rows = [
             row for file in committed_files(tables / answer.name) for row in pq.read_table(file).to_pylist()

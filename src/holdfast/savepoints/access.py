@@ -41,7 +41,7 @@ def opened(savepoint: Address) -> tuple[Storage, str]:
 
 def source_of(address: Address) -> Source:
     """A checkpoint or a savepoint, whose state is to be changed in a copy."""
-    from holdfast.savepoints.rewrite.working_copy import Source  # noqa: PLC0415 - as above
+    from holdfast.savepoints.rewrite.working_copy import Source
 
     if catalogs.is_savepoint(os.fspath(address)):
         return Source(*opened(address))

@@ -238,7 +238,7 @@ def diff(
         Unsupported: A state is of a kind that cannot be read.
         Invalid: An argument cannot be right.
     """
-    from holdfast.savepoints.differences.key_diff import compare_states  # noqa: PLC0415 - only what is asked for
+    from holdfast.savepoints.differences.key_diff import compare_states
 
     whole(samples, "samples", least=0)
     return compare_states(_state(first), _state(second), samples=samples, tell=tell)
@@ -258,7 +258,7 @@ def diff_files(first: Address, second: Address) -> Difference:
 
 def _state(address: Address) -> State:
     """The state at an address: a savepoint's, or a checkpoint's at a batch."""
-    from holdfast.savepoints.differences.key_diff import State  # noqa: PLC0415 - as above
+    from holdfast.savepoints.differences.key_diff import State
 
     place = place_of(address)
     return State(place.storage, place.batch_id, place.name)
@@ -380,7 +380,7 @@ def rescale_between_drivers(
     Raises:
         As `rescale`.
     """
-    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - reads state, which others do not
+    from holdfast.savepoints.rewrite import rescaling
 
     given, into = source_of(checkpoint), open_storage(os.fspath(target))
     plan = rescaling.plan_rescale(given, into, partitions)
@@ -396,8 +396,8 @@ def _rescaled(
     master: str | None,
     tell: ProgressCallback | None,
 ) -> Rescaled:
-    from holdfast.engine.state.repartition import repartitioning  # noqa: PLC0415 - only this one needs Spark
-    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - as above
+    from holdfast.engine.state.repartition import repartitioning
+    from holdfast.savepoints.rewrite import rescaling
 
     with sandbox(beside(target), "rescale", token()) as work:
         return rescaling.rescale(
@@ -454,7 +454,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
 def _rescale(
     source: Address, checkpoint: Address | None, partitions: int
 ) -> tuple[Source, Storage, RescalePlan]:
-    from holdfast.savepoints.rewrite import rescaling  # noqa: PLC0415 - as above
+    from holdfast.savepoints.rewrite import rescaling
 
     whole(partitions, "partitions", least=1)
     given = source_of(source)
@@ -555,7 +555,7 @@ def _without_expired(
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """What `hf.drop_expired` makes: it reads keyed state, of which this room knows nothing."""
-    import holdfast  # noqa: PLC0415 - its public names are made of this module's
+    import holdfast
 
     return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)
 

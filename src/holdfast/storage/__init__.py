@@ -32,9 +32,9 @@ def open_storage(address: str | os.PathLike[str], setting: str = "checkpoint") -
     uri = canonical_uri(parse_storage(address, setting), Path.cwd())
     path = local_path(uri)
     if path is not None:
-        from holdfast.storage.local import LocalStorage  # noqa: PLC0415 - only what is needed is loaded
+        from holdfast.storage.local import LocalStorage
 
         return LocalStorage(path)
-    from holdfast.storage.remote import RemoteStorage  # noqa: PLC0415 - as above
+    from holdfast.storage.remote import RemoteStorage
 
     return RemoteStorage(uri)

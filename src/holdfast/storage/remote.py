@@ -211,7 +211,7 @@ def _options(protocol: str, host: str) -> dict[str, Any]:
 
 def _filesystem(protocol: str, host: str, uri: str) -> Any:
     try:
-        import fsspec  # noqa: PLC0415 - an extra
+        import fsspec
 
         return fsspec.filesystem(protocol, **_options(protocol, host))
     except ImportError as error:

@@ -26,7 +26,7 @@ _LOADED = (
 
 def main() -> None:
     """Load, then be Spark's daemon."""
-    from pyspark.daemon import manager  # noqa: PLC0415 - what is loaded here is not asked of the library
+    from pyspark.daemon import manager
 
     for name in _LOADED:
         try:

@@ -51,14 +51,14 @@ class Dispatcher:
 
     def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
         """Answer one of Spark's calls."""
-        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
+        from pyspark.sql.streaming.stateful_processor_api_client import (
             StatefulProcessorHandleState as State,
         )
-        from pyspark.sql.streaming.stateful_processor_util import (  # noqa: PLC0415 - as above
+        from pyspark.sql.streaming.stateful_processor_util import (
             TransformWithStateInPandasFuncMode as Mode,
         )
 
-        from holdfast.worker.state.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+        from holdfast.worker.state.spark_store import PipelinedStore
 
         if mode == Mode.PRE_INIT:
             client.set_handle_state(State.PRE_INIT)
@@ -73,12 +73,12 @@ class Dispatcher:
 
     def _run(self, client: StatefulProcessorApiClient) -> Iterator[Answer]:
         """All of a task: its packets, then the groups whose timers are due."""
-        from pyspark.sql.streaming.stateful_processor_api_client import (  # noqa: PLC0415 - Spark's worker
+        from pyspark.sql.streaming.stateful_processor_api_client import (
             ExpiredTimerIterator,
             StatefulProcessorHandleState,
         )
 
-        from holdfast.worker.state.spark_store import PipelinedStore  # noqa: PLC0415 - as above
+        from holdfast.worker.state.spark_store import PipelinedStore
 
         numbering = self._operator.lane.layout.numbering
         store = PipelinedStore(client, numbering)

@@ -90,7 +90,7 @@ class Spreader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets, the same for each group."""
-        from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
+        from pyspark import TaskContext
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0

@@ -137,7 +137,7 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
     The task's number is that of its partition, unless the operator is a part of a union. A store has no other
     groups than its own, so groups of other partitions do no harm.
     """
-    from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+    from pyspark import TaskContext
 
     context, setting = TaskContext.get(), _property(_PARTITIONS)
     if context is None or setting is None or not setting.isdigit():
@@ -170,7 +170,7 @@ def fresh_token() -> bytes:
 
 
 def _property(name: str) -> str | None:
-    from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     return context.getLocalProperty(name) if context is not None else None
@@ -178,7 +178,7 @@ def _property(name: str) -> str | None:
 
 def _copies(lane: Lane) -> Copies | None:
     """A directory of this partition's own, below those that Spark removes with the executor."""
-    from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     local, query = os.environ.get("SPARK_LOCAL_DIRS"), _property("sql.streaming.queryId")

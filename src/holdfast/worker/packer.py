@@ -77,7 +77,7 @@ class Packer:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets."""
         self._dealt_rows = 0
-        from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
+        from pyspark import TaskContext
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
@@ -178,7 +178,7 @@ class Packer:
 
 def batch_number() -> int | None:
     """Spark's number of the batch that this task belongs to, where it is one of a stream's."""
-    from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has one
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     found = context.getLocalProperty("streaming.sql.batchId") if context is not None else None

@@ -40,7 +40,7 @@ class _Graft:
             self._is_in = True
 
     def _put_in(self) -> None:
-        from pyspark.sql.pandas import serializers  # noqa: PLC0415 - Spark's worker
+        from pyspark.sql.pandas import serializers
 
         # Up to 4.2 the serializer finds the groups; since then the loop does, over plain tables.
         of_groups = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
@@ -80,7 +80,7 @@ def expect(task: Exchanging) -> None:
 
 def _no_groups() -> Iterator[Any]:
     """What the loop up to 4.2 is given for a partition without rows."""
-    from pyspark.sql.streaming.stateful_processor_util import (  # noqa: PLC0415 - Spark's worker
+    from pyspark.sql.streaming.stateful_processor_util import (
         TransformWithStateInPandasFuncMode as Mode,
     )
 
@@ -90,8 +90,8 @@ def _no_groups() -> Iterator[Any]:
 
 def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
     """Let Spark's loop make its calls, and write what the task answers to each."""
-    from pyspark.serializers import write_int  # noqa: PLC0415 - Spark's worker
-    from pyspark.sql.pandas.serializers import SpecialLengths  # noqa: PLC0415 - as above
+    from pyspark.serializers import write_int
+    from pyspark.sql.pandas.serializers import SpecialLengths
 
     answers = (each for _ in calls for each in task.answers())
     first = next(answers, None)

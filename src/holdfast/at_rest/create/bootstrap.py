@@ -191,7 +191,7 @@ def plan_bootstrap(
     Raises:
         Invalid: They do not fit the query's sources, or where a source begins is not known.
     """
-    from holdfast.engine.plans.histories import like_source, sources_once  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.plans.histories import like_source, sources_once
 
     sources = sources_once(frame)
     given = _by_source(history, sources, "history")
@@ -254,7 +254,7 @@ def bootstrap_query(
     if query.plan.watermark_ms is not None:
         begin_under(checkpoint, query.plan.watermark_ms)
     if query.states:
-        from holdfast.at_rest.create.states_from_tables import put_states  # noqa: PLC0415 - loads Arrow
+        from holdfast.at_rest.create.states_from_tables import put_states
 
         tables = {name: _table(given, name) for name, given in query.states.items()}
         put_states(checkpoint, tables, folder / "states", clock)
@@ -276,8 +276,8 @@ def bootstrap_query(
 
 def _run(query: WarmQuery, histories: Path, place: Path, clock: Clock) -> int:
     """Run the query over its history, and once more without input, so that what has ended by then is gone."""
-    from holdfast.engine.queries.dry_run import with_files  # noqa: PLC0415 - needs Spark
-    from holdfast.stream.trials import QueryFailed, Trial  # noqa: PLC0415 - as above
+    from holdfast.engine.queries.dry_run import with_files
+    from holdfast.stream.trials import QueryFailed, Trial
 
     folders = _written(query, histories)
     trial = Trial(with_files(query.frame, folders), query.mode, place.as_uri(), None)
@@ -299,7 +299,7 @@ def _run(query: WarmQuery, histories: Path, place: Path, clock: Clock) -> int:
 
 
 def _written(query: WarmQuery, folder: Path) -> list[str]:
-    from holdfast.engine.plans.histories import sources_once  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.plans.histories import sources_once
 
     spark = query.frame.sparkSession
     folders = []
@@ -315,7 +315,7 @@ def _written(query: WarmQuery, folder: Path) -> list[str]:
 
 def _table(given: Any, name: str) -> pa.Table:
     """A table, out of what people have: Arrow's, or a frame of Spark's or of pandas'."""
-    import pyarrow as pa  # noqa: PLC0415 - only who gives states loads it
+    import pyarrow as pa
 
     if isinstance(given, pa.Table):
         return given
@@ -388,7 +388,7 @@ def _beginning(
     frame: DataFrame, number: int, read_: SourceRead, past: DataFrame | None, wanted: Any
 ) -> Beginning:
     """Where a source begins: where it is told to, or behind its history."""
-    from holdfast.engine.plans.histories import changed_ms, last_of_kafka  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.plans.histories import changed_ms, last_of_kafka
 
     if wanted == AT_FIRST:
         return files_read(()) if read_.kind == FILES else Beginning()

@@ -259,8 +259,8 @@ def _regrouped(
     """Put keys into other groups, in a batch of their own, and see that they have what they had."""
     if plan.key_groups is None:
         return ()
-    from holdfast.at_rest.keyed.digest import keyed_contents  # noqa: PLC0415 - loads Arrow
-    from holdfast.at_rest.keyed.group_writer import regroup  # noqa: PLC0415 - as above
+    from holdfast.at_rest.keyed.digest import keyed_contents
+    from holdfast.at_rest.keyed.group_writer import regroup
 
     before = keyed_contents(checkpoint)
     regroup(checkpoint, plan.key_groups, folder, clock, tell=tell)
@@ -320,7 +320,7 @@ def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
     """How many key groups each keyed operator has; looked up only where that is to change."""
     if wanted is None:
         return {}
-    from holdfast.at_rest.keyed.keyed_operators import keyed_operators  # noqa: PLC0415 - loads Arrow
+    from holdfast.at_rest.keyed.keyed_operators import keyed_operators
 
     found = {each.name: each.key_groups for each in keyed_operators(view)}
     if not found:

@@ -67,7 +67,7 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
     if own:
         _put_keyed(checkpoint, operators, own, folder / "keyed", clock)
     if rows:
-        from holdfast.at_rest.keyed.group_writer import write_rows  # noqa: PLC0415 - loads Arrow
+        from holdfast.at_rest.keyed.group_writer import write_rows
 
         write_rows(checkpoint, rows, folder / "rows", clock)
 
@@ -78,7 +78,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     Raises:
         Invalid: A column is missing, there is one too many, or a value does not fit its type.
     """
-    import pyarrow as pa  # noqa: PLC0415 - only who makes state loads it
+    import pyarrow as pa
 
     schema = schema_of(state)
     schema = schema.remove(schema.get_field_index(PARTITION))
@@ -121,7 +121,7 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
 def _rows(
     checkpoint: Storage, operator: NamedOperator, state: NamedState, codec: StateCodec, table: pa.Table
 ) -> Iterator[StoreRow]:
-    from holdfast.at_rest.keyed.store_rows import StoreRow  # noqa: PLC0415 - loads Arrow
+    from holdfast.at_rest.keyed.store_rows import StoreRow
 
     names = column_names(state)
     keys, values = codec.key_type, codec.value_type
@@ -164,8 +164,8 @@ def _put_keyed(
     folder: Path,
     clock: Clock,
 ) -> None:
-    from holdfast.at_rest.keyed.group_builder import made  # noqa: PLC0415 - loads Arrow
-    from holdfast.at_rest.keyed.group_writer import replacing, write_groups  # noqa: PLC0415 - as above
+    from holdfast.at_rest.keyed.group_builder import made
+    from holdfast.at_rest.keyed.group_writer import replacing, write_groups
 
     changes = {}
     for operator in operators:

@@ -122,7 +122,7 @@ class ByTable:
         self.inserts.append(row)
 
     def _fitted(self, made: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
+        import pyarrow as pa
 
         if not isinstance(made, pa.Table):
             raise Invalid(

@@ -201,7 +201,7 @@ class KeyedEdit:
         return KeyChange(key, remove=True) if only is None else KeyChange(key, {only: None})
 
     def _key_type(self) -> Struct:
-        import json  # noqa: PLC0415 - only a key needs it
+        import json
 
         fields = [
             {"name": each.name, "type": _spark_name(each.type), "nullable": True, "metadata": {}}
@@ -234,7 +234,7 @@ def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
 
 
 def _type(state: KeptState) -> pa.DataType:
-    import pyarrow as pa  # noqa: PLC0415 - only keyed state needs it
+    import pyarrow as pa
 
     if state.kind == LIST:
         return pa.list_(state.type)

@@ -95,7 +95,7 @@ class Selection:
 
     def run_table(self, rows: RowsView) -> pa.Table:
         """The same as a table, before anything is made to fit."""
-        import duckdb  # noqa: PLC0415 - a library that other verbs need not load
+        import duckdb
 
         table = rows_table(self._state, rows, self._types)
         self._connection.register(_TABLE, table)
@@ -173,7 +173,7 @@ class Selection:
         return ", ".join(f"null::{kind} as {sql_identifier(name)}" for name, kind, *_ in described)
 
     def _cast(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         try:
             made = values.cast(self._types[column.name], safe=True)
@@ -209,7 +209,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
     Raises:
         Unsupported: A value is not one that Arrow can hold.
     """
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     names = [ROW, *(each.name for each in state.columns)]
     arrays = [pa.array(range(len(rows)), pa.int64())]
@@ -234,7 +234,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
 
 def fits(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of a type can be such of another without a change of their meaning."""
-    import pyarrow.types as t  # noqa: PLC0415 - as above
+    import pyarrow.types as t
 
     if found == expected or t.is_null(found):
         return True
@@ -285,7 +285,7 @@ def _seen(node: Any) -> str | None:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    import duckdb  # noqa: PLC0415 - as above
+    import duckdb
 
     connection = duckdb.connect(
         config={

@@ -133,7 +133,7 @@ def type_words(type_: Any) -> str:
         inner = ",".join(f"{n}:{type_words(t)}" for n, t in zip(type_.names, type_.types, strict=True))
         return f"struct<{inner}>"
     if not isinstance(type_, Atom):
-        from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - a type of Arrow's: keyed state
+        from holdfast.worker.declarations.types import type_text
 
         return type_text(type_)
     return _WORDS.get(type_.name, type_.name)
@@ -145,7 +145,7 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
     Raises:
         Unsupported: Arrow has none.
     """
-    import pyarrow as pa  # noqa: PLC0415 - a verb that reads no state does not load it
+    import pyarrow as pa
 
     if isinstance(type_, pa.DataType):
         return type_

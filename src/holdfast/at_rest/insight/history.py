@@ -265,8 +265,8 @@ def _saved(
 
 
 def _query_id(reader: StateReader) -> str | None:
-    from holdfast.checkpoints.checkpoint import read_query_id  # noqa: PLC0415 - as above
-    from holdfast.checkpoints.logs.logs import Logs  # noqa: PLC0415 - only where savepoints are looked through
+    from holdfast.checkpoints.checkpoint import read_query_id
+    from holdfast.checkpoints.logs.logs import Logs
 
     try:
         return read_query_id(reader.storage, Logs(reader.storage))

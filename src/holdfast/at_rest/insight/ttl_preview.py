@@ -205,7 +205,7 @@ def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple
 
 
 def _histogram(aged: StateAges) -> tuple[Bar, ...]:
-    import numpy as np  # noqa: PLC0415 - only who asks for ages loads it
+    import numpy as np
 
     if not len(aged.times) or aged.now_ms is None:
         return ()

@@ -60,7 +60,7 @@ class KeptState:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, types in Spark's words."""
-        from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - only who reads keyed state loads Arrow
+        from holdfast.worker.declarations.types import type_text
 
         key = None if self.key_type is None else type_text(self.key_type)
         return {
@@ -131,7 +131,7 @@ class KeyedOperator:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - as above
+        from holdfast.worker.declarations.types import type_text
 
         return {
             "operator_id": self.operator_id,
@@ -189,9 +189,9 @@ def _operator(
     form: BlobSchema,
     key_groups: int,
 ) -> KeyedOperator:
-    from holdfast.worker.declarations.state_descriptors import SETTLED  # noqa: PLC0415 - as above
-    from holdfast.worker.interface import TIMERS  # noqa: PLC0415 - as above
-    from holdfast.worker.state.blob_schema import ROWS  # noqa: PLC0415 - as above
+    from holdfast.worker.declarations.state_descriptors import SETTLED
+    from holdfast.worker.interface import TIMERS
+    from holdfast.worker.state.blob_schema import ROWS
 
     planned_ms, watermark_ms = states.times()
     return KeyedOperator(
@@ -214,9 +214,9 @@ def _operator(
 
 def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schema:
     """The key columns of a form, under the user's names where these are known."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
-    from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 
     types = [each.type for each in form.tables[ROWS] if each.name.startswith(KEY_PREFIX)]
     if names is None or len(names) != len(types):
@@ -226,7 +226,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
 
 def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
     """The states of a form that a person has declared."""
-    from holdfast.worker.state.blob_schema import stored_types  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import stored_types
 
     return tuple(
         KeptState(
@@ -238,7 +238,7 @@ def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
 
 
 def _from_note(note: Mapping[str, Any]) -> tuple[BlobSchema | None, int]:
-    from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import form_from_json
 
     return form_from_json(note["forms"][note["current"]]), int(note["key_groups"])
 

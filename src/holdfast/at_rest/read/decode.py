@@ -60,7 +60,7 @@ class Columns:
         Raises:
             Corrupt: The rows cannot be of this type.
         """
-        import numpy as np  # noqa: PLC0415 - only who asks for tables loads it
+        import numpy as np
 
         return self._columns(b"".join(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
@@ -75,7 +75,7 @@ class Columns:
         Returns:
             None where they are not of one length, or something else is before one of them.
         """
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np
 
         if not stored or len(set(map(len, stored))) != 1:
             return None
@@ -93,7 +93,7 @@ class Columns:
         return self._columns(rows.tobytes(), np.full(len(stored), length - before, np.int64))
 
     def _columns(self, data: bytes, sizes: Words) -> list[pa.Array]:
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np
 
         least = (len(self._type.types) + 63) // 64 * _WORD + _WORD * len(self._type.types)
         if len(sizes) and (int(sizes.min()) < least or (sizes % _WORD).any()):
@@ -114,7 +114,7 @@ class _Rows:
     """Many rows behind each other."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np
 
         self._data = data
         self._bytes = np.frombuffer(data, np.uint8)
@@ -123,7 +123,7 @@ class _Rows:
 
     def column(self, type_: DataType, starts: Words, ends: Words, index: int, count: int) -> pa.Array:
         """One field of rows that begin and end at these places and have so many fields."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         if type_ == Atom("void"):
             return pa.nulls(len(starts))
@@ -147,8 +147,8 @@ class _Rows:
         return self._one_by_one(type_, begin, sizes, null)
 
     def _fixed(self, type_: DataType, slots: Words, null: NDArray[np.bool_]) -> pa.Array | None:
-        import numpy as np  # noqa: PLC0415 - as above
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import numpy as np
+        import pyarrow as pa
 
         if isinstance(type_, Decimal):
             if type_.precision > _SHORT_DECIMAL:
@@ -167,7 +167,7 @@ class _Rows:
         return _made(arrow_type(type_), np.ascontiguousarray(values), null)
 
     def _struct(self, type_: Struct, begin: Words, ends: Words, null: NDArray[np.bool_]) -> pa.Array:
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         # A null one has no words of its own; those of its row stand in, and are not shown.
         least = (len(type_.types) + 63) // 64 * _WORD + _WORD * len(type_.types)
@@ -181,8 +181,8 @@ class _Rows:
         return pa.StructArray.from_arrays(fields, fields=list(arrow_type(type_)))
 
     def _texts(self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]) -> pa.Array:
-        import numpy as np  # noqa: PLC0415 - as above
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import numpy as np
+        import pyarrow as pa
 
         offsets = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
@@ -204,7 +204,7 @@ class _Rows:
 
     def _one_by_one(self, type_: DataType, begin: Words, sizes: Words, null: NDArray[np.bool_]) -> pa.Array:
         """What has no place of a fixed width, read as rows of one field."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         codec = RowCodec(Struct(("v",), (type_,)))
         head = (0).to_bytes(_WORD, "little")
@@ -243,15 +243,15 @@ def arrow_value(value: Any, type_: DataType) -> Any:
 
 
 def _made(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     return pa.Array.from_buffers(type_, len(null), [_validity(null), pa.py_buffer(values)])
 
 
 def _validity(null: NDArray[np.bool_]) -> pa.Buffer | None:
     """Arrow's bits for what is there; none where all is."""
-    import numpy as np  # noqa: PLC0415 - as above
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import numpy as np
+    import pyarrow as pa
 
     if not null.any():
         return None

@@ -76,7 +76,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 def _parquet(rows: pa.RecordBatchReader, part: Path) -> int:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only who writes it loads it
+    import pyarrow.parquet as pq
 
     count = 0
     with pq.ParquetWriter(part, rows.schema) as writer:

@@ -34,9 +34,9 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
     Raises:
         Unsupported: Neither can read it.
     """
-    from pyspark.sql import SparkSession as Session  # noqa: PLC0415 - only who asks for a DataFrame has Spark
+    from pyspark.sql import SparkSession as Session
 
-    from holdfast.engine.session.session import session  # noqa: PLC0415 - as above
+    from holdfast.engine.session.session import session
 
     running: Any = spark or Session.getActiveSession() or session("holdfast-state")
     try:

@@ -100,7 +100,7 @@ class KeyedSource:
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
         """Every row, key group after key group. Cost: some 10 microseconds a key."""
-        from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - only who reads keyed state loads Arrow
+        from holdfast.checkpoints.keyed.key_rows import key_rows
 
         for group in self.keyed.source.groups():
             for row in key_rows(group, self.keyed.where):
@@ -113,8 +113,8 @@ class KeyedSource:
         tell: ProgressCallback | None = None,  # noqa: ARG002 - as above
     ) -> Iterator[pa.RecordBatch]:
         """The rows as record batches: a single state's column by column, all of a key's row by row."""
-        from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - as above
-        from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
+        from holdfast.at_rest.keyed.group_tables import GroupsInMemory
+        from holdfast.at_rest.keyed.keyed_reader import KeyedState
 
         operator = self.keyed.operator
         for group in self.keyed.source.groups():
@@ -147,7 +147,7 @@ class KeyedSource:
         tell: ProgressCallback | None = None,
     ) -> StateAges:
         """When the values of a state were last stamped."""
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np
 
         empty = np.empty(0, np.int64)
         if state.form is StateForm.KEYED:
@@ -178,7 +178,7 @@ class KeyedSource:
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
         """The rows of Spark's store that hold the key's group."""
-        from holdfast.checkpoints.keyed.key_groups import OWN_FAMILIES  # noqa: PLC0415 - only for histories
+        from holdfast.checkpoints.keyed.key_groups import OWN_FAMILIES
 
         number = self.keyed.operator.numbering.number_of(self.key_group(state, key))
         codecs = [files.codec_of(files.store_names[0], family) for family in sorted(OWN_FAMILIES)]
@@ -189,8 +189,8 @@ class KeyedSource:
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
     ) -> Iterator[Entry]:
         """What a key group holds for a key, out of the group's rows of Spark's store."""
-        from holdfast.at_rest.keyed.group_tables import GroupsInMemory  # noqa: PLC0415 - as above
-        from holdfast.at_rest.keyed.keyed_reader import KeyedState  # noqa: PLC0415 - as above
+        from holdfast.at_rest.keyed.group_tables import GroupsInMemory
+        from holdfast.at_rest.keyed.keyed_reader import KeyedState
 
         gathered = KeyGroups()
         for codec, _, pairs in stored:
@@ -216,10 +216,10 @@ class KeyedSource:
         return False
 
     def _by_row(self, state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
-        from holdfast.at_rest.read.decode import arrow_value  # noqa: PLC0415 - as above
-        from holdfast.checkpoints.keyed.key_rows import key_rows  # noqa: PLC0415 - as above
+        from holdfast.at_rest.read.decode import arrow_value
+        from holdfast.checkpoints.keyed.key_rows import key_rows
 
         types = [*state.key.types, *state.sub.types, *state.value.types, Atom("integer")]
         cells = [
@@ -259,9 +259,9 @@ class KeyedSource:
 
 
 def _by_column(table: pa.Table, declared: KeptState, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    import numpy as np  # noqa: PLC0415 - as above
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     columns = [column.combine_chunks() for column in table.columns]
     if declared.ttl_ms is not None:
@@ -324,7 +324,7 @@ def spark_type(type_: pa.DataType) -> DataType:
     Raises:
         Unsupported: Spark has none.
     """
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     kinds = pa.types
     if kinds.is_map(type_):

@@ -137,7 +137,7 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
 def _collected(
     state: NamedState, chunks: Iterable[tuple[StateCodec, int, Pairs]], source: _TimeColumn | None
 ) -> tuple[Times, Times, int, int]:
-    import numpy as np  # noqa: PLC0415 - only who asks for ages loads it
+    import numpy as np
 
     schema = schema_of(state)
     times: list[Times] = [np.empty(0, np.int64)]
@@ -167,9 +167,9 @@ def _elements(codec: StateCodec, pairs: Pairs) -> list[int]:
 
 def _times(column: Any, source: _TimeColumn) -> tuple[NDArray[np.bool_], Times]:
     """Which rows have a time, and the times of these in milliseconds."""
-    import numpy as np  # noqa: PLC0415 - as above
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     if source.end_of_window:
         column = pc.struct_field(column, "end")
@@ -189,7 +189,7 @@ def _worked_out(files: OperatorStates, expiries: Times) -> int | None:
     A value expires exactly that long after the time of the batch that wrote it, so it is the difference that
     most expiries have to the time of a batch which is kept; None where that cannot be told.
     """
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     logs = files.logs
     planned = [

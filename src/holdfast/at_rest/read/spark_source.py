@@ -67,7 +67,7 @@ class SparkSource:
         self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Every row, column by column. Cost: about 2 microseconds a row."""
-        from holdfast.at_rest.read.tables import gathered, row_batch  # noqa: PLC0415 - only who asks for tables loads Arrow
+        from holdfast.at_rest.read.tables import gathered, row_batch
 
         for codec, partition, pairs in gathered(self.chunks(state, tell)):
             yield row_batch(state, codec, partition, pairs, schema)
@@ -93,7 +93,7 @@ class SparkSource:
         tell: ProgressCallback | None = None,
     ) -> StateAges:
         """The times of a state's rows. Cost: about 2 microseconds a row, and 16 bytes of memory."""
-        from holdfast.at_rest.read.spark_ages import spark_ages  # noqa: PLC0415 - as above
+        from holdfast.at_rest.read.spark_ages import spark_ages
 
         return spark_ages(self.files, state, self.chunks(state, tell), by, current_ttl_ms)
 

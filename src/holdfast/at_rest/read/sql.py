@@ -35,7 +35,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
     Raises:
         Invalid: It is no query, or names something else.
     """
-    import duckdb  # noqa: PLC0415 - 60 MB, for those who ask in SQL
+    import duckdb
 
     with _told(query), duckdb.connect() as connection:
         statements = duckdb.extract_statements(query)
@@ -121,7 +121,7 @@ def _asked(
 
 def _whole_numbers(table: pa.Table) -> pa.Table:
     """Sums of whole numbers as such, where they fit: DuckDB gives them as decimals of 38 digits."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     for at, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):
@@ -148,7 +148,7 @@ def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch
 
 def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.RecordBatchReader:
     """The same stream; why it fails would be lost on its way through DuckDB."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -165,7 +165,7 @@ def _connected(
     tables: Mapping[str, pa.Table | pa.RecordBatchReader], threads: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that knows the tables and can reach nothing else."""
-    import duckdb  # noqa: PLC0415 - as above
+    import duckdb
 
     config: dict[str, Any] = {"memory_limit": _MEMORY, "temp_directory": ""}
     if threads is not None:
@@ -193,7 +193,7 @@ def _connected(
 
 @contextmanager
 def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> Iterator[None]:
-    import duckdb  # noqa: PLC0415 - as above
+    import duckdb
 
     if timeout_s is None:
         yield
@@ -215,7 +215,7 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
 @contextmanager
 def _told(query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()) -> Iterator[None]:
     """DuckDB's errors, and those of Arrow on the way from it, as ours; ours from behind it as they were."""
-    import duckdb  # noqa: PLC0415 - as above
+    import duckdb
 
     try:
         yield
@@ -228,7 +228,7 @@ def _told(query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str
 def _as_ours(
     query: str, failed: Sequence[HoldfastError], tables: Iterable[str], error: Exception
 ) -> HoldfastError:
-    import duckdb  # noqa: PLC0415 - as above
+    import duckdb
 
     if failed:
         return failed[0]

@@ -165,7 +165,7 @@ def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict
     """What reads Holdfast's own keyed operators, by number."""
     if not any(is_keyed(operator) for operator in operators):
         return {}
-    from holdfast.at_rest.keyed.keyed_reader import keyed_states  # noqa: PLC0415 - it loads Arrow
+    from holdfast.at_rest.keyed.keyed_reader import keyed_states
 
     return {each.operator.operator_id: each for each in keyed_states(storage, operators[0].batch_id)}
 
@@ -174,7 +174,7 @@ def _states(
     storage: Storage, operator: OperatorStates, name: str, keyed: KeyedState | None
 ) -> Iterator[NamedState]:
     if keyed is not None:
-        from holdfast.at_rest.read.keyed_source import named  # noqa: PLC0415 - as above
+        from holdfast.at_rest.read.keyed_source import named
 
         yield from named(keyed, operator, name)
     if is_keyed(operator):

@@ -40,20 +40,20 @@ class StateReader:
 
     def ask(self, query: str, *, tell: ProgressCallback | None = None, **bounds: Any) -> pa.Table:
         """What a query in SQL says of the states that it names; see `query.answer`."""
-        from holdfast.at_rest.read.sql import answer  # noqa: PLC0415 - it needs DuckDB
+        from holdfast.at_rest.read.sql import answer
 
         return answer(query, self._named_in(query, tell), **bounds)
 
     def asked(self, query: str, **bounds: Any) -> AbstractContextManager[pa.RecordBatchReader]:
         """The same as a stream; see `query.streamed`."""
-        from holdfast.at_rest.read.sql import streamed  # noqa: PLC0415 - it needs DuckDB
+        from holdfast.at_rest.read.sql import streamed
 
         return streamed(query, self._named_in(query, None), **bounds)
 
     def _named_in(self, query: str, tell: ProgressCallback | None) -> dict[str, pa.Table]:
         """The states that a query names, read whole: it may read each of them several times."""
-        from holdfast.at_rest.read.sql import tables_in  # noqa: PLC0415 - it needs DuckDB
-        from holdfast.at_rest.read.tables import schema_of, state_table  # noqa: PLC0415 - as above
+        from holdfast.at_rest.read.sql import tables_in
+        from holdfast.at_rest.read.tables import schema_of, state_table
 
         known = table_names(self.operators)
         named = tables_in(query, {name: schema_of(state) for name, (_, state) in known.items()})

@@ -42,13 +42,13 @@ class StateTable:
 
     def reader(self) -> pa.RecordBatchReader:
         """The same for who takes a stream of Arrow."""
-        import pyarrow as pa  # noqa: PLC0415 - only who asks for tables loads it
+        import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, self.batches)
 
     def whole(self) -> pa.Table:
         """All rows at once."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa
 
         return pa.Table.from_batches(self.batches, self.schema)
 
@@ -83,7 +83,7 @@ def column_names(state: NamedState) -> list[str]:
 
 def schema_of(state: NamedState) -> pa.Schema:
     """The columns of a state's table."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     types = [arrow_type(each) for each in (*state.key.types, *state.sub.types, *state.value.types)]
     types += [pa.int64()] if state.ttl else []
@@ -116,8 +116,8 @@ def row_batch(
     Raises:
         Corrupt: One is damaged.
     """
-    import numpy as np  # noqa: PLC0415 - as above
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import numpy as np
+    import pyarrow as pa
 
     keys = _key_columns(state, codec, [key for key, _ in pairs])
     if state.form is StateForm.LIST:
@@ -151,7 +151,7 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
 
 
 def _flat(column: pa.Array) -> list[pa.Array]:
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     return list(column.flatten()) if pa.types.is_struct(column.type) else [column]
 

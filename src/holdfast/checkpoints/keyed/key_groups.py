@@ -128,10 +128,10 @@ def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
 
 
 def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
-    import pyarrow as pa  # noqa: PLC0415 - a verb that reads no keyed state does not load it
+    import pyarrow as pa
 
-    from holdfast.worker.state.blob_schema import decode, fingerprint_of  # noqa: PLC0415 - as above
-    from holdfast.worker.state.tables.runs import sorted_run  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import decode, fingerprint_of
+    from holdfast.worker.state.tables.runs import sorted_run
 
     stretches: list[tuple[BlobSchema, dict[str, list[pa.RecordBatch]]]] = []
     for blob in (*group.base, *group.log):
@@ -155,7 +155,7 @@ def _require_plain(blob: bytes) -> None:
     Raises:
         ValueError: A batch in it is packed, which none of ours is.
     """
-    from holdfast.worker.state.blob_schema import messages  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import messages
 
     for _, message in messages(blob):
         if is_packed(bytes(message[:_LONGEST_HEAD])):
@@ -164,7 +164,7 @@ def _require_plain(blob: bytes) -> None:
 
 def _latest(parts: list[Part]) -> list[Part]:
     """Each part without the rows that a later one replaces."""
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     made: list[dict[str, Run]] = [{} for _ in parts]
     for name in {name: None for each in parts for name in each.tables}:
@@ -188,7 +188,7 @@ def _latest(parts: list[Part]) -> list[Part]:
 
 @lru_cache(maxsize=64)
 def _forms_of(text: bytes) -> dict[bytes, BlobSchema]:
-    from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import form_from_json
 
     return {bytes.fromhex(mark): form_from_json(each) for mark, each in json.loads(text or b"{}").items()}
 

@@ -125,7 +125,7 @@ def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -
     Raises:
         Corrupt: A blob cannot be read.
     """
-    from holdfast.worker.state.blob_schema import ROWS  # noqa: PLC0415 - only who reads keyed state loads Arrow
+    from holdfast.worker.state.blob_schema import ROWS
 
     parts = parts_of(group, where) if h is None else _narrowed(parts_of(group, where), h)
     elements = _elements_of(parts)
@@ -158,7 +158,7 @@ def _narrowed(parts: Sequence[Part], h: NDArray[np.uint64]) -> list[Part]:
 
 
 def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:
-    from holdfast.worker.state.blob_schema import ROWS  # noqa: PLC0415 - as above
+    from holdfast.worker.state.blob_schema import ROWS
 
     found: dict[str, _Elements] = {}
     for part in parts:
@@ -170,8 +170,8 @@ def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:
 
 
 def _keys(group: int, part: Part, elements: Mapping[str, _Elements]) -> Iterator[KeyRow]:
-    from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX  # noqa: PLC0415 - as above
-    from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS  # noqa: PLC0415 - as above
+    from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX
+    from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 
     run = part.tables[ROWS]
     columns = {name: run.column(name).to_pylist() for name in part.form.tables[ROWS].names}
@@ -210,7 +210,7 @@ def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
     Raises:
         Corrupt: It is none.
     """
-    from holdfast.worker.runtime.timers import decode, timer_of  # noqa: PLC0415 - as above
+    from holdfast.worker.runtime.timers import decode, timer_of
 
     try:
         found = [timer_of(key, at) for key, at in decode(text).items()]

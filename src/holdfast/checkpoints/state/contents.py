@@ -185,7 +185,7 @@ class ContentSum:
 
     def add(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Take in rows. Cost: about a microsecond each."""
-        import numpy as np  # noqa: PLC0415 - a verb that reads no state does not load it
+        import numpy as np
 
         digests = row_digests(keys, values)
         lanes: NDArray[np.uint32] = np.frombuffer(b"".join(digests), dtype="<u4").reshape(-1, _LANES)

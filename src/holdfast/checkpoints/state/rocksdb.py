@@ -118,7 +118,7 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
         Corrupt: The snapshot is damaged.
         NotFound: One of its files is gone.
     """
-    from rocksdict import AccessType, Rdict  # noqa: PLC0415 - a library of 20 MB
+    from rocksdict import AccessType, Rdict
 
     with tempfile.TemporaryDirectory(prefix="holdfast-rows-", ignore_cleanup_errors=True) as temporary:
         place = Path(temporary, "db")
@@ -171,7 +171,7 @@ def database_options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
         folder: A directory that is made for them, and may be removed when the database is open.
         delimiter: What stands between values that RocksDB merges.
     """
-    from rocksdict import Cache, Options  # noqa: PLC0415 - as above
+    from rocksdict import Cache, Options
 
     folder.mkdir()
     (folder / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))

@@ -50,7 +50,7 @@ def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, 
 
     Reads its plan, and runs nothing.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     try:
         return sources_of(frame), steps_of(frame)

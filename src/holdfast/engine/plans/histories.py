@@ -19,7 +19,7 @@ _KAFKA_PLACE = ("topic", "partition", "offset")
 
 def sources_once(frame: DataFrame) -> tuple[tuple[SourceRead, StructType], ...]:
     """The sources of a streaming frame as its offset log will have them, each with its columns."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.types import StructType
 
     found = []
     for relation in relations(frame):
@@ -35,7 +35,7 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
     Raises:
         Invalid: A column is missing, or of another type.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if history.isStreaming:
         raise Invalid("the history is a stream", where=where, hint="read it with spark.read")
@@ -59,7 +59,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
     Raises:
         Invalid: One is not there.
     """
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JJavaError
 
     jvm: Any = frame.sparkSession._jvm
     conf: Any = frame.sparkSession._jsparkSession.sessionState().newHadoopConf()
@@ -76,7 +76,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
 
 def last_of_kafka(history: DataFrame) -> list[tuple[str, int, int]] | None:
     """Topic, partition and largest offset of rows of Kafka's; None where the frame does not tell."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if any(name not in history.columns for name in _KAFKA_PLACE):
         return None

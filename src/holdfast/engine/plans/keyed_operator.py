@@ -47,15 +47,15 @@ def stateful(packed: DataFrame, operator: Operator, *, event_time: bool, graft: 
         graft: Whether to take the dispatcher's place, or to use the public operator.
     """
     time_mode = "EventTime" if event_time else "None"
-    from pyspark.sql import DataFrame, functions  # noqa: PLC0415 - needs Spark
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+    from pyspark.sql import DataFrame, functions
+    from pyspark.sql.types import StructType
 
     if not graft:
         # Without event time the public operator does not tell a processor the batch's time.
         timed = packed.withColumn("now_ms", batch_time_ms())
         public = _public(operator)
         return timed.groupBy(KEY_GROUP).transformWithState(public, _IN_BYTES, "Update", time_mode)
-    from pyspark.util import PythonEvalType  # noqa: PLC0415 - as above
+    from pyspark.util import PythonEvalType
 
     answer = StructType.fromDDL(schema_text(answer_schema(operator.lane.output)))
     make: Any = vars(functions)["pandas_udf"]
@@ -79,7 +79,7 @@ def batch_time_ms() -> Column:
     Spark puts the time as a number into the code that it makes, and so compiles code anew for each batch, and
     runs it cold. A fold over nothing is not made into code.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     nothing = F.array().cast("array<int>")
     return F.aggregate(nothing, F.unix_millis(F.current_timestamp()), lambda time, each: time)  # noqa: ARG005 - Spark's two
@@ -93,14 +93,14 @@ def has_operator(frame: DataFrame, metric: str) -> bool:
 
 def mark(number: int) -> Column:
     """A column of an operator's metric that only names its definition; `engine.definitions` reads it."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     return F.max(F.lit(number)).alias(METRIC_COLUMN)
 
 
 def _public(operator: Operator) -> Any:
     """The operator as a StatefulProcessor, by the documented calls alone."""
-    from pyspark.sql.streaming.stateful_processor import (  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.streaming.stateful_processor import (
         StatefulProcessor,
         StatefulProcessorHandle,
     )
@@ -135,7 +135,7 @@ def _public(operator: Operator) -> Any:
 
 def _in_bytes(answer: Answer, names: Sequence[str]) -> Any:
     """An answer as the row that the public operator takes."""
-    from pyspark.sql import Row  # noqa: PLC0415 - Spark's worker
+    from pyspark.sql import Row
 
     payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""
     return Row(payload=payload, counts=answer.listed(names))

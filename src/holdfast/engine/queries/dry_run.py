@@ -83,7 +83,7 @@ def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
     Raises:
         Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
     """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.types import StructType
 
     spark = frame.sparkSession
     left = list(folders)
@@ -97,8 +97,8 @@ def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
 
 
 def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFrame, int]:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
-    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - as above
+    from py4j.protocol import Py4JError
+    from pyspark.sql import DataFrame as Frame
 
     spark = frame.sparkSession
     jvm: Any = spark._jvm

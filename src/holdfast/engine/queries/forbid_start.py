@@ -21,7 +21,7 @@ def nothing_starts() -> Iterator[None]:
     Raises:
         Invalid: The code started a query.
     """
-    from pyspark.sql.streaming.readwriter import DataStreamWriter  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     here = threading.get_ident()
 

@@ -90,7 +90,7 @@ class SparkLoop:
     """The loop of a query in Spark, whose clock is replaced; by Spark's internals."""
 
     def __init__(self, query: StreamingQuery) -> None:
-        from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
+        from pyspark import SparkContext
 
         jvm: Any = SparkContext._jvm
         self._jvm = jvm
@@ -151,7 +151,7 @@ def keep_pause(query: StreamingQuery, pause_ms: int, interval_ms: int | None) ->
 
 
 def _loop_of(query: StreamingQuery) -> SparkLoop | None:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     with suppress(AttributeError, TypeError, Py4JError):
         execution: Any = query._jsq.streamingQuery()
@@ -165,7 +165,7 @@ def _loop_of(query: StreamingQuery) -> SparkLoop | None:
 
 
 def _keep(query: StreamingQuery, loop: SparkLoop, pause_ms: int, interval_ms: int | None) -> None:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     with suppress(Py4JError, OSError):
         try:

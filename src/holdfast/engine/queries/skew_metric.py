@@ -41,7 +41,7 @@ def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame
     Rows are picked by chance, so rows that are equal are not picked together. Of a table the same ones are
     picked each time.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     item = F.to_json(F.struct(F.hash(*keys).alias("hash"), F.struct(*keys).alias("key")), _JSON)
     if every > 1:
@@ -56,8 +56,8 @@ def _picked(frame: DataFrame, every: int) -> Column:
     each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
     Where Spark's inner parts cannot be reached, over Spark Connect or in another version, it is `rand`.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
+    from py4j.protocol import Py4JError
+    from pyspark.sql import functions as F  # noqa: N812 - as above
 
     if frame.isStreaming:
         with suppress(AttributeError, ImportError, TypeError, Py4JError):
@@ -67,7 +67,7 @@ def _picked(frame: DataFrame, every: int) -> Column:
 
 def _any_number(spark: Any) -> Column:
     """A random whole number for each row, from Java."""
-    from pyspark.sql.classic.column import Column  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.classic.column import Column
 
     jvm = spark._jvm
     objects = jvm.org.apache.spark.sql.catalyst.expressions.objects
@@ -84,7 +84,7 @@ def _any_number(spark: Any) -> Column:
 
 def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:
     """What is to be observed in a frame that `with_item` has made."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     # One more than asked for: rows that are not looked at may count as the most frequent item.
     top = F.call_function("approx_top_k", F.col(_ITEM), F.lit(heavy + 1), F.lit(TRACKED))
@@ -121,8 +121,8 @@ def typed_keys(
     spark: SparkSession, items: Sequence[str], fields: Sequence[StructField]
 ) -> list[tuple[Any, ...]]:
     """The keys of items as Python has them, read back from JSON by Spark itself, which wrote it."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - needs Spark
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as F  # noqa: N812 - needs Spark
+    from pyspark.sql.types import StructField, StructType
 
     if not items:
         return []

@@ -72,8 +72,8 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
     Returns:
         What ends it.
     """
-    from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
-    from pyspark.sql.streaming.listener import (  # noqa: PLC0415 - needs Spark
+    from pyspark import SparkContext
+    from pyspark.sql.streaming.listener import (
         JStreamingQueryListener,
         QueryProgressEvent,
         QueryStartedEvent,
@@ -119,7 +119,7 @@ def streams_of(query: StreamingQuery) -> StreamingQueryManager:
     Raises:
         Unsupported: The query runs behind Spark Connect.
     """
-    from pyspark.sql.streaming.query import StreamingQueryManager  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.streaming.query import StreamingQueryManager
 
     inner = getattr(query, "_jsq", None)
     if inner is None:
@@ -134,7 +134,7 @@ def streams_of(query: StreamingQuery) -> StreamingQueryManager:
 
 def checkpoint_of(query: StreamingQuery) -> str | None:
     """Where a running query keeps its checkpoint, as far as Spark's internals tell."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     try:
         inner: Any = query._jsq.streamingQuery()
@@ -272,7 +272,7 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
     The plan tells, which is asked only where a batch has several operators that may be ours. A
     `transformWithState` of a user's own has None in its place. Nothing where Spark's internals do not tell.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     names = [str(each.get("operatorName", "")) for each in progress.get("stateOperators") or ()]
     if sum(is_processor(name) for name in names) < 2 or not keyed_in(progress):
@@ -358,7 +358,7 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
 
 def await_end(query: StreamingQuery) -> None:
     """Wait for a query's end; why it failed is read from the query, where all causes are."""
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - needs Spark
+    from pyspark.errors import StreamingQueryException
 
     try:
         query.awaitTermination()
@@ -370,7 +370,7 @@ def await_end(query: StreamingQuery) -> None:
 
 def failure_text(query: StreamingQuery) -> str | None:
     """The whole text of a failed query's exception with all its causes, or None if it did not fail."""
-    from pyspark import SparkContext  # noqa: PLC0415 - needs Spark
+    from pyspark import SparkContext
 
     found = query._jsq.exception()
     if not found.isDefined():
@@ -390,7 +390,7 @@ def was_skipped(text: str) -> bool:
 
 def written_format(writer: DataStreamWriter) -> str | None:
     """The format that a writer was given, which Spark offers no public way to ask for."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     try:
         return str(writer._jwrite.source())
@@ -400,9 +400,9 @@ def written_format(writer: DataStreamWriter) -> str | None:
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
     """Where a writer writes to, and its trigger if it has one, as far as Spark's internals tell."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
-    from holdfast.engine.plans.described import plain_map  # noqa: PLC0415 - only for writers made elsewhere
+    from holdfast.engine.plans.described import plain_map
 
     try:
         inner: Any = writer._jwrite
@@ -424,7 +424,7 @@ def _trigger(text: str) -> str | None:
 
 def written_mode(writer: DataStreamWriter) -> str | None:
     """The output mode that a writer was given, which Spark keeps to itself."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+    from py4j.protocol import Py4JError
 
     try:
         field = writer._jwrite.getClass().getDeclaredField("outputMode")
@@ -436,7 +436,7 @@ def written_mode(writer: DataStreamWriter) -> str | None:
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:
     """The frame that a writer was made of, which Spark offers no public way to ask for."""
-    from pyspark.sql import DataFrame  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import DataFrame
 
     found = getattr(writer, "_df", None)
     return found if isinstance(found, DataFrame) else None

@@ -166,9 +166,9 @@ def deep_check(settings: Settings, workspace: Path) -> Check:
 
     Costs the start of a JVM and two small batches, some ten seconds.
     """
-    from pyspark.sql import functions  # noqa: PLC0415 - needs Spark
+    from pyspark.sql import functions
 
-    from holdfast.engine.session.session import session  # noqa: PLC0415 - only when asked for
+    from holdfast.engine.session.session import session
 
     spark = session("holdfast-doctor", master="local[2]", home=settings.home, conf=_QUIET)
     try:

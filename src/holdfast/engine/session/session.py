@@ -50,7 +50,7 @@ def session(
         Invalid: A setting is wrong.
         Unsupported: This Java or this Spark is not one that works.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+    from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
     if master:
@@ -65,7 +65,7 @@ def session(
 
 def running_session() -> SparkSession | None:
     """The session that this process has already, if it has one."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+    from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 

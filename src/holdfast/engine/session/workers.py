@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def ship_by_value(module: ModuleType) -> None:
     """Send a job file's own functions to the workers whole, since they cannot import the file."""
-    from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415 - needs Spark
+    from pyspark.cloudpickle import register_pickle_by_value
 
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it carries no types
 

@@ -25,7 +25,7 @@ def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None
     """
 
     def run(checkpoint: Path, partitions: int, state_format: int) -> None:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - the package must import without Spark
+        from pyspark.sql import SparkSession
 
         # A builder would set Holdfast's defaults on a session that is somebody's.
         spark = SparkSession.getActiveSession() or session("holdfast-rescale", master=master, conf=_QUIET)

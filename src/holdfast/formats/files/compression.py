@@ -112,7 +112,7 @@ def lz4_block(data: bytes, length: int) -> bytes:
     Raises:
         ValueError: It is damaged, or does not have so many bytes.
     """
-    import lz4.block  # noqa: PLC0415 - only who looks into a stream pays for it
+    import lz4.block
 
     if length > LZ4_RATIO * len(data):
         raise ValueError(f"{length} bytes in a block of {len(data)}")
@@ -147,7 +147,7 @@ def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
         Corrupt: They are more than is allowed.
         ValueError: A frame is damaged.
     """
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     parts = []
     try:
@@ -161,8 +161,8 @@ def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
 
 
 def _to_lz4(data: bytes) -> bytes:
-    import lz4.block  # noqa: PLC0415 - as above
-    import xxhash  # noqa: PLC0415 - as above
+    import lz4.block
+    import xxhash
 
     parts = []
     for at in range(0, len(data), _BLOCK):
@@ -193,7 +193,7 @@ def _lz4(data: bytes, where: str) -> bytes:
 
 
 def _lz4_unpacked(data: bytes, where: str) -> Iterator[bytes]:
-    import xxhash  # noqa: PLC0415 - as above
+    import xxhash
 
     allowance = Allowance(len(data), _WHAT, where)
     for number, (token, packed, length, expected) in enumerate(_lz4_blocks(data, where)):
@@ -271,7 +271,7 @@ def _zstd(data: bytes, where: str) -> bytes:
 
 
 def _arrow(name: str) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     return pa.Codec(name)
 

@@ -215,7 +215,7 @@ def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
     if sums == _CRC32C:
         crc = int(crc32c(block + bytes([kind])))
         return (((crc >> 15) | (crc << 17)) + _CRC_DELTA) & _WORD == stored
-    import xxhash  # noqa: PLC0415 - a verb that reads no state does not load it
+    import xxhash
 
     if sums == _XXH3:
         return (xxhash.xxh3_64_intdigest(block) ^ (kind * _LAST_BYTE)) & _WORD == stored

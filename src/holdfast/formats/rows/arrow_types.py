@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def arrow_atoms() -> dict[str, pa.DataType]:
     """The types without parts, by Spark's names."""
-    import pyarrow as pa  # noqa: PLC0415 - only who asks for tables loads it
+    import pyarrow as pa
 
     return {
         "boolean": pa.bool_(),
@@ -46,7 +46,7 @@ def arrow_type(type_: DataType, atoms: Mapping[str, pa.DataType] | None = None) 
     Raises:
         KeyError: `atoms` does not have one of its parts.
     """
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     atoms = arrow_atoms() if atoms is None else atoms
     if isinstance(type_, Decimal):

@@ -111,7 +111,7 @@ class ValueForm:
             return False
         if not self.rocksdb:
             return True
-        import numpy as np  # noqa: PLC0415 - a verb that reads no state does not load it
+        import numpy as np
 
         data: NDArray[np.uint8] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, size)
         if (data[:, self.before_row - 1] != 0).any():

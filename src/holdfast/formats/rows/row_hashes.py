@@ -82,7 +82,7 @@ def _is_whole(row: bytes, head: int, texts: Sequence[int]) -> bool:
 
 
 def _same_shape(rows: list[bytes], kinds: Sequence[str], nulls: int) -> list[int]:
-    import numpy as np  # noqa: PLC0415 - a verb that moves no state does not load it
+    import numpy as np
 
     data = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), -1)
     first = rows[0]
@@ -108,7 +108,7 @@ def _same_shape(rows: list[bytes], kinds: Sequence[str], nulls: int) -> list[int
 
 
 def _text(data: NDArray[np.uint8], value: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     size = data.shape[1]
     whole = size - size % 4
@@ -120,7 +120,7 @@ def _text(data: NDArray[np.uint8], value: Any) -> Any:
 
 
 def _mix(value: Any, word: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     word = word * np.uint32(0xCC9E2D51)
     word = (word << 15) | (word >> 17)
@@ -130,7 +130,7 @@ def _mix(value: Any, word: Any) -> Any:
 
 
 def _finish(value: Any, length: int) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     value = value ^ np.uint32(length)
     value = (value ^ (value >> 16)) * np.uint32(0x85EBCA6B)

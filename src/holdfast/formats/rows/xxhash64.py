@@ -37,7 +37,7 @@ def xxhash64(keys: pa.Table) -> Hashes:
     Raises:
         Unsupported: A column has a type that is not known here.
     """
-    import numpy as np  # noqa: PLC0415 - a verb that looks for no key does not load it
+    import numpy as np
 
     hashes: Any = np.full(keys.num_rows, SEED, np.uint64)
     with np.errstate(over="ignore"):
@@ -53,15 +53,15 @@ def key_hashes(keys: pa.Table) -> Hashes:
     Raises:
         Unsupported: A column has a type that is not known here.
     """
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     wide = [each.with_type(pa.float64()) if each.type == pa.float32() else each for each in keys.schema]
     return xxhash64(keys.cast(pa.schema(wide)))
 
 
 def _column(column: Any, seeds: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import numpy as np
+    import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
@@ -75,8 +75,8 @@ def _column(column: Any, seeds: Any) -> Any:
 
 def _values(column: Any, seeds: Any) -> Any:
     """The hashes of a column without nulls."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    import pyarrow.types as kinds  # noqa: PLC0415 - as above
+    import pyarrow as pa
+    import pyarrow.types as kinds
 
     kind = column.type
     if kinds.is_int64(kind) or kinds.is_timestamp(kind):
@@ -101,7 +101,7 @@ def _values(column: Any, seeds: Any) -> Any:
 
 
 def _bytes(column: Any, seeds: Any) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     return _texts(column.cast(pa.large_binary()).to_pylist(), seeds)
 
@@ -113,7 +113,7 @@ def _fields(column: Any, seeds: Any) -> Any:
 
 
 def _floats(column: Any, seeds: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     values = column.to_numpy(zero_copy_only=False)
     wide = values.dtype == np.float64
@@ -122,7 +122,7 @@ def _floats(column: Any, seeds: Any) -> Any:
 
 
 def _decimals(column: Any, seeds: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     scale = column.type.scale
     unscaled = [int(each.scaleb(scale)) for each in column.to_pylist()]
@@ -145,7 +145,7 @@ def _lists(column: Any, seeds: Any) -> Any:
 
 
 def _ints(values: NDArray[Any], seeds: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     found = seeds + _u(_P5 + 4)
     found ^= values.astype(np.uint64) * _u(_P1)
@@ -159,8 +159,8 @@ def _longs(values: NDArray[Any], seeds: Any) -> Any:
 
 
 def _texts(values: Sequence[bytes], seeds: Any) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
-    import xxhash  # noqa: PLC0415 - as above
+    import numpy as np
+    import xxhash
 
     pairs = zip(values, seeds.tolist(), strict=True)
     return np.fromiter((xxhash.xxh64_intdigest(value, seed) for value, seed in pairs), np.uint64, len(values))
@@ -181,6 +181,6 @@ def _rotated(value: Any, bits: int) -> Any:
 
 
 def _u(number: int) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np
 
     return np.uint64(number & _MASK)

@@ -133,7 +133,7 @@ class ZooKeeperElection:
             self._client = None
 
     def _campaign(self, talk: _Talk) -> Term | None:
-        from kazoo.exceptions import BadVersionError, NodeExistsError  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import BadVersionError, NodeExistsError
 
         began = self._now()
         held = self._held(talk)
@@ -208,7 +208,7 @@ class ZooKeeperElection:
 
     def _held(self, talk: _Talk) -> tuple[bool, int] | None:
         """Whether the leader is this session, and its token; None if nobody leads."""
-        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import NoNodeError
 
         try:
             data, stat = talk.wait(talk.client.get_async(self._leader))
@@ -259,7 +259,7 @@ class _Talk:
 
     def read(self, path: str) -> bytes | None:
         """What is in a node; None if there is no such node, or nothing in it."""
-        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import NoNodeError
 
         try:
             data, _ = self.wait(self.client.get_async(path))
@@ -269,7 +269,7 @@ class _Talk:
 
     def made_once(self, path: str, data: bytes) -> bytes:
         """What is in a node, which is made with this in it if there is none."""
-        from kazoo.exceptions import NodeExistsError  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import NodeExistsError
 
         there = self.read(path)
         if there is not None:
@@ -283,7 +283,7 @@ class _Talk:
 
 def _client(hosts: str, lease_s: float) -> KazooClient:
     try:
-        from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
+        from kazoo.client import KazooClient
     except ImportError as error:
         raise Unsupported(
             "the library for ZooKeeper is not installed",

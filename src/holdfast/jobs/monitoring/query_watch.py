@@ -117,7 +117,7 @@ class Watch:
         record: bool = False,
         on_alert: Callable[[AlertEvent], None] | None = None,
     ) -> None:
-        from holdfast.engine.queries.watch import (  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import (
             checkpoint_of,
             listen_to,
             recent_progress,
@@ -280,7 +280,7 @@ class Watch:
                     self._story.terminated(at_ms, facts.get("exception"))
 
     def _batch(self, progress: Mapping[str, Any], at_ms: int) -> BatchProgress | None:
-        from holdfast.engine.queries.watch import committed_batch, keyed_order  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import committed_batch, keyed_order
 
         self._operators = self._operators or keyed_order(self._query, progress)
         return committed_batch(self._label, progress, at_ms, self._operators)
@@ -298,7 +298,7 @@ class Watch:
 
     def _ask(self) -> None:
         """Ask the query whether it works on a batch, and now and then look at its files."""
-        from holdfast.engine.queries.watch import is_working  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import is_working
 
         if not self._gone:
             try:

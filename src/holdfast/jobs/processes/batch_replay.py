@@ -55,8 +55,8 @@ def repeat(sink: Sink, checkpoint: str, damaged: str, start: Start) -> Iterator[
 
 
 def _run(sink: Sink, checkpoint: str, start: Start) -> None:
-    from holdfast.engine.queries.watch import await_end, failure_text, was_skipped  # noqa: PLC0415 - needs Spark
-    from holdfast.stream.trials import QueryFailed  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.queries.watch import await_end, failure_text, was_skipped
+    from holdfast.stream.trials import QueryFailed
 
     query = start(OneBatch())
     await_end(query)

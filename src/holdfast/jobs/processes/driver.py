@@ -193,7 +193,7 @@ class Driver:
             return self._fail(summary.from_exception(error, detail, label=summary.START))
 
     def _run(self, job: Job) -> int:
-        from holdfast.engine.queries.watch import listen  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import listen
 
         spark = self._start_spark(job)
         try:
@@ -218,10 +218,10 @@ class Driver:
         return 0
 
     def _start_spark(self, job: Job) -> SparkSession:
-        from holdfast.engine.queries.watch import java_pid  # noqa: PLC0415 - needs Spark
-        from holdfast.engine.session.session import session  # noqa: PLC0415 - needs Spark
-        from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - needs Spark
-        from holdfast.engine.state.ownership import Owner, hold, lock_path  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import java_pid
+        from holdfast.engine.session.session import session
+        from holdfast.engine.session.workers import ship_by_value
+        from holdfast.engine.state.ownership import Owner, hold, lock_path
 
         conf = {**job.spark_conf(), **self._spec.conf}
         spark = session(
@@ -300,7 +300,7 @@ class Driver:
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
         """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
-        from holdfast.stream.query.cautions import WatermarkWarning  # noqa: PLC0415 - needs Spark
+        from holdfast.stream.query.cautions import WatermarkWarning
 
         with warnings.catch_warnings(record=True) as heard:
             yield
@@ -311,7 +311,7 @@ class Driver:
 
     def _watch(self, job: Job) -> Failure | None:
         """Report until every query has ended, by itself or because it was told to."""
-        from holdfast.engine.queries.boundary import stop_between_batches  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.boundary import stop_between_batches
 
         stopping = False
         failed: Failure | None = None
@@ -334,7 +334,7 @@ class Driver:
 
     def _failed(self, job: Job) -> Failure | None:
         """The first failure that cannot be mended on the spot."""
-        from holdfast.engine.queries.watch import failure_text  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import failure_text
 
         for query in list(self._queries.values()):
             if query.running.isActive or (text := failure_text(query.running)) is None:
@@ -345,7 +345,7 @@ class Driver:
 
     def _mended(self, query: _Query, text: str, job: Job) -> bool:
         """Start a query again whose sink had its first batch already, once that batch is finished."""
-        from holdfast.engine.queries.watch import was_skipped  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import was_skipped
 
         if query.committed or query.mended or self._orders.stop.is_set() or not was_skipped(text):
             return False
@@ -363,7 +363,7 @@ class Driver:
 
     def _report_busy(self) -> None:
         """Tell when a query begins or ends a batch, so that the supervisor can time it."""
-        from holdfast.engine.queries.watch import is_working  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import is_working
 
         for query in self._queries.values():
             busy = is_working(query.running)
@@ -373,7 +373,7 @@ class Driver:
 
     def _report(self, timeout: float) -> None:
         """Pass on what was heard; waits for the first of it."""
-        from holdfast.engine.queries.watch import committed_batch, keyed_order  # noqa: PLC0415 - needs Spark
+        from holdfast.engine.queries.watch import committed_batch, keyed_order
 
         try:
             kind, facts = self._heard.get(timeout=timeout)
@@ -418,7 +418,7 @@ class Driver:
 
 def _keep_pause(job: Job, query: StreamingQuery) -> None:
     """Let the pause of the job's checkpoint pass after each batch, if it asks for one."""
-    from holdfast.engine.queries.pause import keep_pause  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.queries.pause import keep_pause
 
     if job.checkpoint.min_pause_ms:
         keep_pause(query, job.checkpoint.min_pause_ms, job.interval_ms)
@@ -454,7 +454,7 @@ def sinks_of(built: Any) -> list[Sink]:
     Raises:
         Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
     """
-    from holdfast.stream.sinks.sinks import Sink, adopt  # noqa: PLC0415 - needs Spark
+    from holdfast.stream.sinks.sinks import Sink, adopt
 
     several = list(built) if isinstance(built, (list, tuple)) else [built]
     sinks: list[Sink] = []

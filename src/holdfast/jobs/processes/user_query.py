@@ -54,7 +54,7 @@ def job_of(target: Target, overrides: Mapping[str, str] | None) -> Job | None:
         Invalid: The file starts its query itself, or a setting cannot be.
         NotFound: There is no such file, or no such job in it.
     """
-    from holdfast.engine.queries.forbid_start import nothing_starts  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.queries.forbid_start import nothing_starts
 
     if isinstance(target, Job):
         return target.with_overrides(overrides or {})
@@ -85,7 +85,7 @@ def session_for(
         given: The session to use.
         purpose: What a new session is for, in its name.
     """
-    from holdfast.engine.session.session import running_session, session  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.session.session import running_session, session
 
     if job is None:
         yield frame_of_target(target).sparkSession
@@ -112,9 +112,9 @@ def built(target: Target, spark: SparkSession, query: str | None) -> Code:
     Raises:
         Invalid: The code starts its query itself, or which one is meant cannot be told.
     """
-    from holdfast.engine.queries.forbid_start import nothing_starts  # noqa: PLC0415 - needs Spark
-    from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - as above
-    from holdfast.stream.query.operator_check import defined_in  # noqa: PLC0415 - as above
+    from holdfast.engine.queries.forbid_start import nothing_starts
+    from holdfast.engine.session.workers import ship_by_value
+    from holdfast.stream.query.operator_check import defined_in
 
     job = target if isinstance(target, Job) else None
     if job is not None and job.build.__module__ in sys.modules:
@@ -161,7 +161,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
 
 def frame_of_target(target: Any) -> DataFrame:
     """The frame of a sink or of a writer."""
-    from holdfast.engine.queries.watch import frame_of  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.queries.watch import frame_of
 
     sink = sinks_of(target)[0]
     frame = sink.frame if sink.frame is not None else frame_of(sink.writer())

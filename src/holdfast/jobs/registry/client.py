@@ -132,7 +132,7 @@ class Control:
 
         Cost: the checkpoints' folders are listed, and the drills of the catalogs that hold its savepoints.
         """
-        from holdfast.jobs.recovery.prediction import drills_of, predict, size_of  # noqa: PLC0415 - reads formats
+        from holdfast.jobs.recovery.prediction import drills_of, predict, size_of
 
         size = size_of(query.checkpoint for query in details.queries)
         rehearsed = drills_of(details.savepoints, {query.query_id for query in details.queries})

@@ -128,7 +128,7 @@ def _old_plan(
 
 def _rehearsed(code: Code, saved: DryRunCheckpoint) -> _Rehearsed:
     """Let Spark plan both batches, in a folder that is gone afterwards."""
-    from holdfast.engine.queries.dry_run import rehearse, without_sources  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.queries.dry_run import rehearse, without_sources
 
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as name:
         # Spark resolves links in the paths that it writes down.

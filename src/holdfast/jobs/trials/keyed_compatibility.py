@@ -69,8 +69,8 @@ def with_own(
         sizes: How much state it has.
         before: The plan that made its state, if that is known.
     """
-    from holdfast.stream.query.keyed_upgrades import note_verdicts  # noqa: PLC0415 - as above
-    from holdfast.stream.query.operator_check import Defined  # noqa: PLC0415 - needs Spark
+    from holdfast.stream.query.keyed_upgrades import note_verdicts
+    from holdfast.stream.query.operator_check import Defined
 
     keyed = [each for each in operators if isinstance(each, Defined)]
     own_new = [each.operator_id for each in new if _is_own(each)]
@@ -100,7 +100,7 @@ def with_own(
 
 def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVerdict]:
     """The verdicts on one operator of ours, at its number."""
-    from holdfast.stream.query.keyed_upgrades import note_verdicts, noted_states  # noqa: PLC0415 - needs Spark
+    from holdfast.stream.query.keyed_upgrades import note_verdicts, noted_states
 
     was, now = own.before.get(number), own.now.get(number)
     if number not in own.before or now is None:

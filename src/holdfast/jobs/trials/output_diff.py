@@ -92,7 +92,7 @@ class _Side:
 
     @classmethod
     def of(cls, storage: Storage, batch_id: int) -> _Side:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only what compares tables loads it
+        import pyarrow.parquet as pq
 
         side = cls(storage, str(batch_id))
         for name in sorted(storage.list(side.folder).names):
@@ -111,7 +111,7 @@ class _Side:
 
     def read(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Its rows, with these columns."""
-        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+        import pyarrow.parquet as pq
 
         for name in self.files:
             file = pq.ParquetFile(io.BytesIO(self.storage.read(f"{self.folder}/{name}")))

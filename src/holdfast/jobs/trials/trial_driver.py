@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def run(spec: TrialSpec, channel: Channel) -> None:
     """Run a trial; every ending is reported."""
-    from holdfast.stream.trials import QueryFailed  # noqa: PLC0415 - after the log is where it should be
+    from holdfast.stream.trials import QueryFailed
 
     try:
         _run(spec, channel)
@@ -50,7 +50,7 @@ def run(spec: TrialSpec, channel: Channel) -> None:
 
 
 def _run(spec: TrialSpec, channel: Channel) -> None:
-    from holdfast.stream.trials import Trial, chosen  # noqa: PLC0415 - as above
+    from holdfast.stream.trials import Trial, chosen
 
     job = load_job(spec.target).with_overrides(spec.overrides)
     channel.send(TrialDefined(job.name))
@@ -70,8 +70,8 @@ def _run(spec: TrialSpec, channel: Channel) -> None:
 
 
 def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
-    from holdfast.engine.session.session import session  # noqa: PLC0415 - needs Spark
-    from holdfast.engine.session.workers import ship_by_value  # noqa: PLC0415 - needs Spark
+    from holdfast.engine.session.session import session
+    from holdfast.engine.session.workers import ship_by_value
 
     spark = session(
         job.name,

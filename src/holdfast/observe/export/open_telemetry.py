@@ -89,13 +89,13 @@ class Push:
 
 def _sdk() -> dict[str, Any]:
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 - an extra
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
             OTLPMetricExporter,
         )
-        from opentelemetry.metrics import Observation  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.metrics import Observation
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
     except ImportError as error:
         raise Unsupported(
             "OpenTelemetry is not installed",

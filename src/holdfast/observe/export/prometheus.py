@@ -33,7 +33,7 @@ class Collector:
 
     def collect(self) -> Iterator[Family]:
         """The families that have numbers, in the order of the list."""
-        from prometheus_client.core import (  # noqa: PLC0415 - only where somebody asks
+        from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
         )
@@ -53,7 +53,7 @@ class Collector:
 
 def as_text(samples: Iterable[Sample]) -> str:
     """Numbers in Prometheus's text format, as `CONTENT_TYPE` names it."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - as above
+    from prometheus_client import CollectorRegistry, generate_latest
 
     listed = list(samples)
     registry = CollectorRegistry(auto_describe=False)

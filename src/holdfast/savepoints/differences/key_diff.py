@@ -310,7 +310,7 @@ class _Digests:
         self.buckets: list[list[NDArray[np.uint8]]] = [[] for _ in range(_BUCKETS)]
 
     def add(self, records: NDArray[np.uint8]) -> None:
-        import numpy as np  # noqa: PLC0415 - only who compares state loads it
+        import numpy as np
 
         number = records[:, 0] // (256 // _BUCKETS)
         order = np.argsort(number, kind="stable")
@@ -348,7 +348,7 @@ class _Side:
         self.states: dict[StateName, _Digests] = {}
 
     def add(self, chunk: _Chunk) -> None:
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np
 
         state = self.states.get(chunk.name)
         if state is None:

@@ -88,7 +88,7 @@ class Scratch:
             bulk: Every key is written once and none is read before all are: quicker, and reading is slow.
             buffer_bytes: How much is held in memory before it goes to the disk.
         """
-        from rocksdict import MemtableFactory, Options, Rdict  # noqa: PLC0415 - a library of 20 MB
+        from rocksdict import MemtableFactory, Options, Rdict
 
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -113,7 +113,7 @@ class Scratch:
             Corrupt: The snapshot is damaged.
             NotFound: One of its files is gone.
         """
-        from rocksdict import Rdict  # noqa: PLC0415 - as above
+        from rocksdict import Rdict
 
         metadata = laid_out(storage, file, folder)
         beside = folder.with_name(f"{folder.name}-options")
@@ -167,7 +167,7 @@ class Scratch:
         Args:
             keys: The keys, ascending.
         """
-        from rocksdict import BottommostLevelCompaction, CompactOptions  # noqa: PLC0415 - as above
+        from rocksdict import BottommostLevelCompaction, CompactOptions
 
         self.database.flush()
         options = CompactOptions()
@@ -230,7 +230,7 @@ class Scratch:
         return sorted(each.name for each in self.folder.iterdir() if each.name.endswith(suffix))
 
     def _write(self, batch: Any) -> None:
-        from rocksdict import WriteOptions  # noqa: PLC0415 - as above
+        from rocksdict import WriteOptions
 
         options: Any = WriteOptions()
         options.disable_wal = True
@@ -245,14 +245,14 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _batches() -> Callable[[], Any]:
-    from rocksdict import WriteBatch  # noqa: PLC0415 - as above
+    from rocksdict import WriteBatch
 
     return lambda: WriteBatch(raw_mode=True)
 
 
 def _readable_by_spark(options: Any) -> Any:
     """Tables of the version that Spark fixes, compressed as it does: any RocksDB since 6.6 reads them."""
-    from rocksdict import BlockBasedOptions, DBCompressionType  # noqa: PLC0415 - as above
+    from rocksdict import BlockBasedOptions, DBCompressionType
 
     table = BlockBasedOptions()
     table.set_format_version(_TABLE_VERSION)

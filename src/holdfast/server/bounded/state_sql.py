@@ -25,9 +25,9 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     Raises:
         Invalid: The query is wrong, or its first row alone is too large.
     """
-    from holdfast.at_rest.read.state_reader import StateReader  # noqa: PLC0415 - after the bounds are set
-    from holdfast.formats.rows.plain import plain  # noqa: PLC0415 - as above
-    from holdfast.savepoints.places import place_of  # noqa: PLC0415 - as above
+    from holdfast.at_rest.read.state_reader import StateReader
+    from holdfast.formats.rows.plain import plain
+    from holdfast.savepoints.places import place_of
 
     place = place_of(question["address"], question["batch"])
     reader = StateReader(place.storage, place.batch_id)

@@ -123,7 +123,7 @@ def main() -> None:
             return
         if not isinstance(order, Serve):
             raise not_for("a server", order)
-        from holdfast.server.process.serving import Serving  # noqa: PLC0415 - what fails here is told as well
+        from holdfast.server.process.serving import Serving
 
         listening = socket.socket(fileno=order.listening)
         listening.set_inheritable(False)

@@ -66,11 +66,11 @@ def running(
     Raises:
         Invalid: A column, duration, aggregate or choice is wrong, or there is no watermark.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.stream.aggregates.measures import measures_of  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.stream.aggregates.range_processors import RangeAggregation, early_over, final_over  # noqa: PLC0415 - as above
-    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
+    from holdfast.stream.aggregates.measures import measures_of
+    from holdfast.stream.aggregates.range_processors import RangeAggregation, early_over, final_over
+    from holdfast.worker.declarations.types import schema_of
 
     keys = stream_keys(df, by, time, where=_WHERE, at_rest="pyspark.sql.Window with rangeBetween")
     final = one_of(emit, f"{_WHERE}: emit", EMITS) == "final"

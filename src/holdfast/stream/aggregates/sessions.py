@@ -70,11 +70,11 @@ def sessions(
     Raises:
         Invalid: A column, duration, aggregate or name is wrong, or there is no watermark.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.stream.aggregates.measures import measures_of  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.stream.aggregates.session_processor import SessionSpec, result_names, tracker  # noqa: PLC0415 - as above
-    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
+    from holdfast.stream.aggregates.measures import measures_of
+    from holdfast.stream.aggregates.session_processor import SessionSpec, result_names, tracker
+    from holdfast.worker.declarations.types import schema_of
 
     keys = stream_keys(df, by, time, where=_WHERE, at_rest='holdfast.windowed(df, time=…, gap="30 minutes")')
     marked = with_watermark(df, time, watermark, where=_WHERE)

@@ -60,7 +60,7 @@ class Windowed:
         Raises:
             Invalid: There is no aggregate, or two columns of the result would have one name.
         """
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         if not aggregates:
             raise Invalid(
@@ -118,7 +118,7 @@ def windowed(
         Invalid: A column or a duration is wrong, `size` and `gap` are mixed up, or the frame has a
             watermark already, or has it on another column.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     groups = names_of(by, where=_WHERE)
     require_time(df, time, where=_WHERE)

@@ -56,7 +56,7 @@ def enrich(
         Invalid: The table is a stream, a column is wrong or missing, both have columns of one name and there
             is no prefix, or a key comes twice in the table.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     one_of(how, f"{_WHERE}: how", list(_SPARK_KINDS))
     if table.isStreaming:
@@ -85,7 +85,7 @@ def enrich(
 
 
 def _check_unique(table: DataFrame, keys: list[str]) -> None:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     columns = [F.col(quoted(key)) for key in keys]
     present = table.filter(reduce(and_, (column.isNotNull() for column in columns)))

@@ -187,14 +187,14 @@ def _names(
 
 def same_keys(keys: Iterable[str]) -> Column:
     """When the keys of a row `l` and a row `r` are equal."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
 
 
 def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:
     """When the time of a row `r` is in the bound of that of a row `l`: not before, and not after."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))
     earliest = one + F.expr(f"INTERVAL {spark_interval(low)}") if low else one
@@ -203,7 +203,7 @@ def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column
 
 
 def _columns(keys: list[str], names: tuple[Pairs, Pairs], kind: str) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     def key_of(key: str) -> Column:
         sides = [F.col(f"{side}.{quoted(key)}") for side in "lr"]

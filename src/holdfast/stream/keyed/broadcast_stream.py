@@ -32,17 +32,17 @@ class BroadcastStream:
 
     def described(self) -> Broadcast:
         """The stream as the workers know it."""
-        from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
-        from holdfast.worker.runtime.features.broadcast import Broadcast  # noqa: PLC0415 - as above
+        from holdfast.worker.declarations.types import schema_of
+        from holdfast.worker.runtime.features.broadcast import Broadcast
 
         schema = schema_of(self.frame.schema)
         return Broadcast(self.name, schema, self.keys, self.version, self.withdrawn)
 
     def packed(self, layout: Layout, number: int) -> DataFrame:
         """Its rows as packets for every key group."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-        from holdfast.worker.lane import Spreader, packet_columns  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.lane import Spreader, packet_columns
 
         schema = self.described().schema
         rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))

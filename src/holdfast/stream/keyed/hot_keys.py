@@ -78,7 +78,7 @@ class HotKeys:
             salt: What is hashed, all columns by default.
             of: What comes before a column's name where the part is worked out, as in `l.`.
         """
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         if salt is None:
             salt = F.xxhash64(*_hashable(frame, of))
@@ -89,7 +89,7 @@ class HotKeys:
 
     def replicate(self, frame: DataFrame) -> DataFrame:
         """Put each row of a hot key into all parts."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         parts = self._of_each(frame, lambda labels: labels, F.array(F.lit(0)))
         return frame.withColumn(PART, F.explode(parts))
@@ -98,7 +98,7 @@ class HotKeys:
         self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, of: str = ""
     ) -> Column:
         """Something made of the labels of a row's key, or something else where it is not hot."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         found: Column | None = None
         for key, labels in zip(self.keys, self.labels, strict=True):
@@ -108,7 +108,7 @@ class HotKeys:
         return otherwise if found is None else found.otherwise(otherwise)
 
     def _is(self, frame: DataFrame, key: tuple[Any, ...], of: str) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         pairs = zip(self.by, literals_of(frame, self.by, key), strict=True)
         return reduce(and_, (F.col(of + quoted(name)).eqNullSafe(literal) for name, literal in pairs))
@@ -143,7 +143,7 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
 
 def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
     """A key's values as literals of the columns' types."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
 
@@ -198,7 +198,7 @@ def _labels(
     df: DataFrame, by: Sequence[str], keys: Sequence[tuple[Any, ...]], parts: int
 ) -> tuple[tuple[int, ...], ...]:
     """For each key and each remainder by `parts`, the least number whose hash behind the key's leaves it."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     if not keys:
         return ()
@@ -242,7 +242,7 @@ def _rotated(value: int, bits: int) -> int:
 
 def _hashable(frame: DataFrame, of: str) -> list[Column]:
     """The columns that Spark can hash: all but maps, variants and what holds one."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     return [

@@ -52,7 +52,7 @@ class Hot:
 
     def described(self, stream: Input) -> Split:
         """The same as the workers know it: by the keys' hashes, which Spark works out."""
-        from holdfast.worker.runtime.features.partial_aggregates import Split  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.runtime.features.partial_aggregates import Split
 
         if self.keys is None:
             return Split(None, self.share)
@@ -193,10 +193,10 @@ class KeyedStream:
         Raises:
             Invalid: The processor, the output, a name or a choice is wrong; it says which.
         """
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - the package imports without Spark
+        from pyspark.sql import DataFrame
 
-        from holdfast.engine.plans.keyed_operator import grafts, has_operator, mark, stateful  # noqa: PLC0415 - as above
-        from holdfast.worker.build import Options  # noqa: PLC0415 - as above
+        from holdfast.engine.plans.keyed_operator import grafts, has_operator, mark, stateful
+        from holdfast.worker.build import Options
 
         self._check_kind(processor)
         instances = self._instances(name)
@@ -233,7 +233,7 @@ class KeyedStream:
         return unpacked(answers, metric, lane, mark(number))
 
     def _check_kind(self, processor: object) -> None:
-        from holdfast.worker.declarations.base_classes import Operator  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.declarations.base_classes import Operator
 
         if isinstance(processor, Operator) is (self.instances is not None):
             return
@@ -252,7 +252,7 @@ class KeyedStream:
         )
 
     def _instances(self, name: str) -> Instances | None:
-        from holdfast.worker.runtime.features.instances import Instances  # noqa: PLC0415 - as above
+        from holdfast.worker.runtime.features.instances import Instances
 
         return None if self.instances is None else Instances(name, self.instances)
 
@@ -263,7 +263,7 @@ class KeyedStream:
         return Numbering(even=_word(word, SPREAD_KEY, ("true", "false")) == "true")
 
     def _placement(self, name: str) -> Placing | None:
-        from holdfast.worker.placement import Placement  # noqa: PLC0415 - importing holdfast must stay cheap
+        from holdfast.worker.placement import Placement
 
         return None if self.placement is None else Placement(self.placement, self.key_groups, name)
 
@@ -351,12 +351,12 @@ def _prepared(
     ticks: bool | None,
 ) -> tuple[Lane, Operator, tuple[State, ...], list[tuple[Packer, Combiner | None]], bool]:
     """What the workers must know, checked; the states; what packs; and whether ticks are wanted."""
-    from holdfast.worker.build import assemble, splitter_of  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.declarations.processor import definition_of  # noqa: PLC0415 - as above
-    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import Combiner  # noqa: PLC0415 - as above
-    from holdfast.worker.operator import Operator  # noqa: PLC0415 - as above
-    from holdfast.worker.packer import Packer  # noqa: PLC0415 - as above
+    from holdfast.worker.build import assemble, splitter_of
+    from holdfast.worker.declarations.processor import definition_of
+    from holdfast.worker.declarations.types import schema_of
+    from holdfast.worker.lane import Combiner
+    from holdfast.worker.operator import Operator
+    from holdfast.worker.packer import Packer
 
     broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
     names = [each.name for each in keyed.inputs]

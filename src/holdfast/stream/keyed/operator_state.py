@@ -51,9 +51,9 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
     Raises:
         Invalid: The frame is not a stream, has a column `instance`, or the number is out of range.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.worker.runtime.features.instances import INSTANCE, MOST_INSTANCES, own_group  # noqa: PLC0415 - as above
+    from holdfast.worker.runtime.features.instances import INSTANCE, MOST_INSTANCES, own_group
 
     if whole(instances, f"{_WHERE}: instances", least=1) > MOST_INSTANCES:
         raise Invalid(
@@ -119,8 +119,8 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
 
     Costs some small Spark jobs over the state of this operator.
     """
-    from holdfast.engine.state.spark_state_reader import stored_groups  # noqa: PLC0415 - the package imports without Spark
-    from holdfast.worker.runtime.features.instances import (  # noqa: PLC0415 - as above
+    from holdfast.engine.state.spark_state_reader import stored_groups
+    from holdfast.worker.runtime.features.instances import (
         redistributed,
         settled_in,
         settled_of,
@@ -149,10 +149,10 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
 
 def _opened(store: MemoryStore, operator: Defined) -> Keys:
     """All instances with their state, in today's form."""
-    from holdfast.worker.interface import Moment  # noqa: PLC0415 - the package imports without Spark
-    from holdfast.worker.state.expiry import Cleaner  # noqa: PLC0415 - as above
-    from holdfast.worker.state.partition import Partition  # noqa: PLC0415 - as above
-    from holdfast.worker.state.upgrade import Upgrade  # noqa: PLC0415 - as above
+    from holdfast.worker.interface import Moment
+    from holdfast.worker.state.expiry import Cleaner
+    from holdfast.worker.state.partition import Partition
+    from holdfast.worker.state.upgrade import Upgrade
 
     layout, states = operator.layout, operator.states
     partition = Partition(

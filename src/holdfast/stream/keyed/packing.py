@@ -30,8 +30,8 @@ class Input:
 
 def stream_of(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
     """A stream as it reaches the state: its rows, or what a processor combines them to."""
-    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import Stream  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declarations.types import schema_of
+    from holdfast.worker.lane import Stream
 
     time_column = next(iter(watermarks(each.frame)), None)
     schema = schema_of(each.frame.schema)
@@ -48,7 +48,7 @@ def stream_of(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> 
 
 def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
     """The columns of events that were combined before the shuffle."""
-    from holdfast.worker.declarations.types import schema_of  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declarations.types import schema_of
 
     combined = getattr(processor, "combined", None)
     return schema_of(combined) if combined else schema
@@ -56,11 +56,11 @@ def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
 
 def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | None) -> DataFrame:
     """A stream's events as packets."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.engine.plans.keyed_operator import batch_time_ms  # noqa: PLC0415 - as above
-    from holdfast.worker.declarations.types import type_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import HASH, NOW  # noqa: PLC0415 - as above
+    from holdfast.engine.plans.keyed_operator import batch_time_ms
+    from holdfast.worker.declarations.types import type_text
+    from holdfast.worker.lane import HASH, NOW
 
     frame = each.frame
     if combiner is not None:
@@ -76,14 +76,14 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
 
 def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
     """The hash by which keys are told apart and put into groups."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return F.xxhash64(*(_one_zero(frame, key) for key in keys))
 
 
 def _one_zero(frame: DataFrame, key: str) -> Column:
     """A key column whose equal values are equal bytes: one zero and one NaN."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     column = F.col(quoted(key))
     if type_of(frame, key) not in ("float", "double"):
@@ -93,7 +93,7 @@ def _one_zero(frame: DataFrame, key: str) -> Column:
 
 def ticks_of(frame: DataFrame, layout: Layout, packer: Packer) -> DataFrame:
     """A packet for each key group, once a second, that wakes it."""
-    from holdfast.worker.lane import Waker  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.lane import Waker
 
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
     touching = packer.touching if packer.of_instances else None
@@ -103,10 +103,10 @@ def ticks_of(frame: DataFrame, layout: Layout, packer: Packer) -> DataFrame:
 
 def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
     """The answers as rows, with the counts of each batch beside them as an observed metric."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    from holdfast.worker.declarations.types import schema_text  # noqa: PLC0415 - as above
-    from holdfast.worker.lane import Unpacker  # noqa: PLC0415 - as above
+    from holdfast.worker.declarations.types import schema_text
+    from holdfast.worker.lane import Unpacker
 
     counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
     # The definition's number first: Spark prints no more than some 25 columns of a plan's node.

@@ -57,7 +57,7 @@ def said(error: Invalid) -> str:
 
 
 def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateVerdict]:
-    from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.state.blob_schema import form_from_json
 
     name = operator.layout.operator
     if note is None:
@@ -79,13 +79,13 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
 
 def _own(operator: Defined) -> list[State]:
     """The states that a person declared."""
-    from holdfast.worker.declarations.state_descriptors import SETTLED  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declarations.state_descriptors import SETTLED
 
     return [state for state in operator.states if state.name != SETTLED]
 
 
 def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
-    from holdfast.worker.declarations.state_descriptors import SETTLED  # noqa: PLC0415 - importing holdfast must stay cheap
+    from holdfast.worker.declarations.state_descriptors import SETTLED
 
     name = operator.layout.operator
     taken = set()
@@ -111,8 +111,8 @@ def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
 
 
 def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[StateVerdict]:
-    from holdfast.worker.declarations.evolution import change_of  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.state.blob_schema import stored_types  # noqa: PLC0415 - as above
+    from holdfast.worker.declarations.evolution import change_of
+    from holdfast.worker.state.blob_schema import stored_types
 
     declared = form.states[known]
     try:
@@ -138,8 +138,8 @@ def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[St
 
 
 def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
-    from holdfast.worker.interface import TIMERS  # noqa: PLC0415 - importing holdfast must stay cheap
-    from holdfast.worker.state.blob_schema import ROWS  # noqa: PLC0415 - as above
+    from holdfast.worker.interface import TIMERS
+    from holdfast.worker.state.blob_schema import ROWS
 
     name = operator.layout.operator
     had, has = (TIMERS in each.tables[ROWS].names for each in (form, operator.layout.form))

@@ -57,8 +57,8 @@ class Defined:
 
     def noted(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The forms of its state in the order of their appearance, and its keys, if any of it is new."""
-        from holdfast.worker.state.blob_schema import form_from_json  # noqa: PLC0415 - importing holdfast must stay cheap
-        from holdfast.worker.state.upgrade import Upgrade  # noqa: PLC0415 - as above
+        from holdfast.worker.state.blob_schema import form_from_json
+        from holdfast.worker.state.upgrade import Upgrade
 
         layout = self.layout
         form = layout.form

@@ -37,7 +37,7 @@ def driver() -> ModuleType:
         Unavailable: It is not installed.
     """
     try:
-        import psycopg  # noqa: PLC0415  an extra
+        import psycopg
     except ImportError as error:
         raise Unavailable(
             "the PostgreSQL driver is not installed",

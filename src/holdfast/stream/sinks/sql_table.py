@@ -142,7 +142,7 @@ class SqlTable:
             connection.execute(self._move())
 
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+        from pyspark.sql import functions as F  # noqa: N812
 
         # Collected as it is, a timestamp would come in this machine's time zone, and twice in autumn.
         selected = [
@@ -221,7 +221,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
 
 
 def _ref(name: str) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(quoted(name))
 

@@ -163,8 +163,8 @@ def _counted(
     name: str,
 ) -> tuple[SkewReport, Mapping[str, Any]]:
     """The report of a batch frame, and the metric that it was made of."""
-    from pyspark.sql import Observation  # noqa: PLC0415 - the package imports without Spark
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812 - as above
 
     where = "holdfast.skew.report(…)"
     if df.isStreaming:
@@ -191,7 +191,7 @@ def _counted(
 
 
 def _columns(keys: Sequence[str]) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return [F.col(quoted(key)) for key in keys]
 

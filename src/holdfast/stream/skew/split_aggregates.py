@@ -102,7 +102,7 @@ def count_distinct(column: str) -> Aggregate:
 
 def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
     """Spark's own aggregation, whatever is hot; a count of distinct values behind a deduplication."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
     distinct = [each for each in aggregates if each.kind == "count_distinct"]
@@ -124,7 +124,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
 
 def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
     """The parts of each key, then the keys; in one phase where nothing is hot."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
     for each in aggregates:
@@ -162,7 +162,7 @@ class _TakenApart:
 
 
 def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
     name = partial("{}{}_{}".format, _PREFIX, at)
@@ -187,7 +187,7 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
 
 def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
     """Means, and with the sum of squares variances, from sums that are exact in any order."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     digits, scale = _digits(found)
     spread = kind in _SPREADS
@@ -225,7 +225,7 @@ def _decimal_mean(s: Column, n: Column, digits: int, scale: int) -> Column:
 
 def _native(aggregate: Aggregate) -> Column:
     """What Spark computes itself."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
     made = {

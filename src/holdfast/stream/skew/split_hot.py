@@ -168,7 +168,7 @@ class SplitHot:
         return make(self.frame, self.hot, aggregates)
 
     def _parted(self, side: Side) -> Parted:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the package imports without Spark
+        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
             # The part of the many rows is worked out where they are compared: as a column it would be kept

@@ -185,7 +185,7 @@ def _is_pickler(name: str, names: dict[str, Any]) -> bool:
 
 def _check_is_picklable(processor: object) -> None:
     try:
-        from pyspark import cloudpickle  # noqa: PLC0415 - what Spark will pickle it with
+        from pyspark import cloudpickle
     except ImportError:
         return  # a test without Spark, where nothing is sent anywhere
     error = _failure(cloudpickle, processor)

@@ -157,7 +157,7 @@ def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:
 
 
 def _stamped(form: BlobSchema) -> BlobSchema:
-    import hashlib  # noqa: PLC0415 - workers hash once a task at most
+    import hashlib
 
     text = json.dumps(form.as_json(), sort_keys=True).encode()
     return BlobSchema(form.tables, form.states, hashlib.blake2b(text, digest_size=8).digest())

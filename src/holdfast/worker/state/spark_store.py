@@ -40,7 +40,7 @@ class PipelinedStore:
     """Writes requests ahead of reading the answers, through the socket of Spark's own client."""
 
     def __init__(self, client: StatefulProcessorApiClient, numbering: Numbering) -> None:
-        from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: PLC0415 - Spark's worker
+        from pyspark.sql.streaming.proto import StateMessage_pb2
 
         self._messages: Any = StateMessage_pb2
         self._client: Any = client

@@ -90,7 +90,7 @@ class Instances:
         told = self._told()
         if told is None:
             return None
-        from pyspark import SparkFiles  # noqa: PLC0415 - Spark's worker
+        from pyspark import SparkFiles
 
         return Shares.read(SparkFiles.get(told["file"]))
 
@@ -101,7 +101,7 @@ class Instances:
 
     def _told(self) -> dict[str, Any] | None:
         try:
-            from pyspark import TaskContext  # noqa: PLC0415 - Spark's worker
+            from pyspark import TaskContext
         except ImportError:
             return None  # a test without Spark
         context = TaskContext.get()
