@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import logging
 from typing import TYPE_CHECKING
 
 from holdfast._version import __version__ as __version__
@@ -166,9 +165,6 @@ _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
 # Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
 _MODULES = ("checkpoints", "savepoints", "skew")
-
-# A library leaves it to the program what becomes of its log.
-logging.getLogger("holdfast").addHandler(logging.NullHandler())
 
 __all__ = [
     "Aggregate",

@@ -1,8 +1,10 @@
-"""Long operations log under `holdfast`; nothing is shown unless the program asks for it."""
+"""Long operations log under `holdfast`; what is no warning is shown only if the program asks for it."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,15 @@ def records(log: pytest.LogCaptureFixture) -> set[tuple[str, str, str]]:
     return found
 
 
-def test_a_library_shows_nothing_of_its_own() -> None:
-    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("holdfast").handlers)
+def test_only_warnings_reach_a_program_that_has_configured_nothing() -> None:
+    """The alerts of `hf.watch` are warnings: they are not to be lost."""
+    program = (
+        "import logging, holdfast\n"
+        "log = logging.getLogger('holdfast.watch')\n"
+        "log.info('a batch'); log.warning('an alert')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("", "an alert\n")
 
 
 def test_long_operations_log_their_begin_and_their_end(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
