@@ -95,7 +95,7 @@ def test_warnings_say_what_is_wrong() -> None:
     for words in (
         "longer than 1s 999ms",
         "2.0 times",
-        "1s in the median",
+        "1.0 s in the median",
         "without --job",
         "no input",
         "disk",
