@@ -14,7 +14,7 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server
 	@$(BIN)/pytest -n 3 --dist worksteal
 
-# Within the process of the tests but for a few, so it takes less than a minute on two cores.
+# Verbs run within the process of the tests, but for a few: about three minutes on two cores.
 unit: $(READY)  ## the tests that need neither a JVM nor a server, after every change
 	@$(BIN)/pytest -q -n 2 --dist worksteal tests/unit
 
