@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
+_UNITS: Final = ("seconds", "bytes", "rows", "ratio")
 
 # What every number of a job carries. Prometheus keeps `job` for itself, so the job's name is `job_name`.
 JOB: Final = ("job_name",)
@@ -29,19 +30,24 @@ class Metric:
 
     Attributes:
         name: As Prometheus and JSON have it; the unit stands last, a counter ends in `_total`.
-        kind: `gauge` or `counter`.
-        unit: `seconds`, `bytes`, `rows`, `ratio`, …; empty where it is a number of things.
+        kind: `gauge` or `counter`; the name says which.
+        unit: `seconds`, `bytes`, `rows` or `ratio`, as the name has it; empty where it is a number of things.
         labels: What tells its series apart.
         meaning: In a sentence.
         source: Where it comes from.
     """
 
     name: str
-    kind: str
-    unit: str
+    kind: str = field(init=False)
+    unit: str = field(init=False)
     labels: tuple[str, ...]
     meaning: str
     source: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", COUNTER if self.name.endswith("_total") else GAUGE)
+        unit = next((word for word in reversed(self.name.split("_")) if word in _UNITS), "")
+        object.__setattr__(self, "unit", unit)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -57,326 +63,213 @@ _ATTEMPTS = "the attempts of the job"
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(
-        "holdfast_up",
-        GAUGE,
-        "",
-        JOB,
-        "1 while somebody supervises or watches the job, else 0.",
-        "the supervisor's lock",
+        "holdfast_up", JOB, "1 while somebody supervises or watches the job, else 0.", "the supervisor's lock"
     ),
-    Metric(
-        "holdfast_job_failed", GAUGE, "", JOB, "1 where the job has failed for good, else 0.", "the registry"
-    ),
-    Metric(
-        "holdfast_uptime_seconds", GAUGE, "seconds", JOB, "Since the driver that runs started.", _ATTEMPTS
-    ),
-    Metric("holdfast_restarts_total", COUNTER, "", JOB, "Drivers that followed a failed one.", _ATTEMPTS),
+    Metric("holdfast_job_failed", JOB, "1 where the job has failed for good, else 0.", "the registry"),
+    Metric("holdfast_uptime_seconds", JOB, "Since the driver that runs started.", _ATTEMPTS),
+    Metric("holdfast_restarts_total", JOB, "Drivers that followed a failed one.", _ATTEMPTS),
     Metric(
         "holdfast_checkpoint_failures_total",
-        COUNTER,
-        "",
         (*JOB, "cause"),
         "Batches that ended in a failure and not in a checkpoint, by whose it is to mend.",
         _ATTEMPTS,
     ),
     Metric(
         "holdfast_checkpoint_failures_lately",
-        GAUGE,
-        "",
         JOB,
         "The same, of the last ten minutes, all causes together.",
         _ATTEMPTS,
     ),
     Metric(
         "holdfast_recovery_seconds",
-        GAUGE,
-        "seconds",
         JOB,
         "From a failure to the next commit, however many drivers that takes; while it lasts, until now.",
         _ATTEMPTS,
     ),
-    Metric("holdfast_batch_id", GAUGE, "", QUERY, "The newest committed batch.", _BATCH),
-    Metric("holdfast_batches_total", COUNTER, "", QUERY, "Committed batches.", _ALL),
+    Metric("holdfast_batch_id", QUERY, "The newest committed batch.", _BATCH),
+    Metric("holdfast_batches_total", QUERY, "Committed batches.", _ALL),
+    Metric("holdfast_last_commit_timestamp_seconds", QUERY, "When it was committed.", _BATCH),
+    Metric("holdfast_input_rows_total", QUERY, "Rows read from the sources.", _ALL),
+    Metric("holdfast_input_rows_per_second", QUERY, "Rows that came in, as Spark has it.", _BATCH),
     Metric(
-        "holdfast_last_commit_timestamp_seconds", GAUGE, "seconds", QUERY, "When it was committed.", _BATCH
-    ),
-    Metric("holdfast_input_rows_total", COUNTER, "rows", QUERY, "Rows read from the sources.", _ALL),
-    Metric(
-        "holdfast_input_rows_per_second", GAUGE, "rows", QUERY, "Rows that came in, as Spark has it.", _BATCH
-    ),
-    Metric(
-        "holdfast_processed_rows_per_second",
-        GAUGE,
-        "rows",
-        QUERY,
-        "Rows that were worked off, as Spark has it.",
-        _BATCH,
+        "holdfast_processed_rows_per_second", QUERY, "Rows that were worked off, as Spark has it.", _BATCH
     ),
     Metric(
         "holdfast_checkpoint_duration_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "What the newest batch took to its commit; that of the batch which runs, once it takes longer.",
         _BATCH,
     ),
     Metric(
         "holdfast_batch_phase_seconds",
-        GAUGE,
-        "seconds",
         (*QUERY, "phase"),
         "What it spent its time with, by Spark's names of the phases.",
         _BATCH,
     ),
     Metric(
         "holdfast_watermark_timestamp_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "The watermark that the newest batch ran under.",
         _BATCH,
     ),
-    Metric(
-        "holdfast_watermark_lag_seconds", GAUGE, "seconds", QUERY, "How far it lies behind the clock.", _BATCH
-    ),
+    Metric("holdfast_watermark_lag_seconds", QUERY, "How far it lies behind the clock.", _BATCH),
     Metric(
         "holdfast_watermark_stuck_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "For how long it has not moved though rows came in.",
         "progress of the last batches",
     ),
-    Metric("holdfast_late_rows_total", COUNTER, "rows", QUERY, "Rows dropped as late.", _ALL),
+    Metric("holdfast_late_rows_total", QUERY, "Rows dropped as late.", _ALL),
     Metric(
         "holdfast_late_rows_ratio",
-        GAUGE,
-        "ratio",
         QUERY,
         "Their part of all rows of the last ten minutes.",
         "progress of the last batches",
     ),
     Metric(
         "holdfast_state_rows",
-        GAUGE,
-        "rows",
         OPERATOR,
         "Rows in state: keys of a keyed operator; absent while some of its key groups are not counted.",
         _BATCH,
     ),
     Metric(
         "holdfast_state_bytes",
-        GAUGE,
-        "bytes",
         OPERATOR,
         "What the store takes: SST files of RocksDB; its memory before the first, and on the heap.",
         _STORE,
     ),
-    Metric("holdfast_state_memory_bytes", GAUGE, "bytes", OPERATOR, "Memory of the store.", _BATCH),
+    Metric("holdfast_state_memory_bytes", OPERATOR, "Memory of the store.", _BATCH),
     Metric(
         "holdfast_state_rows_updated_total",
-        COUNTER,
-        "rows",
         OPERATOR,
         "Rows written to state: keys of a keyed operator.",
         _ALL,
     ),
     Metric(
-        "holdfast_state_rows_removed_total",
-        COUNTER,
-        "rows",
-        OPERATOR,
-        "Rows taken out of it: keys of a keyed operator.",
-        _ALL,
+        "holdfast_state_rows_removed_total", OPERATOR, "Rows taken out of it: keys of a keyed operator.", _ALL
     ),
-    Metric(
-        "holdfast_state_timers",
-        GAUGE,
-        "",
-        OPERATOR,
-        "Timers of a keyed operator that are registered.",
-        _KEYED,
-    ),
+    Metric("holdfast_state_timers", OPERATOR, "Timers of a keyed operator that are registered.", _KEYED),
     Metric(
         "holdfast_state_entries",
-        GAUGE,
-        "",
         KEYED_STATE,
         "Of a state of a keyed operator: keys with a value, elements of its lists, entries of its maps.",
         _KEYED,
     ),
     Metric(
         "holdfast_state_entries_bytes",
-        GAUGE,
-        "bytes",
         KEYED_STATE,
         "Their bytes before compression, with former values that are not cleaned up yet.",
         _KEYED,
     ),
     Metric(
         "holdfast_state_expired_total",
-        COUNTER,
-        "",
         KEYED_STATE,
         "Values of a state of a keyed operator that were removed or replaced after their time had run out.",
         "what the tasks of keyed operators counted in all batches",
     ),
     Metric(
         "holdfast_state_uncounted_groups",
-        GAUGE,
-        "",
         OPERATOR,
         "Key groups of a keyed operator that an older Holdfast wrote and that are not counted yet.",
         _KEYED,
     ),
     Metric(
         "holdfast_state_access_seconds",
-        GAUGE,
-        "seconds",
         OPERATOR,
         "What one get or put took on average: to look up or write one key of a keyed operator.",
         _STORE,
     ),
     Metric(
         "holdfast_state_operations_total",
-        COUNTER,
-        "",
         (*OPERATOR, "operation"),
         "Gets and puts: keys that a keyed operator has looked up and written.",
         "the store's own counters of all batches",
     ),
     Metric(
         "holdfast_state_operations_seconds_total",
-        COUNTER,
-        "seconds",
         (*OPERATOR, "operation"),
         "What they took together.",
         "the store's own counters of all batches",
     ),
     Metric(
-        "holdfast_state_commit_seconds",
-        GAUGE,
-        "seconds",
-        OPERATOR,
-        "What all tasks took together to commit state.",
-        _BATCH,
+        "holdfast_state_commit_seconds", OPERATOR, "What all tasks took together to commit state.", _BATCH
     ),
-    Metric(
-        "holdfast_state_load_seconds",
-        GAUGE,
-        "seconds",
-        OPERATOR,
-        "What all tasks took together to load state.",
-        _STORE,
-    ),
+    Metric("holdfast_state_load_seconds", OPERATOR, "What all tasks took together to load state.", _STORE),
     Metric(
         "holdfast_cache_hit_ratio",
-        GAUGE,
-        "ratio",
         OPERATOR,
         "Reads that the block cache answered; on the heap, versions that were still loaded.",
         _STORE,
     ),
     Metric(
         "holdfast_snapshots_repaired_total",
-        COUNTER,
-        "",
         OPERATOR,
         "Snapshots that Spark could not read and made anew from older ones.",
         "the store's own counters of all batches",
     ),
     Metric(
         "holdfast_snapshots_repaired_lately",
-        GAUGE,
-        "",
         OPERATOR,
         "The same, of the last ten minutes.",
         "the store's own counters of the last batches",
     ),
     Metric(
         "holdfast_state_full_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "How long until state is as large as it may be, if it grows on; absent if not, and once it is.",
         "a line through the sizes of the last batches",
     ),
     Metric(
         "holdfast_key_share_ratio",
-        GAUGE,
-        "ratio",
         (*QUERY, "name"),
         "The part that the heaviest watched key has of all rows.",
         _BATCH,
     ),
-    Metric("holdfast_partition_bytes", GAUGE, "bytes", PARTITION, "State that a restart reads.", _FILES),
+    Metric("holdfast_partition_bytes", PARTITION, "State that a restart reads.", _FILES),
     Metric(
         "holdfast_partition_rows",
-        GAUGE,
-        "rows",
         PARTITION,
         "Rows in the base of a partition, where RocksDB counts them.",
         _FILES,
     ),
-    Metric(
-        "holdfast_partition_share_ratio",
-        GAUGE,
-        "ratio",
-        PARTITION,
-        "Its part of the bytes of the store.",
-        _FILES,
-    ),
+    Metric("holdfast_partition_share_ratio", PARTITION, "Its part of the bytes of the store.", _FILES),
     Metric(
         "holdfast_skew_ratio",
-        GAUGE,
-        "ratio",
         STORE,
         "How many times the mean the largest partition has; absent below 16 MiB.",
         _FILES,
     ),
-    Metric(
-        "holdfast_checkpoint_bytes", GAUGE, "bytes", QUERY, "State that a restart of the query reads.", _FILES
-    ),
-    Metric("holdfast_checkpoint_new_bytes", GAUGE, "bytes", QUERY, "What the newest batch added.", _FILES),
-    Metric("holdfast_checkpoint_files", GAUGE, "", QUERY, "State files that a restart reads.", _FILES),
+    Metric("holdfast_checkpoint_bytes", QUERY, "State that a restart of the query reads.", _FILES),
+    Metric("holdfast_checkpoint_new_bytes", QUERY, "What the newest batch added.", _FILES),
+    Metric("holdfast_checkpoint_files", QUERY, "State files that a restart reads.", _FILES),
     Metric(
         "holdfast_state_format_version",
-        GAUGE,
-        "",
         QUERY,
         "The state-checkpoint format of the newest commit; of RocksDB alone.",
         _FILES,
     ),
     Metric(
         "holdfast_savepoint_age_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "Since the newest savepoint that the supervisor took; before the first, since the job started.",
         "the registry",
     ),
-    Metric("holdfast_savepoint_duration_seconds", GAUGE, "seconds", QUERY, "What it took.", "the registry"),
-    Metric("holdfast_savepoint_bytes", GAUGE, "bytes", QUERY, "The bytes of its files.", "the registry"),
+    Metric("holdfast_savepoint_duration_seconds", QUERY, "What it took.", "the registry"),
+    Metric("holdfast_savepoint_bytes", QUERY, "The bytes of its files.", "the registry"),
     Metric(
         "holdfast_drill_seconds",
-        GAUGE,
-        "seconds",
         QUERY,
         "What the newest drill took from the decision to recover to the first commit.",
         "the drills of the savepoint catalog",
     ),
     Metric(
         "holdfast_alert_threshold",
-        GAUGE,
-        "",
         (*JOB, "rule"),
         "The threshold of each rule of the job that is on.",
         "the job's settings",
     ),
     Metric(
         "holdfast_measured_timestamp_seconds",
-        GAUGE,
-        "seconds",
         JOB,
         "When the numbers of the job were put together.",
         "the clock",

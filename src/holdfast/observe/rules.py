@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, Final
 
 from holdfast.config.units import rounded_duration, rounded_size
@@ -36,10 +36,11 @@ class Rule:
     name: str
     metric: str
     by: tuple[str, ...]
-    above: bool
-    for_ms: int
-    keep_ms: int
-    severity: str
+    _: KW_ONLY
+    above: bool = True
+    for_ms: int = 0
+    keep_ms: int = 0
+    severity: str = WARNING
     says: str
     advice: str
 
@@ -82,10 +83,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "state_size",
         "holdfast_state_bytes",
         QUERY,
-        above=True,
-        for_ms=0,
         keep_ms=_MINUTE_MS,
-        severity=WARNING,
         says="the state of query {query} has grown to {value}, over {threshold}",
         advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
     ),
@@ -93,10 +91,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "checkpoint_duration",
         "holdfast_checkpoint_duration_seconds",
         QUERY,
-        above=True,
-        for_ms=0,
         keep_ms=_MINUTE_MS,
-        severity=WARNING,
         says="a batch of query {query} takes {value}, over {threshold}",
         advice="see which phase takes it in `holdfast_batch_phase_seconds`; smaller batches commit sooner",
     ),
@@ -104,9 +99,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "checkpoint_failures",
         "holdfast_checkpoint_failures_lately",
         JOB,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
         severity=CRITICAL,
         says="{value} batches have failed in the last ten minutes",
         advice="read why in `holdfast status`; the driver's log has the whole error",
@@ -115,10 +107,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "access_latency",
         "holdfast_state_access_seconds",
         OPERATOR,
-        above=True,
         for_ms=_MINUTE_MS,
         keep_ms=_MINUTE_MS,
-        severity=WARNING,
         says="an access to the state of operator {operator}, query {query}, takes {value}, over {threshold}",
         advice="look at the cache hits and the disk below Spark's local directory; give RocksDB more memory",
     ),
@@ -126,9 +116,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "recovery_time",
         "holdfast_recovery_seconds",
         JOB,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
         severity=CRITICAL,
         says="recovery takes {value}, over {threshold}",
         advice="see the attempts in `holdfast status`; `holdfast drill` says where the time goes",
@@ -140,7 +127,6 @@ RULES: Final[tuple[Rule, ...]] = (
         above=False,
         for_ms=5 * _MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        severity=WARNING,
         says="the state of query {query} reaches its limit in {value} if it goes on growing",
         advice="see what grows with `holdfast status`, and give state a TTL or a watermark",
     ),
@@ -148,10 +134,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "watermark_stuck",
         "holdfast_watermark_stuck_seconds",
         QUERY,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
-        severity=WARNING,
         says="the watermark of query {query} has not moved for {value} though rows come in",
         advice="an empty source holds all others back; look for one without events, or with old ones",
     ),
@@ -159,10 +141,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "late_rows",
         "holdfast_late_rows_ratio",
         QUERY,
-        above=True,
         for_ms=_MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        severity=WARNING,
         says="{value} of the rows of query {query} come late and are dropped, over {threshold}",
         advice="a longer delay of the watermark keeps more of them, and more state",
     ),
@@ -170,10 +150,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "skew",
         "holdfast_skew_ratio",
         STORE,
-        above=True,
         for_ms=5 * _MINUTE_MS,
         keep_ms=5 * _MINUTE_MS,
-        severity=WARNING,
         says="one partition of operator {operator} of query {query} has {value} times the mean",
         advice="see which keys it is with `holdfast skew`; split hot ones, or rescale",
     ),
@@ -181,10 +159,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "savepoint_age",
         "holdfast_savepoint_age_seconds",
         QUERY,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
-        severity=WARNING,
         says="the newest savepoint of query {query} is {value} old, over {threshold}",
         advice="see why none was taken in `holdfast status`",
     ),
@@ -192,10 +166,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "drill_time",
         "holdfast_drill_seconds",
         QUERY,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
-        severity=WARNING,
         says="the last drill of query {query} took {value}, over {threshold}",
         advice="`holdfast drill` says which phase takes it; savepoints of less state recover sooner",
     ),
@@ -203,9 +173,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "snapshots_repaired",
         "holdfast_snapshots_repaired_lately",
         QUERY,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
         severity=CRITICAL,
         says="Spark could not read {value} snapshots of query {query} and made them anew from older ones",
         advice="the storage loses or damages files: `holdfast checkpoint verify` names them",
@@ -215,9 +182,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "holdfast_state_format_version",
         QUERY,
         above=False,
-        for_ms=0,
-        keep_ms=0,
-        severity=WARNING,
         says="query {query} writes state-checkpoint format {value}, where a repeated task overwrites files",
         advice="new checkpoints of `hf.configure` and `holdfast run` have format 2; till then, savepoints",
     ),
@@ -225,9 +189,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "job_failed",
         "holdfast_job_failed",
         JOB,
-        above=True,
-        for_ms=0,
-        keep_ms=0,
         severity=CRITICAL,
         says="job {job_name} has failed for good",
         advice="read why in `holdfast status`, mend it, and start it again: it goes on where it stopped",
