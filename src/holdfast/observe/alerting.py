@@ -131,73 +131,39 @@ def evaluate(
         What stands now, and what is to be told.
     """
     listed = list(samples)
-    thresholds = {each.labels: each.value for each in listed if each.metric == THRESHOLD}
+    thresholds = {number.labels: number.value for number in listed if number.metric == THRESHOLD}
     now: dict[Key, Alert] = {}
     events: list[AlertEvent] = []
     for rule in rules:
         values = rule.values(listed)
-        for labels, value in values.items():
+        known = [labels for name, labels in standing if name == rule.name]
+        for labels in dict.fromkeys((*values, *known)):
+            key = (rule.name, labels)
             threshold = thresholds.get((labels[0], rule.name))
-            if threshold is None:
-                continue
-            wrong = rule.breached(value, threshold)
-            found, kind = _next(
-                rule, labels, standing.get((rule.name, labels)), now_ms, value, threshold, wrong
-            )
-            _note(found, kind, now_ms, now, events)
-        for key, alert in standing.items():
-            if key[0] == rule.name and (key[1] not in values or (key[1][0], rule.name) not in thresholds):
-                off = (key[1][0], rule.name) not in thresholds
-                found, kind = _fading(rule, alert, now_ms, at_once=off)
-                _note(found, kind, now_ms, now, events)
+            alert, kind = _next(rule, key, standing.get(key), now_ms, values.get(labels), threshold)
+            if alert is not None and kind is not None:
+                events.append(AlertEvent(kind, now_ms, alert))
+            if alert is not None and kind != CLEARED:
+                now[key] = alert
     return now, tuple(events)
 
 
 def _next(
-    rule: Rule,
-    labels: tuple[str, ...],
-    before: Alert | None,
-    now_ms: int,
-    value: float,
-    threshold: float,
-    wrong: bool,
+    rule: Rule, key: Key, before: Alert | None, now_ms: int, value: float | None, threshold: float | None
 ) -> tuple[Alert | None, str | None]:
-    """What becomes of one alert, and what is told of it."""
-    if not wrong:
-        return (None, None) if before is None else _fading(rule, before, now_ms)
-    if before is None:
-        before = Alert(rule.name, labels, PENDING, now_ms, None, value, threshold)
-    alert = replace(before, right_ms=None, value=value, threshold=threshold)
-    if alert.phase == PENDING and now_ms - alert.since_ms >= rule.for_ms:
-        return replace(alert, phase=FIRING), FIRING
-    return alert, None
-
-
-def _fading(
-    rule: Rule, before: Alert, now_ms: int, *, at_once: bool = False
-) -> tuple[Alert | None, str | None]:
-    """What becomes of an alert whose value is right."""
-    if before.phase == PENDING:
+    """An alert after this look, and what is told of it; a rule without a threshold is off."""
+    if value is not None and threshold is not None and rule.breached(value, threshold):
+        if before is None:
+            before = Alert(*key, PENDING, now_ms, None, value, threshold)
+        alert = replace(before, right_ms=None, value=value, threshold=threshold)
+        if alert.phase == PENDING and now_ms - alert.since_ms >= rule.for_ms:
+            return replace(alert, phase=FIRING), FIRING
+        return alert, None
+    if before is None or before.phase == PENDING:
         return None, None
-    alert = replace(before, right_ms=now_ms if before.right_ms is None else before.right_ms)
-    if at_once or now_ms - (alert.right_ms or now_ms) >= rule.keep_ms:
-        return alert, CLEARED
-    return alert, None
-
-
-def _note(
-    found: Alert | None,
-    kind: str | None,
-    now_ms: int,
-    now: dict[Key, Alert],
-    events: list[AlertEvent],
-) -> None:
-    if found is None:
-        return
-    if kind is not None:
-        events.append(AlertEvent(kind, now_ms, found))
-    if kind != CLEARED:
-        now[found.key] = found
+    right_ms = now_ms if before.right_ms is None else before.right_ms
+    over = threshold is None or now_ms - right_ms >= rule.keep_ms
+    return replace(before, right_ms=right_ms), CLEARED if over else None
 
 
 def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ()) -> tuple[AlertEvent, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.observe.metrics import LATELY_MS, Sample, sample
+from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +57,44 @@ class JobFacts:
 
 def job_samples(facts: JobFacts, now_ms: int) -> list[Sample]:
     """The numbers of a job as a whole."""
-    job = facts.name
-    lately = sum(1 for at_ms, _ in facts.failures if at_ms > now_ms - LATELY_MS)
-    found = [
-        sample("holdfast_up", facts.up, job),
-        sample("holdfast_job_failed", facts.failed, job),
-        sample("holdfast_restarts_total", facts.restarts, job),
-        sample("holdfast_checkpoint_failures_lately", lately, job),
-        sample("holdfast_measured_timestamp_seconds", now_ms / 1000, job),
-    ]
-    for cause, number in Counter(cause for _, cause in facts.failures).items():
-        found.append(sample("holdfast_checkpoint_failures_total", number, job, cause))
-    if facts.running_ms is not None:
-        found.append(sample("holdfast_uptime_seconds", (now_ms - facts.running_ms) / 1000, job))
+    lately = sum(at_ms > now_ms - LATELY_MS for at_ms, _ in facts.failures)
+    recovery_ms = facts.recovery_ms
     if facts.recovering_since_ms is not None:
-        found.append(sample("holdfast_recovery_seconds", (now_ms - facts.recovering_since_ms) / 1000, job))
-    elif facts.recovery_ms is not None:
-        found.append(sample("holdfast_recovery_seconds", facts.recovery_ms / 1000, job))
-    return [*found, *_savepoints(facts, now_ms)]
-
-
-def _savepoints(facts: JobFacts, now_ms: int) -> list[Sample]:
-    found = []
+        recovery_ms = now_ms - facts.recovering_since_ms
+    numbers = samples_of(
+        (facts.name,),
+        {
+            "holdfast_up": facts.up,
+            "holdfast_job_failed": facts.failed,
+            "holdfast_restarts_total": facts.restarts,
+            "holdfast_checkpoint_failures_lately": lately,
+            "holdfast_measured_timestamp_seconds": now_ms / 1000,
+            "holdfast_uptime_seconds": _seconds_since(facts.running_ms, now_ms),
+            "holdfast_recovery_seconds": _in_seconds(recovery_ms),
+        },
+    )
+    for cause, number in Counter(cause for _, cause in facts.failures).items():
+        numbers.append(sample("holdfast_checkpoint_failures_total", number, facts.name, cause))
     for query, taken in facts.savepoints.items():
-        labels = (facts.name, query)
-        since_ms = facts.started_ms if taken is None else taken.at_ms
-        if since_ms is not None:
-            found.append(sample("holdfast_savepoint_age_seconds", (now_ms - since_ms) / 1000, *labels))
-        if taken is not None and taken.took_ms is not None:
-            found.append(sample("holdfast_savepoint_duration_seconds", taken.took_ms / 1000, *labels))
-        if taken is not None and taken.size_bytes is not None:
-            found.append(sample("holdfast_savepoint_bytes", taken.size_bytes, *labels))
+        numbers += samples_of((facts.name, query), _savepoint(facts, taken, now_ms))
     for query, took_ms in facts.drills_ms.items():
-        found.append(sample("holdfast_drill_seconds", took_ms / 1000, facts.name, query))
-    return found
+        numbers.append(sample("holdfast_drill_seconds", took_ms / 1000, facts.name, query))
+    return numbers
+
+
+def _savepoint(facts: JobFacts, taken: TakenSavepoint | None, now_ms: int) -> dict[str, float | None]:
+    if taken is None:
+        return {"holdfast_savepoint_age_seconds": _seconds_since(facts.started_ms, now_ms)}
+    return {
+        "holdfast_savepoint_age_seconds": _seconds_since(taken.at_ms, now_ms),
+        "holdfast_savepoint_duration_seconds": _in_seconds(taken.took_ms),
+        "holdfast_savepoint_bytes": taken.size_bytes,
+    }
+
+
+def _seconds_since(moment_ms: int | None, now_ms: int) -> float | None:
+    return None if moment_ms is None else (now_ms - moment_ms) / 1000
+
+
+def _in_seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

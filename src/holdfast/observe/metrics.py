@@ -311,6 +311,11 @@ def sample(metric: str, value: float, *labels: str) -> Sample:
     return Sample(metric, labels, float(value))
 
 
+def samples_of(labels: tuple[str, ...], values: Mapping[str, float | None]) -> list[Sample]:
+    """Numbers of several metrics with the same labels; one that is not known is left out."""
+    return [sample(metric, value, *labels) for metric, value in values.items() if value is not None]
+
+
 def packed(samples: Iterable[Sample]) -> list[list[Any]]:
     """Samples as short plain values; `unpacked` reads them back."""
     return [[each.metric, list(each.labels), each.value] for each in samples]

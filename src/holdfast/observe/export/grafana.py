@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.observe.metrics import JOB, OPERATOR, QUERY, STORE
+
 DASHBOARD_FILE: Final = "holdfast-grafana.json"
 UID: Final = "holdfast-jobs"
 _WIDTH: Final = 24
@@ -43,33 +45,27 @@ class Panel:
         return f"{self.fold} by ({', '.join(self.by)}) ({inner})"
 
 
-_JOB: Final = ("job_name",)
-_QUERY: Final = ("job_name", "query")
-_OPERATOR: Final = (*_QUERY, "operator")
-
 PANELS: Final[tuple[Panel, ...]] = (
-    Panel("Up", "holdfast_up", _JOB, "short", fold="max", single=True),
-    Panel("Failed batches in ten minutes", "holdfast_checkpoint_failures_lately", _JOB, "short", single=True),
-    Panel("Last recovery", "holdfast_recovery_seconds", _JOB, "s", fold="max", single=True),
-    Panel("Savepoint age", "holdfast_savepoint_age_seconds", _QUERY, "s", fold="max", single=True),
-    Panel("Batch duration", "holdfast_checkpoint_duration_seconds", _QUERY, "s", fold="max"),
-    Panel("Phases of a batch", "holdfast_batch_phase_seconds", (*_QUERY, "phase"), "s", fold="max"),
-    Panel("Rows in", "holdfast_input_rows_total", _QUERY, "rowsps", rate=True),
-    Panel("Rows worked off", "holdfast_processed_rows_per_second", _QUERY, "rowsps"),
-    Panel("State", "holdfast_state_bytes", _OPERATOR, "bytes"),
-    Panel("Rows in state", "holdfast_state_rows", _OPERATOR, "short"),
-    Panel("State full in", "holdfast_state_full_seconds", _QUERY, "s", fold="max"),
-    Panel("Memory of stores", "holdfast_state_memory_bytes", _OPERATOR, "bytes"),
-    Panel("State access", "holdfast_state_access_seconds", _OPERATOR, "s", fold="max"),
-    Panel("Cache hits", "holdfast_cache_hit_ratio", _OPERATOR, "percentunit", fold="max"),
-    Panel("Watermark lag", "holdfast_watermark_lag_seconds", _QUERY, "s", fold="max"),
-    Panel("Late rows", "holdfast_late_rows_total", _QUERY, "rowsps", rate=True),
-    Panel(
-        "Largest partition, times the mean", "holdfast_skew_ratio", (*_OPERATOR, "store"), "short", fold="max"
-    ),
-    Panel("Bytes that a restart reads", "holdfast_checkpoint_bytes", _QUERY, "bytes"),
-    Panel("Bytes of the newest batch", "holdfast_checkpoint_new_bytes", _QUERY, "bytes"),
-    Panel("Snapshots repaired", "holdfast_snapshots_repaired_lately", _QUERY, "short"),
+    Panel("Up", "holdfast_up", JOB, "short", fold="max", single=True),
+    Panel("Failed batches in ten minutes", "holdfast_checkpoint_failures_lately", JOB, "short", single=True),
+    Panel("Last recovery", "holdfast_recovery_seconds", JOB, "s", fold="max", single=True),
+    Panel("Savepoint age", "holdfast_savepoint_age_seconds", QUERY, "s", fold="max", single=True),
+    Panel("Batch duration", "holdfast_checkpoint_duration_seconds", QUERY, "s", fold="max"),
+    Panel("Phases of a batch", "holdfast_batch_phase_seconds", (*QUERY, "phase"), "s", fold="max"),
+    Panel("Rows in", "holdfast_input_rows_total", QUERY, "rowsps", rate=True),
+    Panel("Rows worked off", "holdfast_processed_rows_per_second", QUERY, "rowsps"),
+    Panel("State", "holdfast_state_bytes", OPERATOR, "bytes"),
+    Panel("Rows in state", "holdfast_state_rows", OPERATOR, "short"),
+    Panel("State full in", "holdfast_state_full_seconds", QUERY, "s", fold="max"),
+    Panel("Memory of stores", "holdfast_state_memory_bytes", OPERATOR, "bytes"),
+    Panel("State access", "holdfast_state_access_seconds", OPERATOR, "s", fold="max"),
+    Panel("Cache hits", "holdfast_cache_hit_ratio", OPERATOR, "percentunit", fold="max"),
+    Panel("Watermark lag", "holdfast_watermark_lag_seconds", QUERY, "s", fold="max"),
+    Panel("Late rows", "holdfast_late_rows_total", QUERY, "rowsps", rate=True),
+    Panel("Largest partition, times the mean", "holdfast_skew_ratio", STORE, "short", fold="max"),
+    Panel("Bytes that a restart reads", "holdfast_checkpoint_bytes", QUERY, "bytes"),
+    Panel("Bytes of the newest batch", "holdfast_checkpoint_new_bytes", QUERY, "bytes"),
+    Panel("Snapshots repaired", "holdfast_snapshots_repaired_lately", QUERY, "short"),
 )
 
 
