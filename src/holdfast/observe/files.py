@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -12,7 +13,8 @@ from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.providers import PROVIDERS
-from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample
+from holdfast.observe.batch_numbers import watermark_numbers
+from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample, samples_of
 from holdfast.storage.port import Storage
 
 ROCKSDB: Final = PROVIDERS[ROCKSDB_PROVIDER]
@@ -69,7 +71,7 @@ class FileFacts:
     @property
     def size_bytes(self) -> int:
         """State that a restart reads."""
-        return sum(sum(each.bytes) for each in self.stores)
+        return sum(sum(store.bytes) for store in self.stores)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` reads them back."""
@@ -79,8 +81,8 @@ class FileFacts:
     def from_dict(cls, fields: Mapping[str, Any]) -> FileFacts:
         """What `as_dict` gave, or JSON made of it."""
         stores = tuple(
-            StoreFiles(each["operator"], each["store"], tuple(each["bytes"]), tuple(each["rows"]))
-            for each in fields["stores"]
+            StoreFiles(store["operator"], store["store"], tuple(store["bytes"]), tuple(store["rows"]))
+            for store in fields["stores"]
         )
         return cls(**{**fields, "stores": stores})
 
@@ -95,72 +97,69 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
     """
-    found = read(storage)
-    versions = [each.format_version for each in found.operators if found.provider == ROCKSDB]
+    checkpoint = read(storage)
+    operators = checkpoint.operators
+    versions = [operator.format_version for operator in operators if checkpoint.provider == ROCKSDB]
     return FileFacts(
         at_ms=now_ms,
-        batch_id=found.batch_id,
-        watermark_ms=found.watermark_ms,
+        batch_id=checkpoint.batch_id,
+        watermark_ms=checkpoint.watermark_ms,
         format_version=min(versions, default=None),
-        files=sum(len(store.files) for each in found.operators for store in each.stores),
-        new_bytes=found.new_bytes,
-        stores=_stores(found, keyed_names(storage, found.operators, found.batch_id)),
+        files=sum(len(store.files) for operator in operators for store in operator.stores),
+        new_bytes=checkpoint.new_bytes,
+        stores=_stores(checkpoint, keyed_names(storage, operators, checkpoint.batch_id)),
     )
 
 
 def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
     """The numbers of a checkpoint's files."""
-    found = [
-        sample("holdfast_checkpoint_bytes", facts.size_bytes, job, query),
-        sample("holdfast_checkpoint_new_bytes", facts.new_bytes, job, query),
-        sample("holdfast_checkpoint_files", facts.files, job, query),
-    ]
-    if facts.format_version is not None:
-        found.append(sample("holdfast_state_format_version", facts.format_version, job, query))
+    numbers = samples_of(
+        (job, query),
+        {
+            "holdfast_checkpoint_bytes": facts.size_bytes,
+            "holdfast_checkpoint_new_bytes": facts.new_bytes,
+            "holdfast_checkpoint_files": facts.files,
+            "holdfast_state_format_version": facts.format_version,
+        },
+    )
     for store in facts.stores:
-        found += _store_samples(job, query, store)
-    return found
+        numbers += _store_samples((job, query, store.operator, store.store), store)
+    return numbers
 
 
 def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
     """What files tell in the place of progress, where nobody hears the query itself."""
-    found = file_samples(job, query, facts)
-    if facts.batch_id is not None:
-        found.append(sample("holdfast_batch_id", facts.batch_id, job, query))
-    if facts.watermark_ms is not None and facts.watermark_ms > 0:
-        at_s = facts.watermark_ms / 1000
-        found.append(sample("holdfast_watermark_timestamp_seconds", at_s, job, query))
-        found.append(sample("holdfast_watermark_lag_seconds", now_ms / 1000 - at_s, job, query))
-    sizes: dict[str, int] = {}
+    sizes: Counter[str] = Counter()
     for store in facts.stores:
-        sizes[store.operator] = sizes.get(store.operator, 0) + sum(store.bytes)
+        sizes[store.operator] += sum(store.bytes)
+    known = {"holdfast_batch_id": facts.batch_id, **watermark_numbers(facts.watermark_ms, now_ms)}
     return [
-        *found,
+        *file_samples(job, query, facts),
+        *samples_of((job, query), known),
         *(sample("holdfast_state_bytes", size, job, query, operator) for operator, size in sizes.items()),
     ]
 
 
-def _stores(found: Checkpoint, names: Mapping[int, str]) -> tuple[StoreFiles, ...]:
+def _stores(checkpoint: Checkpoint, names: Mapping[int, str]) -> tuple[StoreFiles, ...]:
     return tuple(
         StoreFiles(
-            f"{each.operator} {names.get(each.operator, each.operator_name)}".rstrip(),
-            each.store,
-            tuple(partition.bytes for partition in each.partitions),
-            tuple(partition.rows for partition in each.partitions),
+            f"{store.operator} {names.get(store.operator, store.operator_name)}".rstrip(),
+            store.store,
+            tuple(partition.bytes for partition in store.partitions),
+            tuple(partition.rows for partition in store.partitions),
         )
-        for each in shares(found)
+        for store in shares(checkpoint)
     )
 
 
-def _store_samples(job: str, query: str, store: StoreFiles) -> list[Sample]:
-    found = []
+def _store_samples(labels: tuple[str, ...], store: StoreFiles) -> list[Sample]:
+    numbers = samples_of(labels, {"holdfast_skew_ratio": store.skew})
     total = max(sum(store.bytes), 1)
-    for number, (size, rows) in enumerate(zip(store.bytes, store.rows, strict=True)):
-        labels = (job, query, store.operator, store.store, str(number))
-        found.append(sample("holdfast_partition_bytes", size, *labels))
-        found.append(sample("holdfast_partition_share_ratio", size / total, *labels))
-        if rows is not None:
-            found.append(sample("holdfast_partition_rows", rows, *labels))
-    if store.skew is not None:
-        found.append(sample("holdfast_skew_ratio", store.skew, job, query, store.operator, store.store))
-    return found
+    for partition, (size, rows) in enumerate(zip(store.bytes, store.rows, strict=True)):
+        counted = {
+            "holdfast_partition_bytes": size,
+            "holdfast_partition_share_ratio": size / total,
+            "holdfast_partition_rows": rows,
+        }
+        numbers += samples_of((*labels, str(partition)), counted)
+    return numbers

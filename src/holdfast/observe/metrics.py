@@ -276,7 +276,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
 )
 
-BY_NAME: Final[Mapping[str, Metric]] = {each.name: each for each in METRICS}
+BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,16 +316,23 @@ def samples_of(labels: tuple[str, ...], values: Mapping[str, float | None]) -> l
     return [sample(metric, value, *labels) for metric, value in values.items() if value is not None]
 
 
+def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """Numbers by the name of their metric."""
+    numbers: dict[str, list[Sample]] = {}
+    for number in samples:
+        numbers.setdefault(number.metric, []).append(number)
+    return numbers
+
+
 def packed(samples: Iterable[Sample]) -> list[list[Any]]:
     """Samples as short plain values; `unpacked` reads them back."""
-    return [[each.metric, list(each.labels), each.value] for each in samples]
+    return [[number.metric, list(number.labels), number.value] for number in samples]
 
 
 def unpacked(rows: Iterable[Iterable[Any]]) -> tuple[Sample, ...]:
     """What `packed` wrote; what a newer or older Holdfast measured and this one does not is left out."""
-    found = (Sample(metric, tuple(labels), float(value)) for metric, labels, value in rows)
     return tuple(
-        each
-        for each in found
-        if each.metric in BY_NAME and len(each.labels) == len(BY_NAME[each.metric].labels)
+        Sample(metric, tuple(labels), float(value))
+        for metric, labels, value in rows
+        if metric in BY_NAME and len(labels) == len(BY_NAME[metric].labels)
     )

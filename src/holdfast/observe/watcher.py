@@ -70,8 +70,8 @@ class Watcher:
     def batches(self) -> tuple[BatchProgress, ...]:
         """The last batches of all queries, oldest first."""
         with self._lock:
-            found = [each for history in self._history.values() for each in history]
-        return tuple(sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id)))
+            batches = [batch for history in self._history.values() for batch in history]
+        return tuple(sorted(batches, key=lambda batch: (batch.committed_ms, batch.query, batch.batch_id)))
 
     def committed(self, batch: BatchProgress) -> None:
         """Take in a committed batch."""
@@ -112,7 +112,7 @@ class Watcher:
         self._busy.clear()
         told = self.evaluate(facts, now_ms)
         over = ended(self._standing, now_ms, stays=("job_failed",))
-        left = {key: each for key, each in self._standing.items() if each.rule == "job_failed"}
+        left = {key: alert for key, alert in self._standing.items() if alert.rule == "job_failed"}
         self._written_ms = None
         self._save(now_ms, self._samples, left, over)
         self._standing = left
@@ -122,27 +122,23 @@ class Watcher:
         """The numbers of this moment; nothing is held against the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
-            found = [*job_samples(facts, now_ms), *self._totals.samples(self.job)]
+            numbers = [*job_samples(facts, now_ms), *self._totals.samples(self.job)]
             histories = {query: tuple(history) for query, history in self._history.items()}
             files = dict(self._files)
             busy = dict(self._busy)
         for query, history in histories.items():
-            found += query_samples(
-                self.job,
-                history,
-                now_ms,
-                limit_bytes=thresholds.get("state_size"),
-                busy_since_ms=busy.get(query),
+            limit_bytes, since_ms = thresholds.get("state_size"), busy.get(query)
+            numbers += query_samples(
+                self.job, history, now_ms, limit_bytes=limit_bytes, busy_since_ms=since_ms
             )
-        for query, each in files.items():
-            alone = query not in histories
-            found += (
-                alone_samples(self.job, query, each, now_ms) if alone else file_samples(self.job, query, each)
-            )
-        found += [
-            sample("holdfast_alert_threshold", value, self.job, rule) for rule, value in thresholds.items()
-        ]
-        return tuple(found)
+        for query, look in files.items():
+            if query in histories:
+                numbers += file_samples(self.job, query, look)
+            else:
+                numbers += alone_samples(self.job, query, look, now_ms)
+        for rule, value in thresholds.items():
+            numbers.append(sample("holdfast_alert_threshold", value, self.job, rule))
+        return tuple(numbers)
 
     def _save(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unsupported
-from holdfast.observe.metrics import COUNTER, METRICS, Sample
+from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
@@ -55,15 +55,9 @@ class Push:
         self._by_metric: dict[str, list[Sample]] = {}
         meter = self._provider.get_meter("holdfast")
         for metric in METRICS:
-            kind = (
-                meter.create_observable_counter if metric.kind == COUNTER else meter.create_observable_gauge
-            )
-            kind(
-                metric.name,
-                callbacks=[self._observer(metric.name)],
-                unit=metric.unit,
-                description=metric.meaning,
-            )
+            counts = metric.kind == COUNTER
+            create = meter.create_observable_counter if counts else meter.create_observable_gauge
+            create(metric.name, [self._observer(metric.name)], metric.unit, metric.meaning)
 
     def close(self) -> None:
         """Send the newest numbers a last time, and end."""
@@ -71,8 +65,8 @@ class Push:
 
     def _observer(self, metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_options: CallbackOptions) -> Iterable[Observation]:
-            found = self._sorted().get(metric, ())
-            return [self._observation(each.value, each.named) for each in found]
+            numbers = self._sorted().get(metric, ())
+            return [self._observation(number.value, number.named) for number in numbers]
 
         return observe
 
@@ -80,18 +74,13 @@ class Push:
         """The numbers by metric; sorted once for all metrics of a push."""
         samples = self._measure()
         if samples is not self._seen:
-            found: dict[str, list[Sample]] = {}
-            for each in samples:
-                found.setdefault(each.metric, []).append(each)
-            self._seen, self._by_metric = samples, found
+            self._seen, self._by_metric = samples, by_metric(samples)
         return self._by_metric
 
 
 def _sdk() -> dict[str, Any]:
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-            OTLPMetricExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.metrics import Observation
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

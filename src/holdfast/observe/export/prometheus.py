@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from holdfast.errors import Unavailable
-from holdfast.observe.metrics import COUNTER, METRICS, Sample
+from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -33,22 +33,17 @@ class Collector:
 
     def collect(self) -> Iterator[Family]:
         """The families that have numbers, in the order of the list."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-        )
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found: dict[str, list[Sample]] = {}
-        for each in self._measure():
-            found.setdefault(each.metric, []).append(each)
+        numbers = by_metric(self._measure())
         for metric in METRICS:
-            if metric.name not in found:
+            if metric.name not in numbers:
                 continue
-            family: Any = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
-            made = family(metric.name, metric.meaning, labels=metric.labels)
-            for each in found[metric.name]:
-                made.add_metric(each.labels, each.value)
-            yield made
+            kind: Any = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.meaning, labels=metric.labels)
+            for number in numbers[metric.name]:
+                family.add_metric(number.labels, number.value)
+            yield family
 
 
 def as_text(samples: Iterable[Sample]) -> str:
@@ -77,9 +72,7 @@ class MetricsServer:
 
     def __init__(self, measure: Measure, port: int, host: str = "127.0.0.1") -> None:
         try:
-            self._server = make_server(
-                host, port, _Application(measure), server_class=_Server, handler_class=_Quiet
-            )
+            self._server = make_server(host, port, _Application(measure), handler_class=_Quiet)
         except (OSError, OverflowError) as error:
             raise Unavailable(
                 "cannot listen for Prometheus",
@@ -114,10 +107,6 @@ class _Application:
         body = as_text(self._measure()).encode()
         start("200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
         return [body] if environ["REQUEST_METHOD"] == "GET" else []
-
-
-class _Server(WSGIServer):
-    daemon_threads = True
 
 
 class _Quiet(WSGIRequestHandler):

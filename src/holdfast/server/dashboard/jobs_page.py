@@ -13,7 +13,13 @@ from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.registry.reported_skew import newest_skew
 from holdfast.model import BatchProgress, JobState, KeyedProgress, OperatorProgress, QueryStarted
 from holdfast.observe.alerting import FIRING
-from holdfast.observe.batch_numbers import access_seconds, operator_bytes, state_bytes, watermark_ms
+from holdfast.observe.batch_numbers import (
+    access_seconds,
+    cache_hit_ratio,
+    operator_bytes,
+    state_bytes,
+    watermark_ms,
+)
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.alerts_page import alert_lines, standing
 from holdfast.server.dashboard.charts import Chart, Point, chart
@@ -264,10 +270,8 @@ def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[Key
 
 
 def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchProgress]) -> OperatorLine:
-    store, keyed = operator.store, operator.keyed
+    keyed = operator.keyed
     access_s = access_seconds(operator)
-    hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
-    misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)
     return OperatorLine(
         name=operator.name,
         rows=operator.rows,
@@ -278,7 +282,7 @@ def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchPro
         memory_bytes=operator.memory_bytes,
         commit_ms=operator.commit_ms,
         access_ms=None if access_s is None else access_s * 1000,
-        cache_hits=hits / (hits + misses) if hits + misses else None,
+        cache_hits=cache_hit_ratio(operator),
         partitions=operator.partitions,
         share=operator_bytes(operator) / whole,
         keyed=keyed is not None,
