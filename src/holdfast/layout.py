@@ -22,10 +22,12 @@ _holdfast/<name>                                 OwnFile
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Final
+
+from holdfast.json_shapes import json_as
 
 METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
@@ -76,7 +78,7 @@ class StoreId:
 
     operator_id: int
     partition: int
-    name: str = DEFAULT_STORE
+    name: str = field(default=DEFAULT_STORE, metadata=json_as("store"))
 
     @property
     def folder(self) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from holdfast.json_shapes import JsonShape, in_json, json_as
 
 
 class JobState(str, Enum):
@@ -174,7 +176,7 @@ class HeavyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class SkewReport:
+class SkewReport(JsonShape):
     """How unevenly the rows of a frame, or of a batch, are spread over its keys.
 
     Attributes:
@@ -201,10 +203,6 @@ class SkewReport:
     estimated: bool = False
     batch_id: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SkewReport:
         """Read back what `as_dict` wrote, or JSON made of it."""
@@ -214,7 +212,7 @@ class SkewReport:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchProgress:
+class BatchProgress(JsonShape):
     """One committed batch of one query.
 
     Attributes:
@@ -266,10 +264,6 @@ class BatchProgress:
     def late_rows(self) -> int:
         """Rows that this batch dropped as late, as Spark counts them, and late events of keyed operators."""
         return self.late_events + sum(operator.late_rows for operator in self.operators)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
@@ -342,7 +336,7 @@ class Effect(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class StateVerdict:
+class StateVerdict(JsonShape):
     """One state of one operator.
 
     Attributes:
@@ -360,24 +354,12 @@ class StateVerdict:
     verdict: Verdict
     why: str = ""
     keys: int | None = None
-    size_bytes: int | None = None
+    size_bytes: int | None = field(default=None, metadata=json_as(formerly="bytes"))
     spark_error: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator": self.operator,
-            "state": self.state,
-            "verdict": self.verdict.value,
-            "keys": self.keys,
-            "bytes": self.size_bytes,
-            "why": self.why,
-            "spark_error": self.spark_error,
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class PlanChange:
+class PlanChange(JsonShape):
     """What is one way in the old code and another in the new.
 
     Attributes:
@@ -393,16 +375,6 @@ class PlanChange:
     after: str | None
     effect: Effect
     why: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "what": self.what,
-            "before": self.before,
-            "after": self.after,
-            "effect": self.effect.value,
-            "why": self.why,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +395,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeReport:
+class UpgradeReport(JsonShape):
     """What new code would keep of a savepoint or checkpoint.
 
     Attributes:
@@ -441,14 +413,15 @@ class UpgradeReport:
     target: str
     against: str
     query: str | None
-    batch_id: int
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     states: tuple[StateVerdict, ...]
     changes: tuple[PlanChange, ...]
-    trial: Try
+    trial: Try = field(metadata=json_as("try"))
     compared_with: str | None
     not_compared: tuple[str, ...] = ()
 
     @property
+    @in_json
     def verdict(self) -> str:
         """`kept`, `loses` (state, or what it stands for), or `fails`."""
         verdicts = {each.verdict for each in self.states}
@@ -461,21 +434,6 @@ class UpgradeReport:
     def exit_code(self) -> int:
         """0 where all is kept, 1 where something would be lost, 2 where the query would not start."""
         return {"kept": 0, "loses": 1, "fails": 2}[self.verdict]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "verdict": self.verdict,
-            "target": self.target,
-            "against": self.against,
-            "query": self.query,
-            "batch": self.batch_id,
-            "states": [each.as_dict() for each in self.states],
-            "changes": [each.as_dict() for each in self.changes],
-            "try": asdict(self.trial),
-            "compared_with": self.compared_with,
-            "not_compared": list(self.not_compared),
-        }
 
 
 @dataclass(frozen=True, slots=True)

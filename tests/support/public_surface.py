@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import json
 import re
@@ -19,6 +20,8 @@ from typing import Any
 
 import verbs_json
 import written_state
+
+from holdfast.json_shapes import json_fields
 
 WRITTEN = Path(__file__).parents[1] / "unit" / "public_surface.json"
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
@@ -213,20 +216,19 @@ def settings() -> dict[str, Any]:
 def json_shapes() -> list[str]:
     """The fields of every object that goes out as JSON, without the name of its class, which may change.
 
-    Read from the code: the literal names in what `as_dict` and `render` return and in what verbs print, and
-    the fields of a dataclass that is taken whole. What runs without Spark is in "json of verbs" by its verb.
+    A class with a declared shape tells it. The others are read from the code: the literal names in what
+    `as_dict` and `render` return and in what verbs print, and the fields of a dataclass that is taken whole.
+    What runs without Spark is in "json of verbs" by its verb.
     """
-    return sorted(
-        shape
-        for file in sorted(SOURCE.rglob("*.py"))
-        for shape in shapes_in(ast.parse(file.read_text(encoding="utf-8")))
-    )
+    return sorted(shape for file in sorted(SOURCE.rglob("*.py")) for shape in shapes_in(file))
 
 
-def shapes_in(tree: ast.Module) -> Iterator[str]:
+def shapes_in(file: Path) -> Iterator[str]:
     """The shapes in one file."""
-    for owner in ast.walk(tree):
+    for owner in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(owner, ast.ClassDef):
+            if any(isinstance(base, ast.Name) and base.id == "JsonShape" for base in owner.bases):
+                yield " ".join(sorted(field.name for field in json_fields(class_in(file, owner.name))))
             for method in owner.body:
                 if isinstance(method, ast.FunctionDef) and method.name in ("as_dict", "as_json", "render"):
                     names = set(literal_names(method))
@@ -238,6 +240,12 @@ def shapes_in(tree: ast.Module) -> Iterator[str]:
             names = set(literal_names(owner))
             if names:
                 yield " ".join(sorted(names))
+
+
+def class_in(file: Path, name: str) -> Any:
+    """A class by its file."""
+    module = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts)
+    return getattr(importlib.import_module(module), name)
 
 
 def literal_names(node: ast.AST) -> Iterator[str]:

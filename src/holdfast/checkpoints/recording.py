@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast import layout
@@ -15,13 +15,14 @@ from holdfast.checkpoints.verification.log_checks import readable
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.logs.offset_log import log_offset
+from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Noting:
+class Noting(JsonShape):
     """What one look at a checkpoint has brought.
 
     Attributes:
@@ -33,21 +34,11 @@ class Noting:
             query commits again.
     """
 
-    batch_id: int | None
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
     batches: int = 0
     files: int = 0
-    size_bytes: int = 0
+    size_bytes: int = field(default=0, metadata=json_as(formerly="bytes"))
     behind: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "batch": self.batch_id,
-            "batches": self.batches,
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "behind": self.behind,
-        }
 
 
 class Recorder:

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.providers import PROVIDERS
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import StoreFile, StoreId
 
 # Told of progress: what is done, what there is in all, and a note.
 ProgressCallback = Callable[[int, int, str], None]
 
 
+def _offset(written: str | None) -> Any:
+    return None if written is None else json.loads(written)
+
+
+def _offsets(written: Mapping[str, str | None]) -> dict[str, Any]:
+    return {name: _offset(offset) for name, offset in written.items()}
+
+
+def _log_versions(versions: tuple[int, int] | None) -> dict[str, int] | None:
+    return None if versions is None else {"offsets": versions[0], "commits": versions[1]}
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(JsonShape):
     """A source of the query.
 
     Attributes:
@@ -26,16 +39,12 @@ class Source:
     """
 
     name: str
-    offset: str | None
-    planned: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"name": self.name, "offset": _plain(self.offset), "planned": _plain(self.planned)}
+    offset: str | None = field(metadata=json_as(convert=_offset))
+    planned: str | None = field(metadata=json_as(convert=_offset))
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Store(JsonShape):
     """One store at the newest committed batch.
 
     Attributes:
@@ -48,37 +57,26 @@ class Store:
         base_keys: The keys in the base, where RocksDB counts them.
     """
 
-    id: StoreId
+    id: StoreId = field(metadata=json_spread("partition", "store"))
     version: int
-    files: tuple[StoreFile, ...]
+    files: tuple[StoreFile, ...] = field(
+        metadata=json_as(convert=len, says="How many files are read for it.")
+    )
     missing: str | None
     size_bytes: int
     new_bytes: int
     base_keys: int | None
 
     @property
+    @in_json
     def base_version(self) -> int:
         """The version of the base; 0 where the changes begin with the first batch."""
         first = self.files[0] if self.files else None
         return first.version if first is not None and first.kind.whole else 0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "partition": self.id.partition,
-            "store": self.id.name,
-            "version": self.version,
-            "base_version": self.base_version,
-            "files": len(self.files),
-            "size_bytes": self.size_bytes,
-            "new_bytes": self.new_bytes,
-            "base_keys": self.base_keys,
-            "missing": self.missing,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(JsonShape):
     """A stateful operator.
 
     Attributes:
@@ -97,48 +95,34 @@ class Operator:
     name: str
     partitions: int
     gathered: bool
-    store_names: tuple[str, ...]
+    store_names: tuple[str, ...] = field(metadata=json_as("stores"))
     format_version: int
     variables: tuple[str, ...]
-    stores: tuple[Store, ...]
-    oldest: int | None
+    stores: tuple[Store, ...] = field(metadata=json_as("partition_stores"))
+    oldest: int | None = field(metadata=json_as("oldest_version"))
 
     @property
+    @in_json
     def size_bytes(self) -> int:
         """The bytes that a restart reads."""
         return sum(store.size_bytes for store in self.stores)
 
     @property
+    @in_json
     def new_bytes(self) -> int:
         """The bytes that the newest batch added."""
         return sum(store.new_bytes for store in self.stores)
 
     @property
+    @in_json
     def base_keys(self) -> int | None:
         """The keys in the bases, if all of them are counted."""
         keys = [store.base_keys for store in self.stores]
         return sum(each for each in keys if each is not None) if keys and None not in keys else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "name": self.name,
-            "partitions": self.partitions,
-            "gathered": self.gathered,
-            "stores": list(self.store_names),
-            "format_version": self.format_version,
-            "variables": list(self.variables),
-            "size_bytes": self.size_bytes,
-            "new_bytes": self.new_bytes,
-            "base_keys": self.base_keys,
-            "oldest_version": self.oldest,
-            "partition_stores": [store.as_dict() for store in self.stores],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(JsonShape):
     """A checkpoint as its files tell it.
 
     Attributes:
@@ -155,61 +139,49 @@ class Checkpoint:
         log_versions: Version of the offset log and of the commit log.
     """
 
-    uri: str
+    uri: str = field(metadata=json_as("checkpoint"))
     query_id: str
-    offered: tuple[int, ...]
-    committed: tuple[int, ...]
-    batch_id: int | None
+    offered: tuple[int, ...] = field(metadata=NOT_IN_JSON)
+    committed: tuple[int, ...] = field(metadata=json_as("batches", len, "How many batches are kept."))
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
     watermark_ms: int | None
     planned_ms: int | None
     confs: Mapping[str, str]
     sources: tuple[Source, ...]
     operators: tuple[Operator, ...]
-    log_versions: tuple[int, int] | None
+    log_versions: tuple[int, int] | None = field(metadata=json_as(convert=_log_versions))
 
     @property
+    @in_json
     def uncommitted(self) -> int | None:
         """The batch that is planned and not committed: it runs now, or runs again at the next start."""
         newest = self.offered[-1] if self.offered else None
         return newest if newest is not None and newest != self.batch_id else None
 
     @property
+    @in_json
     def provider(self) -> str | None:
         """The short name of the state store provider if it is one of Spark's, else that of its class."""
         name = self.confs.get(PROVIDER)
         return None if name is None or not self.operators else PROVIDERS.get(name, name)
 
     @property
+    @in_json
     def size_bytes(self) -> int:
         """The bytes of state that a restart reads."""
         return sum(operator.size_bytes for operator in self.operators)
 
     @property
+    @in_json
     def new_bytes(self) -> int:
         """The bytes of state that the newest batch added."""
         return sum(operator.new_bytes for operator in self.operators)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "checkpoint": self.uri,
-            "query_id": self.query_id,
-            "batch": self.batch_id,
-            "uncommitted": self.uncommitted,
-            "oldest_batch": self.committed[0] if self.committed else None,
-            "batches": len(self.committed),
-            "watermark_ms": self.watermark_ms,
-            "planned_ms": self.planned_ms,
-            "provider": self.provider,
-            "size_bytes": self.size_bytes,
-            "new_bytes": self.new_bytes,
-            "sources": [source.as_dict() for source in self.sources],
-            "operators": [operator.as_dict() for operator in self.operators],
-            "confs": dict(self.confs),
-            "log_versions": None
-            if self.log_versions is None
-            else {"offsets": self.log_versions[0], "commits": self.log_versions[1]},
-        }
+    @property
+    @in_json
+    def oldest_batch(self) -> int | None:
+        """The oldest committed batch that is still kept."""
+        return self.committed[0] if self.committed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +212,7 @@ class BatchFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(JsonShape):
     """A committed batch, as far as the files still tell.
 
     Attributes:
@@ -257,11 +229,11 @@ class Batch:
         failures: The drivers that failed before it was committed; None where no registry knows the batch.
     """
 
-    batch_id: int
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     planned_ms: int
     watermark_ms: int | None
     next_watermark_ms: int | None
-    offsets: Mapping[str, str | None]
+    offsets: Mapping[str, str | None] = field(metadata=json_as(convert=_offsets))
     operators: tuple[OperatorBatch, ...]
     committed_ms: int | None = None
     duration_ms: int | None = None
@@ -269,40 +241,13 @@ class Batch:
     failures: tuple[BatchFailure, ...] | None = None
 
     @property
+    @in_json
     def new_bytes(self) -> int:
         """The bytes of state that it added."""
         return sum(each.new_bytes for each in self.operators)
 
     @property
+    @in_json
     def files(self) -> int:
         """The state files that it added."""
         return sum(each.files for each in self.operators)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "batch": self.batch_id,
-            "planned_ms": self.planned_ms,
-            "watermark_ms": self.watermark_ms,
-            "next_watermark_ms": self.next_watermark_ms,
-            "committed_ms": self.committed_ms,
-            "duration_ms": self.duration_ms,
-            "duration_source": self.duration_source,
-            "failures": None if self.failures is None else [asdict(each) for each in self.failures],
-            "files": self.files,
-            "new_bytes": self.new_bytes,
-            "offsets": {name: _plain(offset) for name, offset in self.offsets.items()},
-            "operators": [
-                {
-                    "operator_id": each.operator_id,
-                    "name": each.name,
-                    "files": each.files,
-                    "new_bytes": each.new_bytes,
-                }
-                for each in self.operators
-            ],
-        }
-
-
-def _plain(offset: str | None) -> Any:
-    return None if offset is None else json.loads(offset)

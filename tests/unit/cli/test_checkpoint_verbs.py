@@ -53,6 +53,7 @@ def test_verify(holdfast: Holdfast, place: str) -> None:
     assert set(found) == {
         "ok",
         "checkpoint",
+        "batch_id",
         "batch",
         "problems",
         "remarks",

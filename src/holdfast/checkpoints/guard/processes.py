@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from holdfast.json_shapes import JsonShape
 
 _PROC: Final = Path("/proc")
 _LONGEST: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(JsonShape):
     """A process that has to do with a checkpoint.
 
     Attributes:
@@ -32,13 +34,9 @@ class Process:
         does = "names it on its command line" if self.open_file is None else f"has {self.open_file} open"
         return f"process {self.pid} ({self.command}) {does}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"pid": self.pid, "command": self.command, "open_file": self.open_file}
-
 
 @dataclass(frozen=True, slots=True)
-class ProcessScan:
+class ProcessScan(JsonShape):
     """The processes that have to do with a checkpoint, as far as they can be seen.
 
     Attributes:
@@ -66,14 +64,6 @@ class ProcessScan:
         if self.hidden:
             lines.append(f"{self.hidden} processes of other users could not be looked into")
         return lines
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "possible": self.possible,
-            "processes": [process.as_dict() for process in self.processes],
-            "hidden": self.hidden,
-        }
 
 
 def scan_processes(place: Path) -> ProcessScan:

@@ -6,16 +6,17 @@ Nothing in a checkpoint says whether a plain query runs on it. This is the evide
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median_high
-from typing import Any, Final
+from typing import Final
 
 from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.config.locations import local_path
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
+from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import Log, LogFile
 from holdfast.storage.port import Storage
 
@@ -24,7 +25,7 @@ _BATCHES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointUsage:
+class CheckpointUsage(JsonShape):
     """The evidence of a query that may be using a checkpoint.
 
     Attributes:
@@ -37,13 +38,13 @@ class CheckpointUsage:
         scan: The processes of this machine that have to do with it.
     """
 
-    uri: str
-    planned: int | None
+    uri: str = field(metadata=json_as("checkpoint"))
+    planned: int | None = field(metadata=json_as("planned_batch"))
     planned_age_ms: int | None
-    committed: int | None
+    committed: int | None = field(metadata=json_as("committed_batch"))
     committed_age_ms: int | None
     interval_ms: int | None
-    scan: ProcessScan
+    scan: ProcessScan = field(metadata=json_as("processes"))
 
     @property
     def silent_ms(self) -> int | None:
@@ -62,18 +63,6 @@ class CheckpointUsage:
         if self.interval_ms is not None:
             lines.append(f"its batches are usually {rounded_duration(self.interval_ms)} apart")
         return [*lines, *self.scan.lines()]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "checkpoint": self.uri,
-            "planned_batch": self.planned,
-            "planned_age_ms": self.planned_age_ms,
-            "committed_batch": self.committed,
-            "committed_age_ms": self.committed_age_ms,
-            "interval_ms": self.interval_ms,
-            "processes": self.scan.as_dict(),
-        }
 
 
 def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.state.families import Pairs
@@ -13,6 +13,7 @@ from holdfast.checkpoints.state.rows import state_chunks, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt
+from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.layout import DEFAULT_STORE, StoreId
 from holdfast.storage.port import Storage
 
@@ -25,7 +26,7 @@ _MODULUS: Final = 1 << 512
 
 
 @dataclass(frozen=True, slots=True)
-class StateContent:
+class StateContent(JsonShape):
     """What is in one state.
 
     Attributes:
@@ -36,24 +37,10 @@ class StateContent:
         size_bytes: The bytes of keys and values.
     """
 
-    state: StateName
+    state: StateName = field(metadata=json_spread())
     rows: int
     digest: str
     size_bytes: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "store": self.state.store,
-            "family": self.state.family,
-            "state": self.state.label,
-            "internal": self.state.internal,
-            "rows": self.rows,
-            "digest": self.digest,
-            "size_bytes": self.size_bytes,
-        }
 
 
 def contents(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from holdfast.checkpoints.values import Checkpoint, Store
+from holdfast.json_shapes import JsonShape, in_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PartitionSize:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreShares:
+class StoreShares(JsonShape):
     """One store of one stateful operator.
 
     Attributes:
@@ -42,11 +42,13 @@ class StoreShares:
     partitions: tuple[PartitionSize, ...]
 
     @property
+    @in_json
     def bytes(self) -> int:
         """All partitions together."""
         return sum(each.bytes for each in self.partitions)
 
     @property
+    @in_json
     def rows(self) -> int | None:
         """All partitions together, if each of them says so."""
         rows = [each.rows for each in self.partitions]
@@ -58,14 +60,10 @@ class StoreShares:
         return max(self.partitions, key=lambda each: each.bytes, default=None)
 
     @property
+    @in_json
     def largest_share(self) -> float:
         """Its share of all bytes."""
         return 0.0 if self.largest is None else self.largest.bytes / max(1, self.bytes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        own = {"bytes": self.bytes, "rows": self.rows, "largest_share": self.largest_share}
-        return {**asdict(self), **own}
 
 
 def shares(checkpoint: Checkpoint) -> list[StoreShares]:

@@ -20,6 +20,7 @@ from holdfast.formats.providers import known_provider
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.json_shapes import in_json, in_json_as
 from holdfast.layout import DEFAULT_STORE, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -46,11 +47,13 @@ class StateName:
     operator: str = field(default="", compare=False)
 
     @property
+    @in_json_as("state")
     def label(self) -> str:
         """What people know it by: the column family's name, or the store's where it has no others."""
         return self.store if self.family == DEFAULT_STORE else self.family
 
     @property
+    @in_json
     def internal(self) -> bool:
         """Whether Spark keeps it for itself: counters, timers, indexes of what expires."""
         return is_internal(self.family)

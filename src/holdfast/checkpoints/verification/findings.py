@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError
+from holdfast.json_shapes import JsonShape, in_json, json_as
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(JsonShape):
     """Damage.
 
     Attributes:
@@ -22,25 +22,17 @@ class Problem:
     what: str
     hint: str
 
-    def as_dict(self) -> dict[str, str]:
-        """Plain values for JSON."""
-        return {"file": self.file, "what": self.what, "hint": self.hint}
-
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(JsonShape):
     """Something to know that is no damage: what could not be looked into, or what may surprise later."""
 
     file: str
     what: str
 
-    def as_dict(self) -> dict[str, str]:
-        """Plain values for JSON."""
-        return {"file": self.file, "what": self.what}
-
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(JsonShape):
     """The outcome of a verification.
 
     Attributes:
@@ -57,8 +49,8 @@ class Verification:
         stateful: Whether the query keeps state; None where it keeps none or has lost it, and nothing tells.
     """
 
-    uri: str
-    batch_id: int | None
+    uri: str = field(metadata=json_as("checkpoint"))
+    batch_id: int | None = field(metadata=json_as(formerly="batch"))
     problems: tuple[Problem, ...]
     remarks: tuple[Remark, ...]
     restorable: tuple[int, ...]
@@ -69,25 +61,10 @@ class Verification:
     stateful: bool | None = True
 
     @property
+    @in_json
     def ok(self) -> bool:
         """Whether nothing is damaged."""
         return not self.problems
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ok": self.ok,
-            "checkpoint": self.uri,
-            "batch": self.batch_id,
-            "problems": [each.as_dict() for each in self.problems],
-            "remarks": [each.as_dict() for each in self.remarks],
-            "restorable": list(self.restorable),
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "recorded_batch": self.recorded_batch,
-            "compared": self.compared,
-            "stateful": self.stateful,
-        }
 
 
 def said(error: HoldfastError, file: str) -> str:

@@ -1,0 +1,250 @@
+"""The JSON of dataclasses: what verbs print, what REST answers and what the reference says come from here.
+
+A field goes out under its own name, with the value that JSON has for it. Its description is in the class's
+docstring under `Attributes:`. The metadata of a field says what differs: `json_as`, `json_spread` or
+`NOT_IN_JSON`. A property goes out too where it is marked `in_json`, and its docstring describes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, get_type_hints
+
+_KEY: Final = "json"
+_SECTIONS: Final = ("Attributes:", "Args:")
+_ENTRY: Final = re.compile(r"    (\w+): (.*)")
+_Getter = TypeVar("_Getter", bound=Callable[[Any], Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How a field goes out.
+
+    Attributes:
+        name: Its name in JSON; None for its own.
+        convert: Makes its value.
+        says: Its description, where the attribute's is another one.
+        formerly: The name that it had before, under which it goes out too until the next release.
+        spread: Whether the fields of its value go out in its place.
+        only: Which of these; empty for all.
+        left_out: Whether it does not go out.
+    """
+
+    name: str | None = None
+    convert: Callable[[Any], Any] | None = None
+    says: str | None = None
+    formerly: str | None = None
+    spread: bool = False
+    only: frozenset[str] = frozenset()
+    left_out: bool = False
+
+
+NOT_IN_JSON: Final[Mapping[str, Any]] = {_KEY: _Rule(left_out=True)}
+
+
+def json_as(
+    name: str | None = None,
+    convert: Callable[[Any], Any] | None = None,
+    says: str | None = None,
+    *,
+    formerly: str | None = None,
+) -> Mapping[str, Any]:
+    """Metadata of a field that goes out under another name, or with another value.
+
+    Args:
+        name: The name in JSON.
+        convert: Makes the value that goes out.
+        says: What that is, where the attribute's description is of something else.
+        formerly: The name that it had before, under which it goes out too until the next release.
+    """
+    return {_KEY: _Rule(name, convert, says, formerly)}
+
+
+def json_spread(*only: str) -> Mapping[str, Any]:
+    """Metadata of a field in whose place the fields of its value go out: these, or all."""
+    return {_KEY: _Rule(spread=True, only=frozenset(only))}
+
+
+def in_json(getter: _Getter) -> _Getter:
+    """Mark the getter of a property that goes out behind the fields: it stands under `@property`."""
+    return in_json_as()(getter)
+
+
+def in_json_as(
+    name: str | None = None, convert: Callable[[Any], Any] | None = None
+) -> Callable[[_Getter], _Getter]:
+    """Mark the getter of a property that goes out under another name, or with another value."""
+
+    def marked(getter: _Getter) -> _Getter:
+        setattr(getter, _KEY, _Rule(name, convert))
+        return getter
+
+    return marked
+
+
+class JsonShape:
+    """A dataclass that goes out as JSON."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return _written(self)
+
+
+@functools.singledispatch
+def json_value(value: Any) -> Any:
+    """What JSON has for a value."""
+    return _written(value) if is_dataclass(value) else value
+
+
+@json_value.register(JsonShape)
+def _(value: JsonShape) -> Any:
+    return value.as_dict()
+
+
+@json_value.register(Enum)
+def _(value: Enum) -> Any:
+    return value.value
+
+
+@json_value.register(bytes)
+def _(value: bytes) -> Any:
+    return value.hex()
+
+
+@json_value.register(PurePath)
+def _(value: PurePath) -> Any:
+    return str(value)
+
+
+@json_value.register(Mapping)
+def _(value: Mapping[Any, Any]) -> Any:
+    return {name: json_value(part) for name, part in value.items()}
+
+
+@json_value.register(Set)
+@json_value.register(list)
+@json_value.register(tuple)
+def _(value: Collection[Any]) -> Any:
+    return [json_value(part) for part in value]
+
+
+def _written(value: Any, only: frozenset[str] = frozenset()) -> dict[str, Any]:
+    shape: Any = type(value)
+    written: dict[str, Any] = {}
+    for attribute, name, rule in _outgoing(shape):
+        if only and name not in only:
+            continue
+        part = getattr(value, attribute)
+        if not rule.spread:
+            written[name] = json_value(part if rule.convert is None else rule.convert(part))
+            if rule.formerly is not None:
+                written[rule.formerly] = written[name]
+        elif part is not None:
+            written.update(_written(part, rule.only) if rule.only else json_value(part))
+    return written
+
+
+@functools.cache
+def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
+    """The attributes that go out, with their names in JSON."""
+    stored = [(field.name, field.metadata.get(_KEY, _Rule())) for field in fields(shape)]
+    marked = {
+        name: getattr(member.fget, _KEY)
+        for base in reversed(shape.__mro__)
+        for name, member in vars(base).items()
+        if isinstance(member, property) and hasattr(member.fget, _KEY)
+    }
+    rules = [*stored, *marked.items()]
+    return tuple((name, rule.name or name, rule) for name, rule in rules if not rule.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField:
+    """A field of JSON as the reference and OpenAPI have it.
+
+    Attributes:
+        name: Its name.
+        type: The type of its value.
+        description: What it is; empty where nobody has said it.
+        deprecated: Whether it is a former name that goes with the next release.
+    """
+
+    name: str
+    type: Any
+    description: str
+    deprecated: bool = False
+
+
+def json_fields(shape: type[object]) -> tuple[JsonField, ...]:
+    """The fields of a class's JSON, in the order in which they go out."""
+    return tuple(_described(shape, frozenset()))
+
+
+def _described(shape: Any, only: frozenset[str]) -> Iterator[JsonField]:
+    descriptions = attribute_descriptions(shape)
+    for attribute, name, rule in _outgoing(shape):
+        if only and name not in only:
+            continue
+        getter = getattr(inspect.getattr_static(shape, attribute, None), "fget", None)
+        kind = _type_of_field(shape, attribute) if getter is None else _returned(getter)
+        if rule.spread:
+            yield from _described(_shape_in(kind), rule.only)
+            continue
+        if rule.convert is not None:
+            kind = _returned(rule.convert)
+        text = descriptions.get(attribute, "") if getter is None else " ".join((getter.__doc__ or "").split())
+        yield JsonField(name, kind, re.sub(r"\bNone\b", "null", rule.says or text))
+        if rule.formerly is not None:
+            yield JsonField(rule.formerly, kind, f"The former name of `{name}`.", deprecated=True)
+
+
+def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of its attributes."""
+    found: dict[str, str] = {}
+    for base in reversed(shape.__mro__):
+        inside = False
+        name = ""
+        for line in inspect.cleandoc(base.__doc__ or "").splitlines():
+            entry = _ENTRY.fullmatch(line)
+            if line and not line.startswith(" "):
+                inside = line in _SECTIONS
+            elif inside and entry is not None:
+                name = entry[1]
+                found[name] = entry[2]
+            elif inside and line.strip():
+                found[name] += f" {line.strip()}"
+    return found
+
+
+def _type_of_field(shape: type[Any], attribute: str) -> Any:
+    owner = next(base for base in shape.__mro__ if attribute in vars(base).get("__annotations__", {}))
+    return _resolved(owner.__annotations__[attribute], vars(sys.modules[owner.__module__]))
+
+
+def _returned(function: Any) -> Any:
+    if function is len:
+        return int
+    inner = inspect.unwrap(function)
+    return _resolved(
+        getattr(inner, "__annotations__", {}).get("return", Any), getattr(inner, "__globals__", {})
+    )
+
+
+def _resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+    holder = SimpleNamespace(__annotations__={"type": annotation})
+    return get_type_hints(holder, dict(names))["type"]
+
+
+def _shape_in(kind: Any) -> Any:
+    """The class in a type that may be optional."""
+    return next(part for part in (kind, *getattr(kind, "__args__", ())) if is_dataclass(part))
