@@ -64,7 +64,7 @@ def close_to_others(home: Path) -> None:
         entries = list(os.scandir(home))
     except OSError:
         return
-    ours = [each for each in entries if _is_ours(each.name)]
+    ours = [entry for entry in entries if _is_ours(entry.name)]
     if len(ours) == len(entries):
         _close(home)
     for entry in ours:

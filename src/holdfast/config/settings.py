@@ -96,7 +96,7 @@ class Settings:
         _only_known(flags, "flags")
         path = _file(environ, cwd)
         table = {} if path is None else _table(path)
-        found = {each.name: _first(each, flags, environ, cwd, path, table) for each in _SETTINGS}
+        found = {setting.name: _first(setting, flags, environ, cwd, path, table) for setting in _SETTINGS}
         sources = {name: source for name, (_, source, _) in found.items()}
         value, source, base = found[_HOME.name]
         home = _path(value, _HOME, source, base)
@@ -131,7 +131,7 @@ class Settings:
         Raises:
             Invalid: It, or the directory in which it would be made, is not one that this user may write.
         """
-        place = next(each for each in (self.home, *self.home.parents) if each.exists())
+        place = next(path for path in (self.home, *self.home.parents) if path.exists())
         if not place.is_dir():
             raise self._unwritable(f"{place} is not a directory")
         if not os.access(place, os.W_OK | os.X_OK):

@@ -116,8 +116,8 @@ class AlertStore:
             db.executemany(
                 "INSERT INTO standing VALUES (?, ?, ?, ?)",
                 [
-                    (job, each.rule, json.dumps(each.labels), json.dumps(each.as_dict()))
-                    for each in standing.values()
+                    (job, alert.rule, json.dumps(alert.labels), json.dumps(alert.as_dict()))
+                    for alert in standing.values()
                 ],
             )
             _add_events(db, job, events, told)
@@ -136,8 +136,8 @@ class AlertStore:
         """The alerts that stand, of one job or of all; those of rules that are no more are left out."""
         query = "SELECT body FROM standing WHERE job = coalesce(?, job) ORDER BY job, rule, labels"
         found = (json.loads(row["body"]) for row in self._file.read(query, job))
-        alerts = (Alert.from_dict(each) for each in found if each["rule"] in BY_RULE)
-        return {each.key: each for each in alerts}
+        alerts = (Alert.from_dict(body) for body in found if body["rule"] in BY_RULE)
+        return {alert.key: alert for alert in alerts}
 
     def events(self, job: str | None = None, last: int = EVENTS_KEPT) -> list[NotedEvent]:
         """What has happened to alerts, of one job or of all, oldest first."""
@@ -156,7 +156,7 @@ class AlertStore:
 
 
 def _add_events(db: sqlite3.Connection, job: str, events: Iterable[AlertEvent], told: int) -> None:
-    rows = [(job, each.at_ms, json.dumps(each.as_dict()), told) for each in events]
+    rows = [(job, event.at_ms, json.dumps(event.as_dict()), told) for event in events]
     if rows:
         db.executemany("INSERT INTO events (job, at_ms, body, told) VALUES (?, ?, ?, ?)", rows)
         db.execute(

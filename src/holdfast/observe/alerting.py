@@ -169,5 +169,5 @@ def _next(
 def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ()) -> tuple[AlertEvent, ...]:
     """What is told where nobody looks any more: every firing alert is over, but for those of some rules."""
     kept = set(stays)
-    over = (each for each in standing.values() if each.phase == FIRING and each.rule not in kept)
-    return tuple(AlertEvent(CLEARED, now_ms, replace(each, right_ms=now_ms)) for each in over)
+    over = (alert for alert in standing.values() if alert.phase == FIRING and alert.rule not in kept)
+    return tuple(AlertEvent(CLEARED, now_ms, replace(alert, right_ms=now_ms)) for alert in over)

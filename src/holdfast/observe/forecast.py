@@ -33,7 +33,7 @@ def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
         for later in thin[index + 1 :]
         if later[0] > earlier[0]
     ]
-    rising = sum(1 for each in slopes if each > 0)
+    rising = sum(1 for slope in slopes if slope > 0)
     slope = statistics.median(slopes)
     return slope if slope > 0 and rising >= _RISING * len(slopes) else None
 

@@ -51,8 +51,8 @@ def post_to_alertmanager(
         Unavailable: Nobody took it now; another try may do better.
         Invalid: It was refused, and would be again.
     """
-    alerts = [_alertmanager(each, now_ms + _ENDS_AFTER_MS) for each in firing]
-    alerts += [_alertmanager(each.alert, each.at_ms) for each in over if each.kind == CLEARED]
+    alerts = [_alertmanager(alert, now_ms + _ENDS_AFTER_MS) for alert in firing]
+    alerts += [_alertmanager(event.alert, event.at_ms) for event in over if event.kind == CLEARED]
     if alerts:
         _post(f"{address}/api/v2/alerts", alerts)
 

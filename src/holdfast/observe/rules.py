@@ -61,11 +61,11 @@ class Rule:
     def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
         """The value of each series that the rule tells apart: the sum over its other labels."""
         found: dict[tuple[str, ...], float] = {}
-        for each in samples:
-            if each.metric == self.metric:
-                named = each.named
+        for number in samples:
+            if number.metric == self.metric:
+                named = number.named
                 key = tuple(named[label] for label in self.by)
-                found[key] = found.get(key, 0.0) + each.value
+                found[key] = found.get(key, 0.0) + number.value
         return found
 
     def text(self, labels: Mapping[str, str], value: float, threshold: float) -> str:
@@ -195,7 +195,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
 )
 
-BY_RULE: Final[Mapping[str, Rule]] = {each.name: each for each in RULES}
+BY_RULE: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
 
 
 def shown_value(value: float, unit: str) -> str:

@@ -121,11 +121,11 @@ def read_flink(
         savepoints=savepoints,
         ha=_elections(given),
         lease_ms=_chosen(given, "ha.lease", None),
-        report=tuple(reporter.knob(each) for each in given),
+        report=tuple(reporter.knob(setting) for setting in given),
         further_conf={
-            each.entry.spark_key: shown(each.value)
-            for each in given
-            if each.entry and each.entry.target == "spark" and reporter.reaches_spark(each.entry)
+            setting.entry.spark_key: shown(setting.value)
+            for setting in given
+            if setting.entry and setting.entry.target == "spark" and reporter.reaches_spark(setting.entry)
         },
     )
 
@@ -141,82 +141,86 @@ class _Reporter:
     given: list[_Given]
     storage_given: bool
 
-    def knob(self, each: _Given) -> SettingReport:
-        entry = each.entry
+    def knob(self, setting: _Given) -> SettingReport:
+        entry = setting.entry
         if entry is None:
-            return self._unknown(each)
+            return self._unknown(setting)
         section, _, name = entry.target.partition(".")
         if section == "checkpoint":
-            return self._of_checkpoint(each, name)
+            return self._of_checkpoint(setting, name)
         if section in ("backend", "spark"):
-            return self._of_backend(each, entry, name)
+            return self._of_backend(setting, entry, name)
         if section in _STRATEGIES:
-            return self._of_restart(each, section, name)
+            return self._of_restart(setting, section, name)
         if section in ("restart", "ha"):
-            return self._of_supervisor(each, entry, name)
+            return self._of_supervisor(setting, entry, name)
         becomes = "kept as `savepoints`" if section == "savepoints" else ""
-        return SettingReport(each.written, shown(each.raw), entry.outcome, becomes, entry.why)
+        return SettingReport(setting.written, shown(setting.raw), entry.outcome, becomes, entry.why)
 
-    def _of_supervisor(self, each: _Given, entry: FlinkKey, name: str) -> SettingReport:
+    def _of_supervisor(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target.startswith("restart"):
             why = "The supervisor decides by it after each failure of the driver."
             return SettingReport(
-                each.written, shown(each.raw), SettingOutcome.SUPERVISOR, str(each.value), why
+                setting.written, shown(setting.raw), SettingOutcome.SUPERVISOR, str(setting.value), why
             )
         address = _elections(self.given)
         if address is None:
-            return _no_use(each, "There is one supervisor: high-availability.type does not say zookeeper.")
-        becomes = f"--lease {exact_duration(each.value)}" if name == "lease" else f"--ha {address}"
-        return SettingReport(each.written, shown(each.raw), SettingOutcome.SUPERVISOR, becomes, entry.why)
+            return _no_use(setting, "There is one supervisor: high-availability.type does not say zookeeper.")
+        becomes = f"--lease {exact_duration(setting.value)}" if name == "lease" else f"--ha {address}"
+        return SettingReport(
+            setting.written, shown(setting.raw), SettingOutcome.SUPERVISOR, becomes, entry.why
+        )
 
     def reaches_spark(self, entry: FlinkKey) -> bool:
         """Whether a plain Spark setting has a store to speak to."""
         return isinstance(self.backend, RocksDB) or not entry.spark_key.startswith(ROCKSDB)
 
-    def _of_checkpoint(self, each: _Given, name: str) -> SettingReport:
+    def _of_checkpoint(self, setting: _Given, name: str) -> SettingReport:
         if name == "storage" and self.storage_given:
-            return _no_use(each, "The storage that was given apart from these settings wins.")
-        knob = _named(self.checkpoint.knobs(), name, each)
+            return _no_use(setting, "The storage that was given apart from these settings wins.")
+        knob = _named(self.checkpoint.knobs(), name, setting)
         if name == "storage":
             why = "Flink makes a directory for each job below it; here it is one job's own. "
             return replace(knob, why=why + knob.why)
-        if name == "retain" and each.value != _as_number(each.raw):
+        if name == "retain" and setting.value != _as_number(setting.raw):
             return replace(knob, why="A restart reads the last batch and the one before. " + knob.why)
         return knob
 
-    def _of_backend(self, each: _Given, entry: FlinkKey, name: str) -> SettingReport:
+    def _of_backend(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target == "backend":
             provider = self.backend.spark_conf()[PROVIDER_KEY]
             why = "The first start writes it into the checkpoint, and Spark ignores a later change."
             return SettingReport(
-                each.written, shown(each.raw), SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why
+                setting.written, shown(setting.raw), SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why
             )
         if isinstance(self.backend, Memory) and (name or not self.reaches_spark(entry)):
-            return _no_use(each, "The state backend is on the heap, and this is a setting of RocksDB.")
+            return _no_use(setting, "The state backend is on the heap, and this is a setting of RocksDB.")
         if not name:
-            becomes = f"{entry.spark_key} = {shown(each.value)}"
-            return SettingReport(each.written, shown(each.raw), SettingOutcome.SPARK, becomes, entry.why)
+            becomes = f"{entry.spark_key} = {shown(setting.value)}"
+            return SettingReport(
+                setting.written, shown(setting.raw), SettingOutcome.SPARK, becomes, entry.why
+            )
         winner = _memory(self.given)
-        if name == "memory" and winner is not None and winner is not each:
-            return _no_use(each, f"{winner.written} is given too and wins.")
-        knob = _named(self.backend.knobs(), name, each)
+        if name == "memory" and winner is not None and winner is not setting:
+            return _no_use(setting, f"{winner.written} is given too and wins.")
+        knob = _named(self.backend.knobs(), name, setting)
         if entry.name.endswith("fixed-per-slot"):
             return replace(knob, why="An executor has one budget for all of its slots. " + knob.why)
         return knob
 
-    def _of_restart(self, each: _Given, section: str, name: str) -> SettingReport:
+    def _of_restart(self, setting: _Given, section: str, name: str) -> SettingReport:
         if section != self.strategy:
-            return _no_use(each, f"The restart strategy is {self.strategy}.")
-        return _named(self.restart.knobs(), name, each)
+            return _no_use(setting, f"The restart strategy is {self.strategy}.")
+        return _named(self.restart.knobs(), name, setting)
 
     @staticmethod
-    def _unknown(each: _Given) -> SettingReport:
+    def _unknown(setting: _Given) -> SettingReport:
         for prefix, why in FLINK_FAMILIES:
-            if each.written.startswith(prefix):
-                return _no_use(each, why)
-        if each.written.startswith(OWN_PREFIXES):
-            return _no_use(each, "Holdfast knows no such setting of Flink.")
-        return _no_use(each, "This is not a state or checkpoint setting.")
+            if setting.written.startswith(prefix):
+                return _no_use(setting, why)
+        if setting.written.startswith(OWN_PREFIXES):
+            return _no_use(setting, "Holdfast knows no such setting of Flink.")
+        return _no_use(setting, "This is not a state or checkpoint setting.")
 
 
 def _look_up(written: str, raw: object) -> _Given:
@@ -238,16 +242,16 @@ def _look_up(written: str, raw: object) -> _Given:
 
 def _refuse_contradictions(given: list[_Given]) -> None:
     seen: dict[str, _Given] = {}
-    for each in given:
-        if each.entry is None:
+    for setting in given:
+        if setting.entry is None:
             continue
-        first = seen.setdefault(each.entry.name, each)
-        if first.value != each.value:
+        first = seen.setdefault(setting.entry.name, setting)
+        if first.value != setting.value:
             raise Invalid(
                 "one setting of Flink is given under two names, with different values",
                 where="Checkpoint.from_flink",
-                found=f"{first.written} = {first.raw!r} and {each.written} = {each.raw!r}",
-                expected=f"only {each.entry.name}",
+                found=f"{first.written} = {first.raw!r} and {setting.written} = {setting.raw!r}",
+                expected=f"only {setting.entry.name}",
             )
 
 
@@ -274,16 +278,18 @@ def _rocksdb(given: list[_Given]) -> RocksDB:
 
 
 def _memory(given: list[_Given]) -> _Given | None:
-    named = {each.entry.name: each for each in reversed(given) if each.entry is not None}
+    named = {setting.entry.name: setting for setting in reversed(given) if setting.entry is not None}
     return next((named[name] for name in _MEMORY_ORDER if name in named), None)
 
 
 def _fields(given: list[_Given], section: str) -> dict[str, _Given]:
-    return {name: each for each in given if (name := each.part(section))}
+    return {name: setting for setting in given if (name := setting.part(section))}
 
 
 def _chosen(given: list[_Given], target: str, default: Any) -> Any:
-    return next((each.value for each in given if each.entry and each.entry.target == target), default)
+    return next(
+        (setting.value for setting in given if setting.entry and setting.entry.target == target), default
+    )
 
 
 def _elections(given: list[_Given]) -> str | None:
@@ -305,7 +311,7 @@ def _elections(given: list[_Given]) -> str | None:
 def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
     """Make a value of Holdfast's, with an error that names Flink's key."""
     try:
-        return make(**{name: each.value for name, each in fields.items()})
+        return make(**{name: setting.value for name, setting in fields.items()})
     except Invalid as refused:
         found = _FIELD.search(refused.where or "")
         each = fields.get(found[1]) if found else None
@@ -320,13 +326,13 @@ def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
         ) from refused
 
 
-def _named(knobs: tuple[SettingReport, ...], name: str, each: _Given) -> SettingReport:
+def _named(knobs: tuple[SettingReport, ...], name: str, setting: _Given) -> SettingReport:
     knob = next(knob for knob in knobs if knob.name == name)
-    return replace(knob, name=each.written, value=shown(each.raw))
+    return replace(knob, name=setting.written, value=shown(setting.raw))
 
 
-def _no_use(each: _Given, why: str) -> SettingReport:
-    return SettingReport(each.written, shown(each.raw), SettingOutcome.NO_USE, "", why)
+def _no_use(setting: _Given, why: str) -> SettingReport:
+    return SettingReport(setting.written, shown(setting.raw), SettingOutcome.NO_USE, "", why)
 
 
 def _as_number(raw: object) -> int:

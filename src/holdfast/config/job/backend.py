@@ -316,7 +316,7 @@ def _directory(value: object) -> str | None:
     if value is None:
         return None
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(text, str) or not all(Path(each).is_absolute() for each in text.split(",")):
+    if not isinstance(text, str) or not all(Path(path).is_absolute() for path in text.split(",")):
         raise Invalid(
             "cannot use this value for RocksDB(local_dir=…)",
             where="RocksDB(local_dir=…)",

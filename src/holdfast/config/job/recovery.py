@@ -33,7 +33,7 @@ class Recovery:
                 "there is no such way back",
                 where="recovery(fallback=…)",
                 found=repr(self.fallback),
-                expected="None, " + " or ".join(repr(each) for each in FALLBACKS),
+                expected="None, " + " or ".join(repr(fallback) for fallback in FALLBACKS),
             )
         if self.verify is not None:
             object.__setattr__(self, "verify", parse_duration(self.verify, "recovery(verify=…)"))
