@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from holdfast.config.units import rounded_duration, rounded_size
@@ -25,24 +25,23 @@ class Rule:
         name: As settings have it.
         metric: What is looked at.
         by: The labels that tell alerts of the rule apart.
+        says: The alert in a sentence, with the labels, `{value}` and `{threshold}`.
+        advice: What to do first.
         above: Whether too much is wrong, or too little.
         for_ms: How long it must be wrong before it is told.
         keep_ms: How long it must be right again before that is told.
         severity: `warning` or `critical`.
-        says: The alert in a sentence, with the labels, `{value}` and `{threshold}`.
-        advice: What to do first.
     """
 
     name: str
     metric: str
     by: tuple[str, ...]
-    _: KW_ONLY
+    says: str
+    advice: str
     above: bool = True
     for_ms: int = 0
     keep_ms: int = 0
     severity: str = WARNING
-    says: str
-    advice: str
 
     @property
     def alert(self) -> str:
