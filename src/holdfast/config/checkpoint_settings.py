@@ -8,34 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config.checks import flag, one_of, refused, whole
 from holdfast.config.job.checkpoint_explain import checkpoint_knobs
+from holdfast.config.job.checkpoint_fields import CheckpointFields
 from holdfast.config.job.trigger import Every
-from holdfast.config.locations import canonical_uri, parse_storage
-from holdfast.config.setting_report import SettingReport, shown
-from holdfast.config.spark_defaults import (
-    CHANGELOG_KEY,
-    COMPRESSION_KEY,
-    FILE_MANAGER_KEY,
-    LOCAL_FILE_MANAGER,
-    RETAIN_KEY,
-    UNLOAD_KEY,
-)
-from holdfast.config.units import Duration, parse_duration
+from holdfast.config.locations import canonical_uri
+from holdfast.config.setting_report import SettingReport
 
 if TYPE_CHECKING:
     from holdfast.config.flink.flink import FlinkSettings
 
-MODES = ("exactly_once", "at_least_once")
-ON_CANCEL = ("retain", "delete")
-CODECS = ("lz4", "lzf", "snappy", "zstd")
-
-# On a restart Spark reads the last batch and the one before it.
-LEAST_RETAINED = 2
-
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(CheckpointFields):
     """Where and how a job keeps its state, with every knob a checkpoint can have.
 
     Values are checked when the object is made. Durations may be given as text or `timedelta` and are
@@ -77,81 +61,6 @@ class Checkpoint:
         Invalid: A value that does not fit, with what is allowed.
     """
 
-    storage: str | os.PathLike[str]
-    interval: Duration | None = None
-    min_pause: Duration | None = None
-    timeout: Duration | None = None
-    tolerable_failures: int = 0
-    max_concurrent: int = 1
-    mode: str = "exactly_once"
-    unaligned: bool = False
-    aligned_timeout: Duration | None = None
-    on_cancel: str = "retain"
-    retain: int = 100
-    incremental: bool = True
-    compression: str = "lz4"
-    local_recovery: bool = True
-    savepoints: str | os.PathLike[str] | None = None
-    savepoint_every: Duration | None = None
-    savepoints_retained: int = 5
-    record: bool = True
-
-    def __post_init__(self) -> None:
-        checked: dict[str, object] = {
-            "storage": parse_storage(self.storage, "Checkpoint(storage)"),
-            "interval": _optional(self.interval, "interval"),
-            "min_pause": _optional(self.min_pause, "min_pause", allow_zero=True),
-            "timeout": _optional(self.timeout, "timeout"),
-            "aligned_timeout": _optional(self.aligned_timeout, "aligned_timeout", allow_zero=True),
-            "tolerable_failures": whole(self.tolerable_failures, _name("tolerable_failures"), least=0),
-            "max_concurrent": whole(self.max_concurrent, _name("max_concurrent"), least=1),
-            "mode": one_of(self.mode, _name("mode"), MODES),
-            "unaligned": flag(self.unaligned, _name("unaligned")),
-            "on_cancel": one_of(self.on_cancel, _name("on_cancel"), ON_CANCEL),
-            "retain": whole(self.retain, _name("retain"), least=LEAST_RETAINED),
-            "incremental": flag(self.incremental, _name("incremental")),
-            "compression": one_of(self.compression, _name("compression"), CODECS),
-            "local_recovery": flag(self.local_recovery, _name("local_recovery")),
-            "savepoints": None
-            if self.savepoints is None
-            else parse_storage(self.savepoints, _name("savepoints")),
-            "savepoint_every": _optional(self.savepoint_every, "savepoint_every"),
-            "savepoints_retained": whole(self.savepoints_retained, _name("savepoints_retained"), least=1),
-            "record": flag(self.record, _name("record")),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        if (self.savepoints is None) != (self.savepoint_every is None):
-            lacks = "savepoint_every" if self.savepoint_every is None else "savepoints"
-            raise refused(
-                _name(lacks), None, "both or none: savepoints=DIR and savepoint_every=TIME belong together"
-            )
-
-    @property
-    def interval_ms(self) -> int | None:
-        """The interval in milliseconds, if one is set."""
-        return _optional(self.interval, "interval")
-
-    @property
-    def min_pause_ms(self) -> int | None:
-        """The least pause in milliseconds, if one is set."""
-        return _optional(self.min_pause, "min_pause", allow_zero=True)
-
-    @property
-    def timeout_ms(self) -> int | None:
-        """The longest time a batch may take, in milliseconds, if there is one."""
-        return _optional(self.timeout, "timeout")
-
-    @property
-    def aligned_timeout_ms(self) -> int | None:
-        """The aligned timeout in milliseconds, if one is set."""
-        return _optional(self.aligned_timeout, "aligned_timeout", allow_zero=True)
-
-    @property
-    def savepoint_every_ms(self) -> int | None:
-        """The time between savepoints in milliseconds, if the supervisor takes some."""
-        return _optional(self.savepoint_every, "savepoint_every")
-
     @staticmethod
     def from_flink(
         keys: Mapping[str, object], *, storage: str | os.PathLike[str] | None = None
@@ -179,28 +88,6 @@ class Checkpoint:
         """
         return canonical_uri(str(self.storage), base)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it lies in the file system of the machine and not in a shared one."""
-        return canonical_uri(str(self.storage), Path("/")).startswith("file:")
-
-    def spark_conf(self) -> dict[str, str]:
-        """Give the Spark settings that the checkpoint asks for.
-
-        Of these only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark keeps in the
-        offset log what the first start set, and uses that. The changelog setting speaks to RocksDB
-        alone; the memory backend always writes changes.
-        """
-        conf = {
-            RETAIN_KEY: str(self.retain),
-            CHANGELOG_KEY: shown(self.incremental),
-            COMPRESSION_KEY: self.compression,
-            UNLOAD_KEY: shown(not self.local_recovery),
-        }
-        if self.is_local:
-            conf[FILE_MANAGER_KEY] = LOCAL_FILE_MANAGER
-        return conf
-
     def default_trigger(self) -> Every | None:
         """Give the trigger that interval and pause ask for, if they ask for one.
 
@@ -212,11 +99,3 @@ class Checkpoint:
     def knobs(self) -> tuple[SettingReport, ...]:
         """Tell what became of each field, in the order of the fields."""
         return checkpoint_knobs(self)
-
-
-def _name(field: str) -> str:
-    return f"Checkpoint({field}=…)"
-
-
-def _optional(value: Duration | None, field: str, *, allow_zero: bool = False) -> int | None:
-    return None if value is None else parse_duration(value, _name(field), allow_zero=allow_zero)

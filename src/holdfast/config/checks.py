@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from holdfast.errors import Invalid
 
 # What a Spark setting of type int can hold.
 MAX_INT = 2**31 - 1
+
+# Takes a value and the name of its setting; gives the value as it is kept, or refuses it.
+Check = Callable[[Any, str], object]
+
+
+def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> None:
+    """Check fields of a frozen object that is being made, and keep what the checks give.
+
+    Args:
+        settings: The object.
+        owner: What people make it with, for errors.
+        checks: By field.
+
+    Raises:
+        Invalid: A value that does not fit.
+    """
+    for name, check in checks.items():
+        object.__setattr__(settings, name, check(getattr(settings, name), f"{owner}({name}=…)"))
+
+
+def optional(check: Check) -> Check:
+    """The same check for a setting that may be None."""
+    return lambda value, setting: None if value is None else check(value, setting)
 
 
 def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> int:
@@ -59,12 +83,29 @@ def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def refused(setting: str, value: object, expected: str, *, hint: str | None = None) -> Invalid:
-    """Make the error for a value that a setting cannot take."""
+def refused(
+    setting: str,
+    value: object,
+    expected: str,
+    *,
+    where: str | None = None,
+    found: str | None = None,
+    hint: str | None = None,
+) -> Invalid:
+    """Make the error for a value that a setting cannot take.
+
+    Args:
+        setting: Its name.
+        value: The value.
+        expected: What it takes.
+        where: Where the value stands, if that is not the setting itself.
+        found: The value in words, if it is not shown as it is.
+        hint: What to do.
+    """
     return Invalid(
         f"cannot use this value for {setting}",
-        where=setting,
-        found=repr(value),
+        where=setting if where is None else where,
+        found=repr(value) if found is None else found,
         expected=expected,
         hint=hint,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from holdfast.config.units import exact_duration, exact_size
+
 
 class SettingOutcome(Enum):
     """The five things that can become of a setting."""
@@ -52,3 +54,13 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
+
+
+def shown_duration(ms: int | None) -> str:
+    """Write a duration that may not be set."""
+    return shown(None) if ms is None else exact_duration(ms)
+
+
+def shown_size(size_bytes: int | None) -> str:
+    """Write a size that may not be set."""
+    return shown(None) if size_bytes is None else exact_size(size_bytes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.checks import refused
 from holdfast.config.job.high_availability import DEFAULT_LEASE, Leading
 from holdfast.config.private_files import close_to_others, make_directory
 from holdfast.errors import Invalid, NotFound
@@ -170,24 +171,14 @@ def _first(
 def _text(found: tuple[object, Source, Path], setting: _Setting) -> str:
     value, source, _ = found
     if not isinstance(value, str) or "\0" in value:
-        raise Invalid(
-            f"cannot use this value for {setting.name}",
-            where=str(source),
-            found=repr(value),
-            expected="a text",
-        )
+        raise refused(setting.name, value, "a text", where=str(source))
     return value
 
 
 def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise Invalid(
-            f"cannot use this value for {setting.name}",
-            where=str(source),
-            found=repr(value),
-            expected="a directory",
-        )
+        raise refused(setting.name, value, "a directory", where=str(source))
     # Not resolve(): the home shows as it was named, links and all.
     return Path(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100
 

@@ -74,6 +74,11 @@ def parse_duration(value: Duration, setting: str = "duration", *, allow_zero: bo
     return _duration(value, setting, allow_zero=allow_zero, bare_ms=False)
 
 
+def optional_ms(value: Duration | None) -> int | None:
+    """The milliseconds of a duration that was checked before, if there is one."""
+    return None if value is None else parse_duration(value, allow_zero=True)
+
+
 def parse_flink_duration(value: Duration, setting: str = "duration", *, allow_zero: bool = False) -> int:
     """Read a duration as Flink does: like `parse_duration`, and a bare number in text is milliseconds.
 

@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.config.flink.flink_keys import FLINK_FAMILIES, FLINK_KEYS, OWN_PREFIXES, FlinkKey
 from holdfast.config.job.backend import Backend, Memory, RocksDB
-from holdfast.config.job.checkpoint_explain import CheckpointFields
+from holdfast.config.job.checkpoint_explain import checkpoint_knobs
+from holdfast.config.job.checkpoint_fields import CheckpointFields
 from holdfast.config.job.high_availability import ZOOKEEPER
 from holdfast.config.job.restart import (
     RestartStrategy,
@@ -178,7 +179,7 @@ class _Reporter:
     def _of_checkpoint(self, setting: _Given, name: str) -> SettingReport:
         if name == "storage" and self.storage_given:
             return _no_use(setting, "The storage that was given apart from these settings wins.")
-        knob = _named(self.checkpoint.knobs(), name, setting)
+        knob = _named(checkpoint_knobs(self.checkpoint), name, setting)
         if name == "storage":
             why = "Flink makes a directory for each job below it; here it is one job's own. "
             return replace(knob, why=why + knob.why)

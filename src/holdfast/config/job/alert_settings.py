@@ -7,14 +7,88 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.config.checks import flag, fraction, whole
+from holdfast.config.checks import MAX_INT, Check, check_fields, flag, fraction, refused, whole
 from holdfast.config.secrets import redacted_address
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.units import Duration, Size, exact_duration, exact_size, parse_duration, parse_size
-from holdfast.errors import Invalid
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration, shown_size
+from holdfast.config.units import Duration, Size, parse_duration, parse_size
 
 # Turns a rule off, also from the command line, where there is no None.
 OFF: Final = "off"
+
+
+_ADDRESSES: Final = ("webhook", "alertmanager")
+_DURATIONS: Final = (
+    "checkpoint_duration",
+    "access_latency",
+    "recovery_time",
+    "full_within",
+    "watermark_stuck",
+    "savepoint_age",
+    "drill_time",
+)
+_THRESHOLDS: Final = (
+    *_DURATIONS,
+    "state_size",
+    "checkpoint_failures",
+    "late_rows",
+    "skew",
+    "snapshots_repaired",
+    "format_version",
+)
+
+
+def _number(value: object) -> object:
+    """A number that was written as text, as on the command line."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _address(value: object, setting: str) -> str:
+    text = value if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not text.isascii() or not text.isprintable() or " " in text:
+        expected = "an address such as http://127.0.0.1:9093, in ASCII and without spaces"
+        raise refused(setting, value, expected, found=redacted_address(text) if text else None)
+    return text
+
+
+def _unless_off(check: Check) -> Check:
+    return lambda value, setting: None if value in (None, OFF) else check(value, setting)
+
+
+def _count(least: int, most: int = MAX_INT) -> Check:
+    return _unless_off(lambda value, setting: whole(_number(value), setting, least=least, most=most))
+
+
+def _part(least: int, most: int | None = None) -> Check:
+    return _unless_off(lambda value, setting: fraction(_number(value), setting, least=least, most=most))
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "state_size": _unless_off(parse_size),
+    "checkpoint_failures": _count(0),
+    "late_rows": _part(0, 1),
+    "skew": _part(1),
+    "snapshots_repaired": _count(0),
+    "format_version": _count(1, 2),
+    **dict.fromkeys(_DURATIONS, _unless_off(parse_duration)),
+    "job_failed": flag,
+    "webhook": _unless_off(_address),
+    # A path is put behind it.
+    "alertmanager": _unless_off(lambda value, setting: _address(value, setting).rstrip("/")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +140,19 @@ class Alerts:
     alertmanager: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name in _DURATIONS:
-            self._set(name, parse_duration)
-        self._set("state_size", parse_size)
-        for name in ("checkpoint_failures", "snapshots_repaired"):
-            self._set(name, lambda value, where: whole(_number(value), where, least=0))
-        self._set("format_version", lambda value, where: whole(_number(value), where, least=1, most=2))
-        self._set("late_rows", lambda value, where: fraction(_number(value), where, least=0, most=1))
-        self._set("skew", lambda value, where: fraction(_number(value), where, least=1))
-        flag(self.job_failed, _name("job_failed"))
-        self._set("webhook", _address)
-        # A path is put behind it.
-        self._set("alertmanager", lambda value, where: _address(value, where).rstrip("/"))
+        check_fields(self, "Alerts", _CHECKS)
 
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each rule that is on, in the unit of its metric."""
-        found = {
-            name: value / 1000
-            for name in _DURATIONS
-            if isinstance(value := getattr(self, name), (int, float))
-        }
-        plain = ("state_size", "checkpoint_failures", "late_rows", "skew", "snapshots_repaired")
-        for name in (*plain, "format_version"):
+        on: dict[str, float] = {}
+        for name in _THRESHOLDS:
             value = getattr(self, name)
-            if isinstance(value, (int, float)):
-                found[name] = float(value)
+            if value is not None:
+                on[name] = value / 1000 if name in _DURATIONS else float(value)
         if self.job_failed:
-            found["job_failed"] = 0.0
-        return found
+            on["job_failed"] = 0.0
+        return on
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
@@ -103,10 +161,10 @@ class Alerts:
     def _knob(self, name: str) -> SettingReport:
         value = getattr(self, name)
         text = shown(value)
-        if value is not None and name in _DURATIONS:
-            text = exact_duration(value)
-        elif value is not None and name == "state_size":
-            text = exact_size(value)
+        if name in _DURATIONS:
+            text = shown_duration(value)
+        elif name == "state_size":
+            text = shown_size(value)
         if name in _ADDRESSES:
             text = text if value is None else redacted_address(value)
             becomes = "is not told" if value is None else text
@@ -124,55 +182,3 @@ class Alerts:
     def from_dict(cls, values: Mapping[str, Any]) -> Alerts:
         """What `as_dict` gave, of this or of another version of Holdfast."""
         return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
-
-    def _set(self, name: str, parse: Any) -> None:
-        value = getattr(self, name)
-        if value is not None:
-            object.__setattr__(self, name, None if value == OFF else parse(value, _name(name)))
-
-
-_ADDRESSES: Final = ("webhook", "alertmanager")
-_DURATIONS: Final = (
-    "checkpoint_duration",
-    "access_latency",
-    "recovery_time",
-    "full_within",
-    "watermark_stuck",
-    "savepoint_age",
-    "drill_time",
-)
-
-
-def _name(field: str) -> str:
-    return f"Alerts({field}=…)"
-
-
-def _number(value: object) -> object:
-    """A number that was written as text, as on the command line."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        pass
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-def _address(value: object, where: str) -> str:
-    text = value if isinstance(value, str) else ""
-    try:
-        parts = urlsplit(text)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or not text.isascii() or not text.isprintable() or " " in text:
-        raise Invalid(
-            f"cannot use this value for {where}",
-            where=where,
-            found=redacted_address(text) if text else repr(value),
-            expected="an address such as http://127.0.0.1:9093, in ASCII and without spaces",
-        )
-    return text

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from holdfast.config.checks import flag, one_of, whole
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_size
 from holdfast.config.spark_defaults import (
     BOUNDED_MEMORY_KEY,
     FORMAT_KEY,
@@ -18,7 +21,6 @@ from holdfast.config.spark_defaults import (
     ROW_CHECKSUM_KEY,
 )
 from holdfast.config.units import Size, exact_size, parse_size
-from holdfast.errors import Invalid
 
 UNBOUNDED = "unbounded"
 MIB = 1 << 20
@@ -74,6 +76,36 @@ _PROFILES = {
 PROFILES = tuple(_PROFILES)
 
 
+def _mebibytes(value: Size, setting: str) -> int:
+    size_bytes = parse_size(value, setting)
+    # Spark counts its cache budgets in whole MiB, in a Java int.
+    if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
+        found = f"{value!r}, which is {exact_size(size_bytes)}"
+        raise refused(setting, value, 'whole MiB, such as "64m" or "2g"', found=found)
+    return size_bytes
+
+
+def _directory(value: object, setting: str) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not all(Path(path).is_absolute() for path in text.split(",")):
+        expected = "an absolute path on the executors, or several with commas between"
+        raise refused(setting, value, expected)
+    return text
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "profile": partial(one_of, allowed=PROFILES),
+    "memory": optional(lambda value, setting: value if value == UNBOUNDED else _mebibytes(value, setting)),
+    "format_version": partial(whole, least=1, most=2),
+    "row_checksum": flag,
+    "compression": partial(one_of, allowed=tuple(_BLOCK_COMPRESSIONS)),
+    "block_cache": optional(_mebibytes),
+    "write_buffer": optional(_mebibytes),
+    "track_rows": flag,
+    "local_dir": optional(_directory),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RocksDB:
     """State in RocksDB on the executors' disks: the default.
@@ -113,21 +145,9 @@ class RocksDB:
     local_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        profile = one_of(self.profile, "RocksDB(profile=…)", PROFILES)
-        memory = _PROFILES[profile].memory if self.memory is None else self.memory
-        checked: dict[str, object] = {
-            "memory": memory if memory == UNBOUNDED else _mebibytes(memory, "memory"),
-            "format_version": whole(self.format_version, "RocksDB(format_version=…)", least=1, most=2),
-            "row_checksum": flag(self.row_checksum, "RocksDB(row_checksum=…)"),
-            "compression": one_of(self.compression, "RocksDB(compression=…)", tuple(_BLOCK_COMPRESSIONS)),
-            "block_cache": _optional_mebibytes(self.block_cache, "block_cache"),
-            "write_buffer": _optional_mebibytes(self.write_buffer, "write_buffer"),
-            "profile": profile,
-            "track_rows": flag(self.track_rows, "RocksDB(track_rows=…)"),
-            "local_dir": _directory(self.local_dir),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        check_fields(self, "RocksDB", _CHECKS)
+        if self.memory is None:
+            object.__setattr__(self, "memory", parse_size(_PROFILES[self.profile].memory))
 
     @property
     def memory_bytes(self) -> int | None:
@@ -137,12 +157,12 @@ class RocksDB:
     @property
     def block_cache_bytes(self) -> int | None:
         """The cache of one store in bytes, if one was set."""
-        return _optional_mebibytes(self.block_cache, "block_cache")
+        return None if self.block_cache is None else parse_size(self.block_cache)
 
     @property
     def write_buffer_bytes(self) -> int | None:
         """The write buffer of one store in bytes, if one was set here and not by the profile."""
-        return _optional_mebibytes(self.write_buffer, "write_buffer")
+        return None if self.write_buffer is None else parse_size(self.write_buffer)
 
     def spark_conf(self) -> dict[str, str]:
         """Give the Spark settings of this store.
@@ -226,7 +246,7 @@ class RocksDB:
 
     def _block_cache_knob(self) -> SettingReport:
         size = self.block_cache_bytes
-        value = shown(None) if size is None else exact_size(size)
+        value = shown_size(size)
         if self.memory_bytes is not None:
             why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
             return SettingReport("block_cache", value, SettingOutcome.NO_USE, "", why)
@@ -244,7 +264,7 @@ class RocksDB:
             why += f" The profile {self.profile} decides."
         return SettingReport(
             "write_buffer",
-            shown(None) if size is None else exact_size(size),
+            shown_size(size),
             SettingOutcome.SPARK,
             becomes,
             why,
@@ -292,35 +312,3 @@ class Memory:
 
 
 Backend = RocksDB | Memory
-
-
-def _mebibytes(value: Size, field: str) -> int:
-    setting = f"RocksDB({field}=…)"
-    size_bytes = parse_size(value, setting)
-    # Spark counts its cache budgets in whole MiB, in a Java int.
-    if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
-        raise Invalid(
-            f"cannot use this value for {setting}",
-            where=setting,
-            found=f"{value!r}, which is {exact_size(size_bytes)}",
-            expected='whole MiB, such as "64m" or "2g"',
-        )
-    return size_bytes
-
-
-def _optional_mebibytes(value: Size | None, field: str) -> int | None:
-    return None if value is None else _mebibytes(value, field)
-
-
-def _directory(value: object) -> str | None:
-    if value is None:
-        return None
-    text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(text, str) or not all(Path(path).is_absolute() for path in text.split(",")):
-        raise Invalid(
-            "cannot use this value for RocksDB(local_dir=…)",
-            where="RocksDB(local_dir=…)",
-            found=repr(value),
-            expected="an absolute path on the executors, or several with commas between",
-        )
-    return text

@@ -1,11 +1,9 @@
-# ruff: noqa: D102 - the fields are described where people set them
 """The words for every field of a checkpoint: what became of it, and why."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.job.checkpoint_fields import CheckpointFields
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     COMPRESSION_KEY,
@@ -25,55 +23,6 @@ _STARTS = (
 _LOCAL = f", {FILE_MANAGER_KEY} = {LOCAL_FILE_MANAGER.rsplit('.', 1)[-1]}"
 
 
-class CheckpointFields(Protocol):
-    """What a checkpoint's settings are, once they are checked; see `Checkpoint`."""
-
-    @property
-    def storage(self) -> object: ...
-    @property
-    def is_local(self) -> bool: ...
-    @property
-    def interval_ms(self) -> int | None: ...
-    @property
-    def min_pause_ms(self) -> int | None: ...
-    @property
-    def timeout_ms(self) -> int | None: ...
-    @property
-    def aligned_timeout_ms(self) -> int | None: ...
-    @property
-    def tolerable_failures(self) -> int: ...
-    @property
-    def max_concurrent(self) -> int: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def unaligned(self) -> bool: ...
-    @property
-    def on_cancel(self) -> str: ...
-    @property
-    def retain(self) -> int: ...
-    @property
-    def incremental(self) -> bool: ...
-    @property
-    def compression(self) -> str: ...
-    @property
-    def local_recovery(self) -> bool: ...
-    @property
-    def savepoints(self) -> object: ...
-    @property
-    def savepoint_every_ms(self) -> int | None: ...
-    @property
-    def savepoints_retained(self) -> int: ...
-    @property
-    def record(self) -> bool: ...
-
-    def spark_conf(self) -> dict[str, str]:
-        """The Spark settings that the checkpoint asks for."""
-
-    def knobs(self) -> tuple[SettingReport, ...]:
-        """What became of each field."""
-
-
 def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
     """Explain every field of a checkpoint, in the order of the fields."""
     return (
@@ -90,10 +39,38 @@ def checkpoint_knobs(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
         _min_pause(checkpoint),
         _timeout(checkpoint),
         _tolerable_failures(checkpoint),
-        _max_concurrent(checkpoint),
-        _mode(checkpoint),
-        _unaligned(checkpoint),
-        _aligned_timeout(checkpoint),
+        _anyway(
+            "max_concurrent",
+            checkpoint.max_concurrent,
+            checkpoint.max_concurrent == 1,
+            "one checkpoint at a time",
+            "A batch begins when the one before it is committed, so two checkpoints of a query never "
+            "overlap.",
+        ),
+        _anyway(
+            "mode",
+            checkpoint.mode,
+            checkpoint.mode == "exactly_once",
+            "state is exactly-once",
+            "State, offsets and watermark are committed together for a whole batch. No barrier holds records "
+            "back, so a weaker promise would gain nothing. What reaches a sink is for the sink to promise.",
+        ),
+        _anyway(
+            "unaligned",
+            checkpoint.unaligned,
+            not checkpoint.unaligned,
+            "a checkpoint at the end of a batch",
+            "At the end of a batch no record is under way, so there is nothing for a checkpoint to overtake. "
+            "Under a backlog, smaller batches keep checkpoints short: limit what a source gives to one "
+            "batch.",
+        ),
+        SettingReport(
+            "aligned_timeout",
+            shown_duration(checkpoint.aligned_timeout_ms),
+            SettingOutcome.NO_USE,
+            "",
+            "Checkpoints are never unaligned here, so there is no moment to change over.",
+        ),
         _on_cancel(checkpoint),
         *_spark_settings(checkpoint),
         *_savepoints(checkpoint),
@@ -118,10 +95,9 @@ def _interval(checkpoint: CheckpointFields) -> SettingReport:
 def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
     pause = checkpoint.min_pause_ms
     if not pause:
-        value = shown(None) if pause is None else exact_duration(pause)
         return SettingReport(
             "min_pause",
-            value,
+            shown_duration(pause),
             SettingOutcome.ALWAYS,
             "no pause is forced",
             "A batch and its checkpoint are one piece of work, so a checkpoint never competes with the "
@@ -167,59 +143,13 @@ def _tolerable_failures(checkpoint: CheckpointFields) -> SettingReport:
             "Batches over the timeout are counted. A checkpoint that cannot be written is not borne: Spark "
             "stops the query, and the restart strategy decides.",
         )
-    outcome = SettingOutcome.ALWAYS if count == 0 else SettingOutcome.NO_USE
-    return SettingReport(
+    return _anyway(
         "tolerable_failures",
-        str(count),
-        outcome,
-        "a checkpoint that fails stops the query" if count == 0 else "",
+        count,
+        count == 0,
+        "a checkpoint that fails stops the query",
         "A batch whose checkpoint cannot be written has not happened, so Spark stops the query and the "
         "restart strategy decides. Only batches over a timeout can be borne, and no timeout is set.",
-    )
-
-
-def _max_concurrent(checkpoint: CheckpointFields) -> SettingReport:
-    count = checkpoint.max_concurrent
-    return SettingReport(
-        "max_concurrent",
-        str(count),
-        SettingOutcome.ALWAYS if count == 1 else SettingOutcome.NO_USE,
-        "one checkpoint at a time" if count == 1 else "",
-        "A batch begins when the one before it is committed, so two checkpoints of a query never overlap.",
-    )
-
-
-def _mode(checkpoint: CheckpointFields) -> SettingReport:
-    exactly = checkpoint.mode == "exactly_once"
-    return SettingReport(
-        "mode",
-        checkpoint.mode,
-        SettingOutcome.ALWAYS if exactly else SettingOutcome.NO_USE,
-        "state is exactly-once" if exactly else "",
-        "State, offsets and watermark are committed together for a whole batch. No barrier holds records "
-        "back, so a weaker promise would gain nothing. What reaches a sink is for the sink to promise.",
-    )
-
-
-def _unaligned(checkpoint: CheckpointFields) -> SettingReport:
-    return SettingReport(
-        "unaligned",
-        shown(checkpoint.unaligned),
-        SettingOutcome.NO_USE if checkpoint.unaligned else SettingOutcome.ALWAYS,
-        "" if checkpoint.unaligned else "a checkpoint at the end of a batch",
-        "At the end of a batch no record is under way, so there is nothing for a checkpoint to overtake. "
-        "Under a backlog, smaller batches keep checkpoints short: limit what a source gives to one batch.",
-    )
-
-
-def _aligned_timeout(checkpoint: CheckpointFields) -> SettingReport:
-    limit = checkpoint.aligned_timeout_ms
-    return SettingReport(
-        "aligned_timeout",
-        shown(None) if limit is None else exact_duration(limit),
-        SettingOutcome.NO_USE,
-        "",
-        "Checkpoints are never unaligned here, so there is no moment to change over.",
     )
 
 
@@ -242,35 +172,43 @@ def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
 
 
 def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
-    every = checkpoint.savepoint_every_ms
-    outcome = SettingOutcome.NO_USE if every is None else SettingOutcome.SUPERVISOR
-    time = shown(None) if every is None else exact_duration(every)
+    taken = checkpoint.savepoint_every_ms is not None
+    outcome = SettingOutcome.SUPERVISOR if taken else SettingOutcome.NO_USE
+    every = shown_duration(checkpoint.savepoint_every_ms)
+
+    def report(name: str, value: object, becomes: str, why: str) -> SettingReport:
+        return SettingReport(name, shown(value), outcome, becomes if taken else "", why)
+
     return (
-        SettingReport(
+        report(
             "savepoints",
-            shown(checkpoint.savepoints),
-            outcome,
-            "" if every is None else f"a savepoint of each query in {checkpoint.savepoints}",
+            checkpoint.savepoints,
+            f"a savepoint of each query in {checkpoint.savepoints}",
             "The supervisor takes it while the query runs. One that fails is told, shown by `holdfast "
             "status` and tried again; the job is not touched.",
         ),
-        SettingReport(
+        report(
             "savepoint_every",
-            time,
-            outcome,
-            "" if every is None else f"a savepoint every {time}",
+            every,
+            f"a savepoint every {every}",
             "Counted from the newest one that is there, over restarts. Where no batch was committed "
             "since, there is nothing to take.",
         ),
-        SettingReport(
+        report(
             "savepoints_retained",
-            str(checkpoint.savepoints_retained),
-            outcome,
-            "" if every is None else f"the newest {checkpoint.savepoints_retained} of each query stay",
+            checkpoint.savepoints_retained,
+            f"the newest {checkpoint.savepoints_retained} of each query stay",
             "Older ones that the supervisor took are deleted after each take; those that somebody took by "
             "hand are neither counted nor deleted.",
         ),
     )
+
+
+def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:
+    """A setting that asks for what happens anyway, or for what cannot be."""
+    if holds:
+        return SettingReport(name, shown(value), SettingOutcome.ALWAYS, becomes, why)
+    return SettingReport(name, shown(value), SettingOutcome.NO_USE, "", why)
 
 
 def _record(checkpoint: CheckpointFields) -> SettingReport:

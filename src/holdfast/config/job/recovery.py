@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
-from holdfast.config.units import Duration, exact_duration, parse_duration
+from holdfast.config.checks import check_fields, optional
+from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration
+from holdfast.config.units import Duration, optional_ms, parse_duration
 from holdfast.errors import Invalid
 
 Fallback = Literal["batch", "savepoint"]
@@ -35,9 +36,8 @@ class Recovery:
                 found=repr(self.fallback),
                 expected="None, " + " or ".join(repr(fallback) for fallback in FALLBACKS),
             )
-        if self.verify is not None:
-            object.__setattr__(self, "verify", parse_duration(self.verify, "recovery(verify=…)"))
-        elif self.fallback is not None:
+        check_fields(self, "recovery", {"verify": optional(parse_duration)})
+        if self.verify is None and self.fallback is not None:
             raise Invalid(
                 "a job that is to go back from a damaged checkpoint has to look for damage",
                 where="recovery(verify=…)",
@@ -48,11 +48,11 @@ class Recovery:
     @property
     def verify_ms(self) -> int | None:
         """How long looking at the checkpoint may take, in milliseconds."""
-        return None if self.verify is None else parse_duration(self.verify)
+        return optional_ms(self.verify)
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
-        limit = None if self.verify_ms is None else exact_duration(self.verify_ms)
+        limit = shown_duration(self.verify_ms)
         return (
             SettingReport(
                 "recovery.fallback",
@@ -63,9 +63,9 @@ class Recovery:
             ),
             SettingReport(
                 "recovery.verify",
-                shown(limit),
+                limit,
                 SettingOutcome.SUPERVISOR,
-                limit or "",
+                "" if self.verify is None else limit,
                 "How long the checkpoint is looked at before each restart after a failure.",
             ),
         )

@@ -5,9 +5,12 @@ The decisions themselves are in `holdfast.jobs.recovery.restart_policy`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from holdfast.config.checks import fraction, whole
+from holdfast.config.checks import Check, check_fields, fraction, optional, whole
 from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
 from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
@@ -18,6 +21,25 @@ _SAME_FAILURE_WHY = (
     "Gives up when the very same failure came this often in a row with no batch committed in between: "
     "another restart would fail the same way."
 )
+
+
+_LIMIT: Final = optional(partial(whole, least=1))
+_PAUSE: Final = partial(parse_duration, allow_zero=True)
+_EXPONENTIAL: Final[Mapping[str, Check]] = {
+    "initial": parse_duration,
+    "max": parse_duration,
+    "multiplier": partial(fraction, least=1),
+    "jitter": partial(fraction, least=0, most=1),
+    "reset_after": parse_duration,
+    "attempts": _LIMIT,
+    "same_failure": _LIMIT,
+}
+_FAILURE_RATE: Final[Mapping[str, Check]] = {
+    "failures": partial(whole, least=1),
+    "per": parse_duration,
+    "delay": _PAUSE,
+    "same_failure": _LIMIT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +68,7 @@ class FixedDelay:
     same_failure: int | None = DEFAULT_SAME_FAILURE
 
     def __post_init__(self) -> None:
-        _set(self, "attempts", _limit(self.attempts, "fixed_delay(attempts=…)"))
-        _set(self, "delay", parse_duration(self.delay, "fixed_delay(delay=…)", allow_zero=True))
-        _set(self, "same_failure", _limit(self.same_failure, "fixed_delay(same_failure=…)"))
+        check_fields(self, "fixed_delay", {"attempts": _LIMIT, "delay": _PAUSE, "same_failure": _LIMIT})
 
     @property
     def delay_ms(self) -> int:
@@ -88,13 +108,7 @@ class Exponential:
     same_failure: int | None = DEFAULT_SAME_FAILURE
 
     def __post_init__(self) -> None:
-        _set(self, "initial", parse_duration(self.initial, "exponential(initial=…)"))
-        _set(self, "max", parse_duration(self.max, "exponential(max=…)"))
-        _set(self, "multiplier", fraction(self.multiplier, "exponential(multiplier=…)", least=1))
-        _set(self, "jitter", fraction(self.jitter, "exponential(jitter=…)", least=0, most=1))
-        _set(self, "reset_after", parse_duration(self.reset_after, "exponential(reset_after=…)"))
-        _set(self, "attempts", _limit(self.attempts, "exponential(attempts=…)"))
-        _set(self, "same_failure", _limit(self.same_failure, "exponential(same_failure=…)"))
+        check_fields(self, "exponential", _EXPONENTIAL)
         if self.max_ms < self.initial_ms:
             raise Invalid(
                 "the longest pause is shorter than the first",
@@ -166,10 +180,7 @@ class FailureRate:
     same_failure: int | None = DEFAULT_SAME_FAILURE
 
     def __post_init__(self) -> None:
-        _set(self, "failures", whole(self.failures, "failure_rate(failures=…)", least=1))
-        _set(self, "per", parse_duration(self.per, "failure_rate(per=…)"))
-        _set(self, "delay", parse_duration(self.delay, "failure_rate(delay=…)", allow_zero=True))
-        _set(self, "same_failure", _limit(self.same_failure, "failure_rate(same_failure=…)"))
+        check_fields(self, "failure_rate", _FAILURE_RATE)
 
     @property
     def per_ms(self) -> int:
@@ -250,14 +261,6 @@ def failure_rate(
         Invalid: A value that does not fit, with what is allowed.
     """
     return FailureRate(failures=failures, per=per, delay=delay, same_failure=same_failure)
-
-
-def _set(strategy: RestartStrategy, name: str, value: object) -> None:
-    object.__setattr__(strategy, name, value)
-
-
-def _limit(value: object, setting: str) -> int | None:
-    return None if value is None else whole(value, setting, least=1)
 
 
 def _at_most(limit: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+from holdfast.config.checks import refused
 from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
@@ -106,11 +107,5 @@ def parse_trigger(value: Trigger | Duration) -> Trigger:
         interval = value
     try:
         return Every(interval)
-    except Invalid as refused:
-        raise Invalid(
-            "cannot use this value for trigger",
-            where="trigger",
-            found=repr(value),
-            expected=f'"available now", or {refused.expected}',
-            hint=refused.hint,
-        ) from None
+    except Invalid as error:
+        raise refused("trigger", value, f'"available now", or {error.expected}', hint=error.hint) from None
