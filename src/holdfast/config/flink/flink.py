@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from holdfast.config.checks import refused
 from holdfast.config.flink.flink_keys import FLINK_FAMILIES, FLINK_KEYS, OWN_PREFIXES, FlinkKey
 from holdfast.config.job.backend import Backend, Memory, RocksDB
 from holdfast.config.job.checkpoint_explain import checkpoint_knobs
@@ -91,6 +92,19 @@ class _Given:
         head, dot, name = (self.entry.target if self.entry else "").partition(".")
         return name if dot and head == section else None
 
+    def report(self, outcome: SettingOutcome, becomes: str, why: str) -> SettingReport:
+        """What became of it."""
+        return SettingReport(self.written, shown(self.raw), outcome, becomes, why)
+
+    def no_use(self, why: str) -> SettingReport:
+        """It could change nothing here."""
+        return self.report(SettingOutcome.NO_USE, "", why)
+
+    def explained(self, knobs: tuple[SettingReport, ...], name: str) -> SettingReport:
+        """What became of the field that it goes to."""
+        knob = next(knob for knob in knobs if knob.name == name)
+        return replace(knob, name=self.written, value=shown(self.raw))
+
 
 def read_flink(
     keys: Mapping[str, object], build: Callable[..., C], *, storage: str | os.PathLike[str] | None = None
@@ -126,7 +140,7 @@ def read_flink(
         further_conf={
             setting.entry.spark_key: shown(setting.value)
             for setting in given
-            if setting.entry and setting.entry.target == "spark" and reporter.reaches_spark(setting.entry)
+            if setting.entry and setting.entry.spark_key and reporter.reaches_spark(setting.entry)
         },
     )
 
@@ -149,28 +163,24 @@ class _Reporter:
         section, _, name = entry.target.partition(".")
         if section == "checkpoint":
             return self._of_checkpoint(setting, name)
-        if section in ("backend", "spark"):
+        if section == "backend" or entry.spark_key:
             return self._of_backend(setting, entry, name)
         if section in _STRATEGIES:
             return self._of_restart(setting, section, name)
         if section in ("restart", "ha"):
             return self._of_supervisor(setting, entry, name)
         becomes = "kept as `savepoints`" if section == "savepoints" else ""
-        return SettingReport(setting.written, shown(setting.raw), entry.outcome, becomes, entry.why)
+        return setting.report(entry.outcome, becomes, entry.why)
 
     def _of_supervisor(self, setting: _Given, entry: FlinkKey, name: str) -> SettingReport:
         if entry.target.startswith("restart"):
             why = "The supervisor decides by it after each failure of the driver."
-            return SettingReport(
-                setting.written, shown(setting.raw), SettingOutcome.SUPERVISOR, str(setting.value), why
-            )
+            return setting.report(SettingOutcome.SUPERVISOR, str(setting.value), why)
         address = _elections(self.given)
         if address is None:
-            return _no_use(setting, "There is one supervisor: high-availability.type does not say zookeeper.")
+            return setting.no_use("There is one supervisor: high-availability.type does not say zookeeper.")
         becomes = f"--lease {exact_duration(setting.value)}" if name == "lease" else f"--ha {address}"
-        return SettingReport(
-            setting.written, shown(setting.raw), SettingOutcome.SUPERVISOR, becomes, entry.why
-        )
+        return setting.report(SettingOutcome.SUPERVISOR, becomes, entry.why)
 
     def reaches_spark(self, entry: FlinkKey) -> bool:
         """Whether a plain Spark setting has a store to speak to."""
@@ -178,8 +188,8 @@ class _Reporter:
 
     def _of_checkpoint(self, setting: _Given, name: str) -> SettingReport:
         if name == "storage" and self.storage_given:
-            return _no_use(setting, "The storage that was given apart from these settings wins.")
-        knob = _named(checkpoint_knobs(self.checkpoint), name, setting)
+            return setting.no_use("The storage that was given apart from these settings wins.")
+        knob = setting.explained(checkpoint_knobs(self.checkpoint), name)
         if name == "storage":
             why = "Flink makes a directory for each job below it; here it is one job's own. "
             return replace(knob, why=why + knob.why)
@@ -191,37 +201,33 @@ class _Reporter:
         if entry.target == "backend":
             provider = self.backend.spark_conf()[PROVIDER_KEY]
             why = "The first start writes it into the checkpoint, and Spark ignores a later change."
-            return SettingReport(
-                setting.written, shown(setting.raw), SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why
-            )
+            return setting.report(SettingOutcome.SPARK, f"{PROVIDER_KEY} = {provider}", why)
         if isinstance(self.backend, Memory) and (name or not self.reaches_spark(entry)):
-            return _no_use(setting, "The state backend is on the heap, and this is a setting of RocksDB.")
+            return setting.no_use("The state backend is on the heap, and this is a setting of RocksDB.")
         if not name:
             becomes = f"{entry.spark_key} = {shown(setting.value)}"
-            return SettingReport(
-                setting.written, shown(setting.raw), SettingOutcome.SPARK, becomes, entry.why
-            )
+            return setting.report(SettingOutcome.SPARK, becomes, entry.why)
         winner = _memory(self.given)
         if name == "memory" and winner is not None and winner is not setting:
-            return _no_use(setting, f"{winner.written} is given too and wins.")
-        knob = _named(self.backend.knobs(), name, setting)
+            return setting.no_use(f"{winner.written} is given too and wins.")
+        knob = setting.explained(self.backend.knobs(), name)
         if entry.name.endswith("fixed-per-slot"):
             return replace(knob, why="An executor has one budget for all of its slots. " + knob.why)
         return knob
 
     def _of_restart(self, setting: _Given, section: str, name: str) -> SettingReport:
         if section != self.strategy:
-            return _no_use(setting, f"The restart strategy is {self.strategy}.")
-        return _named(self.restart.knobs(), name, setting)
+            return setting.no_use(f"The restart strategy is {self.strategy}.")
+        return setting.explained(self.restart.knobs(), name)
 
     @staticmethod
     def _unknown(setting: _Given) -> SettingReport:
         for prefix, why in FLINK_FAMILIES:
             if setting.written.startswith(prefix):
-                return _no_use(setting, why)
+                return setting.no_use(why)
         if setting.written.startswith(OWN_PREFIXES):
-            return _no_use(setting, "Holdfast knows no such setting of Flink.")
-        return _no_use(setting, "This is not a state or checkpoint setting.")
+            return setting.no_use("Holdfast knows no such setting of Flink.")
+        return setting.no_use("This is not a state or checkpoint setting.")
 
 
 def _look_up(written: str, raw: object) -> _Given:
@@ -313,27 +319,12 @@ def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
     """Make a value of Holdfast's, with an error that names Flink's key."""
     try:
         return make(**{name: setting.value for name, setting in fields.items()})
-    except Invalid as refused:
-        found = _FIELD.search(refused.where or "")
-        each = fields.get(found[1]) if found else None
-        if each is None:
+    except Invalid as error:
+        field_name = _FIELD.search(error.where or "")
+        setting = fields.get(field_name[1]) if field_name else None
+        if setting is None:
             raise
-        raise Invalid(
-            f"cannot use this value for {each.written}",
-            where=each.written,
-            found=repr(each.raw),
-            expected=refused.expected,
-            hint=refused.hint,
-        ) from refused
-
-
-def _named(knobs: tuple[SettingReport, ...], name: str, setting: _Given) -> SettingReport:
-    knob = next(knob for knob in knobs if knob.name == name)
-    return replace(knob, name=setting.written, value=shown(setting.raw))
-
-
-def _no_use(setting: _Given, why: str) -> SettingReport:
-    return SettingReport(setting.written, shown(setting.raw), SettingOutcome.NO_USE, "", why)
+        raise refused(setting.written, setting.raw, error.expected or "", hint=error.hint) from error
 
 
 def _as_number(raw: object) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.config.flink.flink_values import (
+    Reader,
     backend,
     boolean,
     decimal,
@@ -28,8 +29,6 @@ from holdfast.config.flink.flink_values import (
 from holdfast.config.setting_report import SettingOutcome
 from holdfast.config.spark_defaults import ROCKSDB, SHUFFLE_PARTITIONS_KEY
 
-Reader = Callable[[object, str], object]
-
 
 @dataclass(frozen=True, slots=True)
 class FlinkKey:
@@ -38,11 +37,10 @@ class FlinkKey:
     Args:
         name: Its name in Flink 2.
         target: Where its value goes: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
-            ("exponential-delay.FIELD"), "spark" for a Spark setting, or a name that the reader knows;
-            empty where it goes nowhere.
+            ("exponential-delay.FIELD"), or a name that the reader knows; empty where it goes to none.
         read: How its value is read.
         aliases: Its older names.
-        spark_key: The Spark setting that it becomes, with `target` "spark".
+        spark_key: The Spark setting that it becomes, where it has no field.
         outcome: What became of it, where it goes nowhere.
         why: Why, where no field of Holdfast's explains it.
     """
@@ -66,6 +64,17 @@ _NO_BARRIERS = "There are no barriers and no records under way between batches, 
 _COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no setting for it."
 _TIMERS = "Timers are part of the state of transformWithState and lie in RocksDB."
 
+
+def _spark(name: str, read: Reader, spark_key: str, why: str) -> FlinkKey:
+    """A setting that Spark has under another name."""
+    return FlinkKey(name, read=read, spark_key=spark_key, why=why)
+
+
+def _always(name: str, why: str, **given: Any) -> FlinkKey:
+    """A setting that asks for what Spark does anyway."""
+    return FlinkKey(name, outcome=SettingOutcome.ALWAYS, why=why, **given)
+
+
 FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(f"{_CHECKPOINTING}interval", "checkpoint.interval", duration),
     FlinkKey(f"{_CHECKPOINTING}min-pause", "checkpoint.min_pause", duration),
@@ -74,68 +83,56 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(f"{_CHECKPOINTING}max-concurrent-checkpoints", "checkpoint.max_concurrent", number),
     FlinkKey(f"{_CHECKPOINTING}tolerable-failed-checkpoints", "checkpoint.tolerable_failures", number),
     FlinkKey(
-        f"{_CHECKPOINTING}unaligned.enabled",
-        "checkpoint.unaligned",
-        boolean,
-        aliases=(f"{_CHECKPOINTING}unaligned",),
+        f"{_CHECKPOINTING}unaligned.enabled", "checkpoint.unaligned", boolean, (f"{_CHECKPOINTING}unaligned",)
     ),
     FlinkKey(
         f"{_CHECKPOINTING}aligned-checkpoint-timeout",
         "checkpoint.aligned_timeout",
         duration,
-        aliases=(f"{_CHECKPOINTING}alignment-timeout",),
+        (f"{_CHECKPOINTING}alignment-timeout",),
     ),
     FlinkKey(f"{_CHECKPOINTING}externalized-checkpoint-retention", "checkpoint.on_cancel", retention),
     FlinkKey(
-        f"{_CHECKPOINTING}num-retained",
-        "checkpoint.retain",
-        retained,
-        aliases=("state.checkpoints.num-retained",),
+        f"{_CHECKPOINTING}num-retained", "checkpoint.retain", retained, ("state.checkpoints.num-retained",)
     ),
     FlinkKey(
-        f"{_CHECKPOINTING}incremental",
-        "checkpoint.incremental",
-        boolean,
-        aliases=("state.backend.incremental",),
+        f"{_CHECKPOINTING}incremental", "checkpoint.incremental", boolean, ("state.backend.incremental",)
     ),
     FlinkKey(
         f"{_CHECKPOINTING}local-backup.enabled",
         "checkpoint.local_recovery",
         boolean,
-        aliases=("state.backend.local-recovery", "execution.state-recovery.from-local"),
+        ("state.backend.local-recovery", "execution.state-recovery.from-local"),
     ),
     FlinkKey(
         f"{_CHECKPOINTING}dir",
         "checkpoint.storage",
         text,
-        aliases=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
+        ("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
     ),
     FlinkKey(
         f"{_CHECKPOINTING}savepoint-dir",
         "savepoints",
         text,
-        aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+        ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
         why="Holdfast's commands take the directory of savepoints as an argument.",
     ),
-    FlinkKey(
+    _always(
         f"{_CHECKPOINTING}snapshot-compression",
+        "Spark always compresses its state files; the codec is Checkpoint(compression=…).",
         read=boolean,
-        outcome=SettingOutcome.ALWAYS,
-        why="Spark always compresses its state files; the codec is Checkpoint(compression=…).",
     ),
-    FlinkKey(
+    _always(
         f"{_CHECKPOINTING}storage",
+        "A checkpoint is always files in its storage, never held by the driver.",
         read=text,
         aliases=("state.checkpoint-storage",),
-        outcome=SettingOutcome.ALWAYS,
-        why="A checkpoint is always files in its storage, never held by the driver.",
     ),
-    FlinkKey(
+    _always(
         f"{_CHECKPOINTING}checkpoints-after-tasks-finish",
+        "Tasks end with each batch, and the checkpoint covers all of them.",
         read=boolean,
         aliases=(f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled",),
-        outcome=SettingOutcome.ALWAYS,
-        why="Tasks end with each batch, and the checkpoint covers all of them.",
     ),
     FlinkKey(
         f"{_CHECKPOINTING}create-subdir",
@@ -170,53 +167,41 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         aliases=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
         why="The file system's own client buffers what is written.",
     ),
-    FlinkKey("state.backend.type", "backend", backend, aliases=("state.backend",)),
-    FlinkKey(
-        "state.backend.async", outcome=SettingOutcome.ALWAYS, why="Snapshots are uploaded in the background."
+    FlinkKey("state.backend.type", "backend", backend, ("state.backend",)),
+    _always(
+        "state.backend.async",
+        "Snapshots are uploaded in the background.",
     ),
     FlinkKey(f"{_BACKEND}memory.managed", "backend.memory", managed),
     FlinkKey(f"{_BACKEND}memory.fixed-per-tm", "backend.memory", size),
     FlinkKey(f"{_BACKEND}memory.fixed-per-slot", "backend.memory", size),
     FlinkKey(f"{_BACKEND}block.cache-size", "backend.block_cache", size),
     FlinkKey(f"{_BACKEND}writebuffer.size", "backend.write_buffer", size),
-    FlinkKey(
-        f"{_BACKEND}localdir", "backend.local_dir", text, aliases=("state.backend.rocksdb.checkpointdir",)
-    ),
+    FlinkKey(f"{_BACKEND}localdir", "backend.local_dir", text, ("state.backend.rocksdb.checkpointdir",)),
     FlinkKey(f"{_BACKEND}predefined-options", "backend.profile", profile),
-    FlinkKey(
-        f"{_BACKEND}block.blocksize",
-        "spark",
-        kibibytes,
-        spark_key=f"{ROCKSDB}.blockSizeKB",
-        why="The data that one read brings in.",
+    _spark(
+        f"{_BACKEND}block.blocksize", kibibytes, f"{ROCKSDB}.blockSizeKB", "The data that one read brings in."
     ),
-    FlinkKey(
+    _spark(
         f"{_BACKEND}writebuffer.count",
-        "spark",
         positive,
-        spark_key=f"{ROCKSDB}.maxWriteBufferNumber",
-        why="The write buffers that one store may fill before writes wait.",
+        f"{ROCKSDB}.maxWriteBufferNumber",
+        "The write buffers that one store may fill before writes wait.",
     ),
-    FlinkKey(
-        f"{_BACKEND}files.open",
-        "spark",
-        number,
-        spark_key=f"{ROCKSDB}.maxOpenFiles",
-        why="The files that one store keeps open.",
+    _spark(
+        f"{_BACKEND}files.open", number, f"{ROCKSDB}.maxOpenFiles", "The files that one store keeps open."
     ),
-    FlinkKey(
+    _spark(
         f"{_BACKEND}memory.write-buffer-ratio",
-        "spark",
         share,
-        spark_key=f"{ROCKSDB}.writeBufferCacheRatio",
-        why="The share of the bounded memory that write buffers may take.",
+        f"{ROCKSDB}.writeBufferCacheRatio",
+        "The share of the bounded memory that write buffers may take.",
     ),
-    FlinkKey(
+    _spark(
         f"{_BACKEND}memory.high-prio-pool-ratio",
-        "spark",
         share,
-        spark_key=f"{ROCKSDB}.highPriorityPoolRatio",
-        why="The share of the bounded memory that is kept for indexes and filters.",
+        f"{ROCKSDB}.highPriorityPoolRatio",
+        "The share of the bounded memory that is kept for indexes and filters.",
     ),
     FlinkKey(
         f"{_BACKEND}compression.per.level",
@@ -237,13 +222,14 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         why="Spark does not divide RocksDB's indexes.",
     ),
     FlinkKey(f"{_BACKEND}write-batch-size", why="Spark writes row by row within a batch."),
-    FlinkKey(
-        f"{_BACKEND}use-bloom-filter", outcome=SettingOutcome.ALWAYS, why="Spark always sets a Bloom filter."
+    _always(
+        f"{_BACKEND}use-bloom-filter",
+        "Spark always sets a Bloom filter.",
     ),
     FlinkKey(f"{_BACKEND}options-factory", why="Spark loads no class to change RocksDB's options."),
     FlinkKey(f"{_BACKEND}timer-service.factory", why=_TIMERS),
     FlinkKey(f"{_BACKEND}timer-service.cache-size", why=_TIMERS),
-    FlinkKey("restart-strategy.type", "restart", strategy, aliases=("restart-strategy",)),
+    FlinkKey("restart-strategy.type", "restart", strategy, ("restart-strategy",)),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "fixed-delay.attempts", limit),
     FlinkKey(f"{_RESTART}fixed-delay.delay", "fixed-delay.delay", duration),
     FlinkKey(f"{_RESTART}failure-rate.max-failures-per-interval", "failure-rate.failures", number),
@@ -263,7 +249,7 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         "high-availability.type",
         "ha.type",
         elections,
-        aliases=("high-availability", "high-availability.mode"),
+        ("high-availability", "high-availability.mode"),
         why="Start each supervisor with it: `holdfast run --ha …`, or HOLDFAST_HA.",
     ),
     FlinkKey(f"{_ZOOKEEPER}quorum", "ha.quorum", text, why=_HA),
@@ -279,12 +265,11 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         why="What a leader needs to know is small, and kept at the place of the elections.",
     ),
     FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
-    FlinkKey(
+    _spark(
         "parallelism.default",
-        "spark",
         positive,
-        spark_key=SHUFFLE_PARTITIONS_KEY,
-        why="Each stateful operator has as many partitions. The first start decides; rescale changes it.",
+        SHUFFLE_PARTITIONS_KEY,
+        "Each stateful operator has as many partitions. The first start decides; rescale changes it.",
     ),
 )
 

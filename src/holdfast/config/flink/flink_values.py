@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Final
 
 from holdfast.config.checks import refused
 from holdfast.config.units import exact_size, parse_flink_duration, parse_size
+
+Reader = Callable[[object, str], object]
 
 # Flink's name for no limit, and the number that stands for it.
 _NO_LIMIT = frozenset({"infinite", "2147483647"})
@@ -20,11 +24,10 @@ def text(value: object, key: str) -> str:
 
 def boolean(value: object, key: str) -> bool:
     """Read true or false, in any case."""
-    words = {"true": True, "false": False}
-    found = words.get(str(value).strip().lower())
-    if found is None:
+    word = str(value).strip().lower()
+    if word not in ("true", "false"):
         raise refused(key, value, "true or false")
-    return found
+    return word == "true"
 
 
 def number(value: object, key: str) -> int:
@@ -53,18 +56,18 @@ def decimal(value: object, key: str) -> float:
 
 def positive(value: object, key: str) -> int:
     """Read a whole number of at least one."""
-    found = number(value, key)
-    if found < 1:
+    whole = number(value, key)
+    if whole < 1:
         raise refused(key, value, "a whole number of at least 1")
-    return found
+    return whole
 
 
 def share(value: object, key: str) -> float:
     """Read a share between none and all."""
-    found = decimal(value, key)
-    if not 0 <= found <= 1:
+    part = decimal(value, key)
+    if not 0 <= part <= 1:
         raise refused(key, value, "a number of at least 0 and at most 1")
-    return found
+    return part
 
 
 def duration(value: object, key: str) -> int:
@@ -86,62 +89,72 @@ def managed(value: object, key: str) -> str | None:
     return None if boolean(value, key) else "unbounded"
 
 
-def mode(value: object, key: str) -> str:
-    """Read a checkpointing mode, as Holdfast writes it."""
-    return _word(value, key, {"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
+def words(allowed: Mapping[str, str]) -> Reader:
+    """Read one of Flink's words, in any case, as Holdfast's own."""
+
+    def read(value: object, key: str) -> str:
+        word = allowed.get(str(value).strip().lower())
+        if word is None:
+            raise refused(key, value, "one of " + ", ".join(allowed))
+        return word
+
+    return read
 
 
-def retention(value: object, key: str) -> str:
-    """Read what cancel does to a checkpoint."""
-    words = {
+mode: Final = words({"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
+
+# What cancel does to a checkpoint.
+retention: Final = words(
+    {
         "retain_on_cancellation": "retain",
         "delete_on_cancellation": "delete",
         "no_externalized_checkpoints": "delete",
     }
-    return _word(value, key, words)
+)
 
-
-def profile(value: object, key: str) -> str:
-    """Read a set of RocksDB options that has a name."""
-    words = {
+# Sets of RocksDB options that have names.
+profile: Final = words(
+    {
         "default": "ssd",
         "flash_ssd_optimized": "ssd",
         "spinning_disk_optimized": "spinning-disk",
         "spinning_disk_optimized_high_mem": "spinning-disk",
     }
-    return _word(value, key, words)
+)
 
+elections: Final = words({"none": "none", "zookeeper": "zookeeper"})
 
-def backend(value: object, key: str) -> str:
-    """Read the kind of state backend, by short name or by class."""
-    words = {
+_backends: Final = words(
+    {
         "hashmap": "memory",
         "jobmanager": "memory",
         "filesystem": "memory",
         "rocksdb": "rocksdb",
         "forst": "rocksdb",
     }
-    name = text(value, key)
-    if "." in name:
-        return "rocksdb" if "rocksdb" in name.lower() or "forst" in name.lower() else "memory"
-    return _word(name, key, words)
+)
 
-
-def elections(value: object, key: str) -> str:
-    """Read the kind of high availability."""
-    return _word(value, key, {"none": "none", "zookeeper": "zookeeper"})
-
-
-def strategy(value: object, key: str) -> str:
-    """Read the kind of restart strategy."""
-    words = {
+_strategies: Final = words(
+    {
         **dict.fromkeys(("none", "off", "disable"), "none"),
         **dict.fromkeys(("fixed-delay", "fixeddelay"), "fixed-delay"),
         **dict.fromkeys(("failure-rate", "failurerate"), "failure-rate"),
         **dict.fromkeys(("exponential-delay", "exponentialdelay"), "exponential-delay"),
     }
-    # YAML reads a bare `off` as false.
-    return "none" if value is False else _word(value, key, words)
+)
+
+
+def backend(value: object, key: str) -> object:
+    """Read the kind of state backend, by short name or by class."""
+    name = text(value, key)
+    if "." in name:
+        return "rocksdb" if "rocksdb" in name.lower() or "forst" in name.lower() else "memory"
+    return _backends(name, key)
+
+
+def strategy(value: object, key: str) -> object:
+    """Read the kind of restart strategy; YAML reads a bare `off` as false."""
+    return "none" if value is False else _strategies(value, key)
 
 
 def retained(value: object, key: str) -> int:
@@ -152,14 +165,7 @@ def retained(value: object, key: str) -> int:
 
 def kibibytes(value: object, key: str) -> int:
     """Read a size as whole KiB."""
-    found = size(value, key)
-    if found % 1024:
-        raise refused(key, f"{value}, which is {exact_size(found)}", "whole KiB")
-    return found // 1024
-
-
-def _word(value: object, key: str, words: dict[str, str]) -> str:
-    found = words.get(str(value).strip().lower())
-    if found is None:
-        raise refused(key, value, "one of " + ", ".join(words))
-    return found
+    size_bytes = size(value, key)
+    if size_bytes % 1024:
+        raise refused(key, f"{value}, which is {exact_size(size_bytes)}", "whole KiB")
+    return size_bytes // 1024
