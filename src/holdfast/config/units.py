@@ -45,6 +45,7 @@ _SIZE_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1 << 50, ("p", "pb", "pib", "pebibytes")),
 )
 _BYTES_PER = {name: factor for factor, names in _SIZE_UNITS for name in names}
+_SIZE_NAMES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 # Bounded digits: a thousand of them are a mistake, and Python refuses to convert 5,000.
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
@@ -126,16 +127,10 @@ def exact_size(size_bytes: int) -> str:
 
     It never rounds, so it suits settings; `rounded_size` suits what was measured.
     """
-    for factor, unit in (
-        (1 << 50, "PiB"),
-        (1 << 40, "TiB"),
-        (1 << 30, "GiB"),
-        (1 << 20, "MiB"),
-        (1 << 10, "KiB"),
-    ):
-        if size_bytes and size_bytes % factor == 0:
-            return f"{size_bytes // factor} {unit}"
-    return f"{size_bytes} B"
+    value, unit = size_bytes, 0
+    while value and value % 1024 == 0 and unit < len(_SIZE_NAMES) - 1:
+        value, unit = value // 1024, unit + 1
+    return f"{value} {_SIZE_NAMES[unit]}"
 
 
 def rounded_duration(ms: float) -> str:
@@ -155,7 +150,7 @@ def rounded_duration(ms: float) -> str:
 
 def rounded_size(size_bytes: float) -> str:
     """Write a measured size for people, in powers of 1024: `980 B`, `1.2 KiB`, `34 MiB`."""
-    *smaller, largest = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    *smaller, largest = _SIZE_NAMES
     value, unit = float(size_bytes), largest
     for name in smaller:
         if value < 1023.5:

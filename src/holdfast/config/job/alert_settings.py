@@ -26,15 +26,6 @@ _DURATIONS: Final = (
     "savepoint_age",
     "drill_time",
 )
-_THRESHOLDS: Final = (
-    *_DURATIONS,
-    "state_size",
-    "checkpoint_failures",
-    "late_rows",
-    "skew",
-    "snapshots_repaired",
-    "format_version",
-)
 
 
 def _number(value: object) -> object:
@@ -76,14 +67,17 @@ def _part(least: int, most: int | None = None) -> Check:
     return _unless_off(lambda value, setting: fraction(_number(value), setting, least=least, most=most))
 
 
-_CHECKS: Final[Mapping[str, Check]] = {
+_THRESHOLDS: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(_DURATIONS, _unless_off(parse_duration)),
     "state_size": _unless_off(parse_size),
     "checkpoint_failures": _count(0),
     "late_rows": _part(0, 1),
     "skew": _part(1),
     "snapshots_repaired": _count(0),
     "format_version": _count(1, 2),
-    **dict.fromkeys(_DURATIONS, _unless_off(parse_duration)),
+}
+_CHECKS: Final[Mapping[str, Check]] = {
+    **_THRESHOLDS,
     "job_failed": flag,
     "webhook": _unless_off(_address),
     # A path is put behind it.
@@ -145,14 +139,9 @@ class Alerts:
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each rule that is on, in the unit of its metric."""
-        on: dict[str, float] = {}
-        for name in _THRESHOLDS:
-            value = getattr(self, name)
-            if value is not None:
-                on[name] = value / 1000 if name in _DURATIONS else float(value)
-        if self.job_failed:
-            on["job_failed"] = 0.0
-        return on
+        values = {name: getattr(self, name) for name in _THRESHOLDS if getattr(self, name) is not None}
+        on = {name: value / 1000 if name in _DURATIONS else float(value) for name, value in values.items()}
+        return {**on, "job_failed": 0.0} if self.job_failed else on
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""

@@ -191,101 +191,72 @@ class RocksDB:
     def knobs(self) -> tuple[SettingReport, ...]:
         """Tell what became of each field, in the order of the fields."""
         conf = self.spark_conf()
+        profile = _PROFILES[self.profile]
+        local_dir = None if self.local_dir is None else str(self.local_dir)
 
-        def knob(name: str, value: str, key: str, why: str) -> SettingReport:
-            return SettingReport(name, value, SettingOutcome.SPARK, f"{key} = {conf[key]}", why)
+        def knob(name: str, value: str, why: str, *keys: str, unset: str = "") -> SettingReport:
+            becomes = ", ".join(f"{key} = {conf.get(key, unset)}" for key in keys)
+            return SettingReport(name, value, SettingOutcome.SPARK, becomes or "Spark's own settings", why)
 
+        if self.memory_bytes is None:
+            why = "Each store of each partition takes its own caches and buffers, and nothing bounds the sum."
+            memory = knob("memory", UNBOUNDED, why, BOUNDED_MEMORY_KEY)
+        else:
+            why = "One budget for caches and buffers of all stores of an executor, outside the JVM's heap."
+            memory = knob("memory", exact_size(self.memory_bytes), why, BOUNDED_MEMORY_KEY, MAX_MEMORY_KEY)
+        cache_size = shown_size(self.block_cache_bytes)
+        if self.memory_bytes is None:
+            why = "The read cache of one store."
+            block_cache = knob("block_cache", cache_size, why, BLOCK_CACHE_KEY, unset="8, Spark's own")
+        else:
+            why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
+            block_cache = SettingReport("block_cache", cache_size, SettingOutcome.NO_USE, "", why)
+        buffers = "Larger buffers mean fewer, longer writes."
+        if self.write_buffer is None and WRITE_BUFFER_KEY in conf:
+            buffers += f" The profile {self.profile} decides."
         return (
-            self._memory_knob(),
+            memory,
             knob(
                 "format_version",
                 str(self.format_version),
-                FORMAT_KEY,
                 "2 names every state file uniquely and checks it; 1 is Spark's older layout.",
+                FORMAT_KEY,
             ),
             knob(
                 "row_checksum",
                 shown(self.row_checksum),
-                ROW_CHECKSUM_KEY,
                 "Damage to a row is an error and not a wrong result. The first start decides for good.",
+                ROW_CHECKSUM_KEY,
             ),
             knob(
                 "compression",
                 self.compression,
-                BLOCK_COMPRESSION_KEY,
                 "The codec of blocks inside RocksDB's files; zstd is smaller and slower.",
+                BLOCK_COMPRESSION_KEY,
             ),
-            self._block_cache_knob(),
-            self._write_buffer_knob(),
-            self._profile_knob(),
+            block_cache,
+            knob(
+                "write_buffer",
+                shown_size(self.write_buffer_bytes),
+                buffers,
+                WRITE_BUFFER_KEY,
+                unset="-1, RocksDB's own",
+            ),
+            knob("profile", self.profile, profile.why, *(key for key, _ in profile.conf)),
             knob(
                 "track_rows",
                 shown(self.track_rows),
-                TRACK_ROWS_KEY,
                 "Counting rows reads a key before each write; without it the number of rows is unknown.",
+                TRACK_ROWS_KEY,
             ),
-            self._local_dir_knob(),
-        )
-
-    def _memory_knob(self) -> SettingReport:
-        if self.memory_bytes is None:
-            return SettingReport(
-                "memory",
-                UNBOUNDED,
-                SettingOutcome.SPARK,
-                f"{BOUNDED_MEMORY_KEY} = false",
-                "Each store of each partition takes its own caches and buffers, and nothing bounds the sum.",
-            )
-        return SettingReport(
-            "memory",
-            exact_size(self.memory_bytes),
-            SettingOutcome.SPARK,
-            f"{BOUNDED_MEMORY_KEY} = true, {MAX_MEMORY_KEY} = {self.memory_bytes // MIB}",
-            "One budget for caches and write buffers of all stores of an executor, outside the JVM's heap.",
-        )
-
-    def _block_cache_knob(self) -> SettingReport:
-        size = self.block_cache_bytes
-        value = shown_size(size)
-        if self.memory_bytes is not None:
-            why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
-            return SettingReport("block_cache", value, SettingOutcome.NO_USE, "", why)
-        becomes = f"{BLOCK_CACHE_KEY} = " + ("8, Spark's own" if size is None else str(size // MIB))
-        return SettingReport(
-            "block_cache", value, SettingOutcome.SPARK, becomes, "The read cache of one store."
-        )
-
-    def _write_buffer_knob(self) -> SettingReport:
-        size = self.write_buffer_bytes
-        chosen = self.spark_conf().get(WRITE_BUFFER_KEY)
-        becomes = f"{WRITE_BUFFER_KEY} = " + ("-1, RocksDB's own" if chosen is None else chosen)
-        why = "Larger buffers mean fewer, longer writes."
-        if size is None and chosen is not None:
-            why += f" The profile {self.profile} decides."
-        return SettingReport(
-            "write_buffer",
-            shown_size(size),
-            SettingOutcome.SPARK,
-            becomes,
-            why,
-        )
-
-    def _profile_knob(self) -> SettingReport:
-        profile = _PROFILES[self.profile]
-        settings = ", ".join(f"{key} = {self.spark_conf()[key]}" for key, _ in profile.conf)
-        return SettingReport(
-            "profile", self.profile, SettingOutcome.SPARK, settings or "Spark's own settings", profile.why
-        )
-
-    def _local_dir_knob(self) -> SettingReport:
-        chosen = None if self.local_dir is None else str(self.local_dir)
-        return SettingReport(
-            "local_dir",
-            shown(chosen),
-            SettingOutcome.SPARK,
-            f"{LOCAL_DIR_KEY} = {chosen or 'as Spark has it'}",
-            "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
-            "Kubernetes choose their own.",
+            knob(
+                "local_dir",
+                shown(local_dir),
+                "The executors' scratch directory, for shuffles too; set when the session starts. YARN and "
+                "Kubernetes choose their own.",
+                LOCAL_DIR_KEY,
+                unset="as Spark has it",
+            ),
         )
 
 
