@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.read.model import (
@@ -130,7 +129,7 @@ class KeyedSource:
         return by_key(
             (
                 repr(list(entry.key.values())),
-                KeySize(1, entry.size_bytes, entry.partition, partial(dict, entry.key)),
+                KeySize(1, entry.size_bytes, entry.partition, dict, entry.key),
             )
             for entry in self.scan(state, tell)
         )

@@ -248,13 +248,19 @@ class KeySize:
         rows: Its rows.
         size_bytes: Their bytes.
         partition: The partition that they are in.
-        key: Gives the key's columns.
+        read: Gives the key's columns, of `stored`; one function for many keys.
+        stored: The key as it is stored.
     """
 
     rows: int
     size_bytes: int
     partition: int
-    key: Callable[[], Mapping[str, Any]]
+    read: Callable[[Any], Mapping[str, Any]]
+    stored: Any
+
+    def key(self) -> Mapping[str, Any]:
+        """The key's columns."""
+        return self.read(self.stored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,9 @@ class SparkSource:
             yield from by_key(self._row_sizes(state, tell))
             return
         for codec, partition, pairs in self.chunks(state, tell):
+            read = partial(_key_of, state, codec)
             for key, value in pairs:
-                yield KeySize(1, len(key) + len(value), partition, partial(_key_of, state, codec, key))
+                yield KeySize(1, len(key) + len(value), partition, read, key)
 
     def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark's may have times
         """Any state may have times."""
@@ -178,8 +179,9 @@ class SparkSource:
         """Rows of keys that have several, with something that is one for each key."""
         for codec, partition, pairs in self.chunks(state, tell):
             prefixed = codec.values.rocksdb and codec.key_form.kind is KeyKind.PREFIX
+            read = partial(_key_of, state, codec)
             for key, value in pairs:
-                row = KeySize(1, len(key) + len(value), partition, partial(_key_of, state, codec, key))
+                row = KeySize(1, len(key) + len(value), partition, read, key)
                 if prefixed:
                     yield key[: 4 + int.from_bytes(key[:4], "little")], row
                 else:
