@@ -251,23 +251,18 @@ def test_history_tells_who_wrote_what_when(at: Ledger, clock: Clock) -> None:
     assert at.history("till") == []
 
 
-def test_prune_keeps_the_newest_of_every_query(at: Ledger) -> None:
-    token = at.claim("shop", "me")
-    for batch_id in range(5):
-        write(at, token, batch_id, batch_id)
-    write(at, token, 1, 20, "fork")
-    assert at.prune("shop", 2) == 3
-    assert [(row.query_id, row.batch_id) for row in at.history("shop")] == [("fork", 1), ("q", 3), ("q", 4)]
-    with pytest.raises(Invalid):
-        at.prune("shop", 0)
-
-
 def test_a_ledger_forgets_old_batches_by_itself(at: Ledger) -> None:
     small = replace(at, retain=3)
     token = small.claim("shop", "me")
     for batch_id in range(8):
         write(small, token, batch_id, batch_id)
-    assert [row.batch_id for row in small.history("shop")] == [5, 6, 7]
+    write(small, token, 1, 20, "fork")
+    assert [(row.query_id, row.batch_id) for row in small.history("shop")] == [
+        ("fork", 1),
+        ("q", 5),
+        ("q", 6),
+        ("q", 7),
+    ]
 
 
 class Worker(Protocol):

@@ -268,23 +268,6 @@ class Ledger:
             )
             return [BatchRecord(*row) for row in rows.fetchall()]
 
-    def prune(self, sink: str, keep: int) -> int:
-        """Forget all but the last `keep` batch ids of each query of a sink; return how many went.
-
-        Raises:
-            Invalid: `keep` is below 1. Without its newest batch a ledger could not tell a re-run.
-        """
-        if keep < 1:
-            raise Invalid("the newest batch has to stay in the ledger", found=f"keep={keep}")
-        return self._delete(
-            sink,
-            """DELETE FROM holdfast_batches WHERE sink = ? AND batch_id <= (
-                 SELECT max(newest.batch_id) FROM holdfast_batches newest
-                 WHERE newest.sink = holdfast_batches.sink
-                   AND newest.query_id = holdfast_batches.query_id) - ?""",
-            (sink, keep),
-        )
-
     def rewind(self, sink: str, query_id: str, batch_id: int) -> int:
         """Forget a query's batches after `batch_id`, so that they may be written again.
 
