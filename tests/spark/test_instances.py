@@ -113,7 +113,7 @@ def test_a_query_that_spark_started_is_ended_before_it_commits(spark: SparkSessi
 def test_what_is_no_operator_is_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
     events = read_stream(spark, tmp_path / "in", EVENTS)
-    with pytest.raises(Invalid, match="too many instances"):
+    with pytest.raises(Invalid, match="instances"):
         hf.operate(events, instances=129)
     with pytest.raises(Invalid, match="has no column"):
         shop.frame(2, by="shop")

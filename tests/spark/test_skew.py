@@ -176,7 +176,7 @@ def test_what_cannot_be_watched_is_refused(spark: SparkSession, uneven: DataFram
     for wrong in ({"every": 0}, {"heavy": 0}, {"heavy": 10_000}, {"partitions": 0}):
         with pytest.raises(hf.Invalid):
             hf.skew.report(uneven, by="who", **wrong)
-    with pytest.raises(hf.Invalid, match="not a share"):
+    with pytest.raises(hf.Invalid, match="a share lies between"):
         hf.skew.find(uneven, by="who", share=5)
     with pytest.raises(hf.Invalid, match="cannot be a key"):
         hf.skew.report(spark.sql("SELECT array(1) AS k"), by="k")

@@ -90,8 +90,8 @@ class Savepoints:
         elsewhere = self._folder / "elsewhere" / QUERY
         savepoints.restore(other.uri, elsewhere)
         difference = savepoints.diff(one.uri, other.uri, samples=SAMPLES)
-        (customers,) = (each for each in difference.states if each.state.family == KEYED)
-        changed = [each for each in customers.samples if each.change == "changed"]
+        (customers,) = (state for state in difference.states if state.state.family == KEYED)
+        changed = [key for key in customers.samples if key.change == "changed"]
         return Saved(
             batches=(one.manifest.batch_id, other.manifest.batch_id),
             size_bytes=other.manifest.size_bytes,
@@ -101,8 +101,8 @@ class Savepoints:
             changed=customers.changed,
             removed=customers.removed,
             seen=tuple(
-                Seen(str(each.key), _known(each.first), _known(each.second))
-                for each in changed or customers.samples[:SAMPLES]
+                Seen(str(key.key), _known(key.first), _known(key.second))
+                for key in changed or customers.samples[:SAMPLES]
             ),
         )
 

@@ -86,13 +86,17 @@ class Shown:
     @property
     def exact(self) -> bool:
         """Whether every answer equals the model's, a driver was killed, and a restore gave the state back."""
-        return self.drivers > 1 and self.saved.same and all(each.exact for each in self.comparisons)
+        return (
+            self.drivers > 1 and self.saved.same and all(comparison.exact for comparison in self.comparisons)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
             **asdict(self),
-            "comparisons": [{**asdict(each), "exact": each.exact} for each in self.comparisons],
+            "comparisons": [
+                {**asdict(comparison), "exact": comparison.exact} for comparison in self.comparisons
+            ],
             "exact": self.exact,
         }
 
@@ -172,7 +176,7 @@ class CoffeeShop:
             self._hear,
             clock=self._clock,
             rng=random.Random(self._seed),  # noqa: S311 - spreads restarts, guards nothing
-            launch=lambda each: DriverProcess.start(each, quiet=True),
+            launch=lambda given: DriverProcess.start(given, quiet=True),
         ).run()
         if outcome.state is JobState.FAILED:
             raise Failed(
@@ -233,4 +237,4 @@ def _peak(details: JobDetails) -> int:
 
 
 def _bytes_below(folder: Path) -> int:
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file() and "state" in each.parts)
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "state" in file.parts)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.config.units import Duration
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
-    names_of,
-    require_columns,
+    key_columns,
+    require_stream,
     require_time,
     require_watermark,
     watermarks,
@@ -45,16 +45,8 @@ def dedupe(
     Raises:
         Invalid: There is no watermark, a column is missing, or the frame is not a stream.
     """
-    keys = names_of(by, where=_WHERE)
-    if not keys:
-        raise Invalid("a key is needed", where=_WHERE, found="none", expected="by=… with a column")
-    require_columns(df, keys, where=_WHERE)
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream, so it has no watermark to remember keys by",
-            where=_WHERE,
-            hint=f"use df.dropDuplicates({keys!r})",
-        )
+    keys = key_columns(df, by, where=_WHERE)
+    require_stream(df, where=_WHERE, hint=f"use df.dropDuplicates({keys!r}), which needs no state")
     if time is None:
         if watermark is not None:
             raise Invalid(
@@ -62,6 +54,7 @@ def dedupe(
                 where=_WHERE,
                 found="watermark without time",
                 expected="time=…",
+                hint=f'name it: time="ts", watermark={watermark!r}',
             )
         time = next(iter(watermarks(df)), None)
     if time is None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK_KEY: Final = "spark.watermarkDelayMs"
+# What Spark cannot group rows by, or what has no one form.
+NOT_KEYS: Final = ("array", "map", "struct", "variant", "interval")
 _UNITS: Final = (
     (86_400_000, "day"),
     (3_600_000, "hour"),
@@ -92,9 +94,12 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
             where=where,
             found=_named(frame.columns),
             expected=_named(names),
+            hint="name a column of the frame, or make it first: .withColumn(…)",
         )
     if len(set(names)) != len(names):
-        raise Invalid("a column is named twice", where=where, found=_named(names))
+        raise Invalid(
+            "a column is named twice", where=where, found=_named(names), hint="name each column once"
+        )
 
 
 def require_time(frame: DataFrame, name: str, *, where: str) -> None:
@@ -134,6 +139,75 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
     return listed
 
 
+def key_columns(
+    frame: DataFrame,
+    by: str | Iterable[str],
+    *,
+    where: str,
+    argument: str = "by",
+    refused: tuple[str, ...] = (),
+) -> list[str]:
+    """The columns of a key, of which there is one at least.
+
+    Args:
+        frame: The rows.
+        by: The columns as a person names them.
+        where: The operator, for errors.
+        argument: What the columns are given as.
+        refused: How the types begin that cannot be a key.
+
+    Raises:
+        Invalid: There is none, one is missing, or its type cannot be a key.
+    """
+    keys = names_of(by, where=where)
+    if not keys:
+        raise Invalid(
+            "a key is needed",
+            where=where,
+            found="none",
+            expected=f"{argument}=… with a column",
+            hint=f'name the columns that tell keys apart, as in {argument}="customer"',
+        )
+    require_columns(frame, keys, where=where)
+    for key in keys:
+        if type_of(frame, key).startswith(refused):
+            raise Invalid(
+                "a column of this type cannot be a key",
+                where=f"{where}: {argument}={key!r}",
+                found=type_of(frame, key),
+                expected="a plain type",
+                hint="name the fields that make the key as columns of their own",
+            )
+    return keys
+
+
+def require_stream(frame: DataFrame, *, where: str, hint: str = "read it with spark.readStream") -> None:
+    """Refuse a batch frame; `hint` says what to use for one.
+
+    Raises:
+        Invalid: The frame is not a stream.
+    """
+    if not frame.isStreaming:
+        raise Invalid("the frame is not a stream", where=where, hint=hint)
+
+
+def refuse_repeated(names: Sequence[str], *, where: str, hint: str, also: Iterable[str] = ()) -> None:
+    """Refuse columns of a result that have one name, or a name in `also`.
+
+    Raises:
+        Invalid: There are such columns.
+    """
+    repeated = sorted({name for name in names if names.count(name) > 1 or name in also})
+    if repeated:
+        raise Invalid(
+            "two columns of the result have one name",
+            where=where,
+            found=", ".join(repeated),
+            expected="names of their own",
+            hint=hint,
+        )
+
+
 def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str, at_rest: str) -> list[str]:
     """Check what an operator in event time needs of a stream, and give its key columns.
 
@@ -147,14 +221,27 @@ def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str
     Raises:
         Invalid: A column is missing or of a wrong type, the time is a key, or the frame is not a stream.
     """
-    keys = names_of(by, where=where)
-    require_columns(df, keys, where=where)
+    keys = key_columns(df, by, where=where)
     require_time(df, time, where=where)
-    if time in keys:
-        raise Invalid("the time cannot be a key", where=where, found=time)
-    if not df.isStreaming:
-        raise Invalid("the frame is not a stream", where=where, hint=f"over rows at rest, use {at_rest}")
+    refuse_time_key([time], keys, where=where)
+    require_stream(df, where=where, hint=f"over rows at rest, use {at_rest}")
     return keys
+
+
+def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) -> None:
+    """Refuse a time column that is a key as well.
+
+    Raises:
+        Invalid: It is.
+    """
+    both = [time for time in times if time in keys]
+    if both:
+        raise Invalid(
+            "the time cannot be a key",
+            where=where,
+            found=_named(both),
+            hint="leave it out of by=…; to group by a day or an hour, make a column of it first",
+        )
 
 
 def spark_interval(ms: int) -> str:

@@ -198,18 +198,18 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
     Raises:
         Unsupported: A source cannot be read twice, or reading it changes it.
     """
-    for each in sources:
-        if each.kind not in REPEATABLE:
+    for source in sources:
+        if source.kind not in REPEATABLE:
             raise Unsupported(
                 "this source cannot be read a second time, or it is not known whether it can",
-                found=each.kind,
+                found=source.kind,
                 expected=", ".join(REPEATABLE),
                 hint="land the input in files, Kafka or Delta, and read it from there",
             )
-        if each.options.get(_CLEANS, "off").lower() != "off":
+        if source.options.get(_CLEANS, "off").lower() != "off":
             raise Unsupported(
                 "this source deletes or moves the files that it has read, and would do so here too",
-                found=f"cleanSource={each.options[_CLEANS]}",
+                found=f"cleanSource={source.options[_CLEANS]}",
                 expected="cleanSource=off",
                 hint="make the option a parameter of the job and set it to `off` for this",
             )
@@ -230,14 +230,14 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
     if len(several) == 1 and wanted is None:
         return several[0]
     name = wanted if wanted is not None else checkpoint.rstrip("/").rpartition("/")[2]
-    found = next((each for each in several if each.name == name), None)
+    found = next((sink for sink in several if sink.name == name), None)
     if found is None:
         raise Invalid(
             "the job has no query of this name"
             if wanted
             else "it cannot be told which of the job's queries is meant",
             found=name,
-            expected=" or ".join(each.name or "one without a name" for each in several),
+            expected=" or ".join(sink.name or "one without a name" for sink in several),
             hint="name it with --query",
         )
     return found

@@ -111,7 +111,7 @@ class Harness:
         self._check_instances(processor, instances)
         if instances is not None:
             self._by, key_groups, placement = (INSTANCE,), MOST_INSTANCES, own_group
-            self._schemas = {each: f"{schema}, {INSTANCE} int" for each, schema in self._schemas.items()}
+            self._schemas = {stream: f"{schema}, {INSTANCE} int" for stream, schema in self._schemas.items()}
         self._times = time if isinstance(time, Mapping) else dict.fromkeys(self._schemas, time)
         self._output = schema_of(output)
         self._broadcast = broadcast
@@ -166,7 +166,7 @@ class Harness:
             raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
         partition = self._open(range(self._options.key_groups))
         kept = self._parts.keeper().read(partition.shared(self._broadcast.name))
-        return {key: each.row for key, each in kept.items() if not each.gone}
+        return {key: row.row for key, row in kept.items() if not row.gone}
 
     def at(self, now: dt.datetime | int) -> list[dict[str, Any]]:
         """Move the processing time and run a batch without events."""
@@ -286,7 +286,7 @@ class Harness:
         """The instances of the next run, with what they are given if there are more or fewer."""
         partition = self._open(range(self._options.key_groups))
         keys = partition.touch([], partition.rows())
-        before = next((each[1] for each in settled_of(keys) if each is not None), count)
+        before = next((settled[1] for settled in settled_of(keys) if settled is not None), count)
         shares = None
         if before != count:
             shares = redistributed(keys, self._definition.states, before, count)
@@ -348,7 +348,7 @@ class Harness:
         batches = table.append_column(HASH, pa.array(hashes)).combine_chunks().to_batches()
         if self._splitter is not None and self._splitter.timed:
             now = pa.array(np.full(len(hashes), self._now_ms))
-            batches = [each.append_column(NOW, now) for each in batches]
+            batches = [batch.append_column(NOW, now) for batch in batches]
         packer = self._packer(at)
         return [
             packet

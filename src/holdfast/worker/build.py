@@ -117,8 +117,8 @@ def assemble(
         options.placement,
         options.numbering,
     )
-    sides = [pa.field(each, pa.string()) for each in SIDE_COLUMNS] if options.side_outputs else []
-    taken = {each.name for each in sides} & set(output.names)
+    sides = [pa.field(name, pa.string()) for name in SIDE_COLUMNS] if options.side_outputs else []
+    taken = {side.name for side in sides} & set(output.names)
     if taken:
         raise Invalid(
             "a column of the output has the name of a side column",
@@ -129,7 +129,7 @@ def assemble(
         layout,
         (*streams, *_more(definition, streams[0], keys, options)),
         # Spark would believe a column that says it has no nulls, and nobody has looked.
-        pa.schema([each.with_nullable(True) for each in (*output, *sides)]),
+        pa.schema([field.with_nullable(True) for field in (*output, *sides)]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
         memory_bytes=options.memory_bytes,
@@ -147,8 +147,8 @@ def assemble(
         operator=options.name,
         output=output,
         key_names=names,
-        stream_names=tuple(each.name for each in streams),
-        time_columns=tuple(each.time for each in streams),
+        stream_names=tuple(stream.name for stream in streams),
+        time_columns=tuple(stream.time for stream in streams),
         default_clock=EVENT if options.event_time else PROCESSING,
         on_error=options.on_error,
         **more,

@@ -46,8 +46,8 @@ class Dispatcher:
         schema = answer_schema(self._operator.lane.output)
         answers, self._answers = self._answers, iter(())
         names = self._operator.lane.count_names
-        for each in answers:
-            yield answer_batch(each, schema, names)
+        for answer in answers:
+            yield answer_batch(answer, schema, names)
 
     def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
         """Answer one of Spark's calls."""

@@ -94,7 +94,7 @@ class Spreader:
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        for seq, batch in enumerate(each for each in batches if each.num_rows):
+        for seq, batch in enumerate(filled for filled in batches if filled.num_rows):
             yield from self.packets(batch, part, seq)
 
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
@@ -104,8 +104,8 @@ class Spreader:
         step = max(1, PACK_BYTES // len(payload))
         for first in range(0, len(every), step):
             numbers = every[first : first + step]
-            same = [np.full(len(numbers), each, np.int32) for each in (self._stream, part, seq)]
-            arrays = [pa.array(each) for each in (numbers, *same)]
+            same = [np.full(len(numbers), number, np.int32) for number in (self._stream, part, seq)]
+            arrays = [pa.array(column) for column in (numbers, *same)]
             payloads = pa.array([payload] * len(numbers), pa.binary())
             yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
 
@@ -167,7 +167,7 @@ class Waker:
             return
         numbers = self._numbers()
         none = np.full(len(numbers), WAKE, np.int32)
-        arrays = [pa.array(each) for each in (numbers, none, none, none)]
+        arrays = [pa.array(column) for column in (numbers, none, none, none)]
         payloads = pa.nulls(len(numbers), pa.binary())
         if self._touching is not None:
             yield self._touching()
@@ -202,7 +202,7 @@ class Unpacker:
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of a batch in exactly this schema's types."""
     arrays = [
-        column if column.type == each.type else column.cast(each.type)
-        for column, each in zip(batch.columns, schema, strict=True)
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

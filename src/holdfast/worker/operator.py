@@ -123,7 +123,7 @@ class Task:
         if groups is None or len(groups) > _MOST_COUNTED:
             return
         counts, uncounted = totalled(self._partition, groups, self.moment)
-        group = next((each for each in uncounted if each not in self._partition.opened), None)
+        group = next((group for group in uncounted if group not in self._partition.opened), None)
         if group is not None:
             self._partition.open([group], self.moment)
             self._partition.write(self.moment)

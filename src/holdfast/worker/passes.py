@@ -47,7 +47,7 @@ class Packet:
 def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
     """The packets that a batch of packed rows holds; their payloads stay where they are."""
     *columns, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
-    numbers = (each.to_pylist() for each in columns)
+    numbers = (column.to_pylist() for column in columns)
     for number, stream, part, seq, payload in zip(*numbers, payloads, strict=True):
         yield Packet(numbering.group_at(number), stream, part, seq, payload.as_buffer())
 
@@ -89,9 +89,9 @@ class Pass:
             in_time.append(kept)
             late.append(missed)
         counts = {"events": self._count(in_time) + self._count(late), "failed": len(refused)}
-        counts["late"] = sum(each.num_rows for each in late)
+        counts["late"] = sum(events.num_rows for events in late)
         due = partition.due(moment)
-        if len(due) or any(each.num_rows for each in in_time):
+        if len(due) or any(events.num_rows for events in in_time):
             for part, woken in self._parts(in_time, due):
                 outcome = self._process(part, woken, moment)
                 counts["failed"] += len(outcome.failed)
@@ -124,12 +124,12 @@ class Pass:
         failed: list[Failed] = []
         if arrived:
             first = min(packet.group for packet in arrived)
-            events = self._table(broadcast.schema, [each for each in arrived if each.group == first])
+            events = self._table(broadcast.schema, [packet for packet in arrived if packet.group == first])
             changed, failed = keeper.take(rows.kept, events, moment)
             if changed:
                 partition.share(broadcast.name, keeper.columns(changed))
                 keeper.check_room(
-                    partition.shared(broadcast.name).nbytes, len({each.group for each in arrived})
+                    partition.shared(broadcast.name).nbytes, len({packet.group for packet in arrived})
                 )
             failed = failed if first == 0 else []
         self._runner.share(rows)
@@ -145,16 +145,16 @@ class Pass:
     def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
         names = list(self._lane.layout.key_names)
         found = [
-            (_hashes(each), each.select(stream.keys).rename_columns(names))
-            for stream, each in zip(self._lane.streams, streams, strict=True)
+            (_hashes(events), events.select(stream.keys).rename_columns(names))
+            for stream, events in zip(self._lane.streams, streams, strict=True)
         ]
         if self._lane.layout.placement is not None:
             for h, keys_of in found:
                 self._lane.layout.placement.check(keys_of, h)
         keys = self._partition.touch(found, due)
         arrivals = [
-            Arrivals(each.drop_columns(HASH), position)
-            for each, position in zip(streams, keys.positions, strict=True)
+            Arrivals(events.drop_columns(HASH), position)
+            for events, position in zip(streams, keys.positions, strict=True)
         ]
         outcome = self._runner.run(arrivals, keys, moment)
         self._partition.keep(keys, outcome)
@@ -163,9 +163,9 @@ class Pass:
     def _parts(self, streams: Sequence[pa.Table], due: Run) -> Iterator[tuple[Sequence[pa.Table], Run]]:
         """The events and due rows whole, or by groups where they are too many for the memory."""
         partition = self._partition
-        hashes = [_hashes(each) for each in streams]
+        hashes = [_hashes(events) for events in streams]
         groups = [partition.groups_of(h) for h in (*hashes, due.h)]
-        bytes_of = [_COPIES * each.nbytes / max(1, each.num_rows) for each in (*streams, due.batch)]
+        bytes_of = [_COPIES * rows.nbytes / max(1, rows.num_rows) for rows in (*streams, due.batch)]
         load = np.zeros(self._lane.layout.key_groups)
         for of, size in zip(groups, bytes_of, strict=True):
             load += np.bincount(of, minlength=len(load)) * (size + _EVENT_BYTES)
@@ -188,11 +188,11 @@ class Pass:
     @staticmethod
     def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:
         """The rows of packets, by group and in the order of arrival."""
-        ordered = sorted(packets, key=lambda each: (each.group, each.part, each.seq))
+        ordered = sorted(packets, key=lambda packet: (packet.group, packet.part, packet.seq))
         batches = [
-            pa.ipc.read_record_batch(pa.py_buffer(each.payload), schema)
-            for each in ordered
-            if each.payload is not None
+            pa.ipc.read_record_batch(pa.py_buffer(packet.payload), schema)
+            for packet in ordered
+            if packet.payload is not None
         ]
         return pa.Table.from_batches(batches, schema).combine_chunks()
 
@@ -214,7 +214,9 @@ class Pass:
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
     def _failed(self, failed: Sequence[Failed]) -> pa.RecordBatch:
-        return self._side([("failed", each.stream, as_text(each.event), each.error) for each in failed])
+        return self._side(
+            [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
+        )
 
     def _late(self, stream: Stream, events: pa.Table) -> pa.RecordBatch:
         rows = events.drop_columns(HASH).to_pylist()
@@ -224,7 +226,7 @@ class Pass:
         schema = self._lane.output
         columns = list(zip(*rows, strict=True))
         own = len(schema) - self._side_columns
-        arrays = [pa.nulls(len(rows), each.type) for each in list(schema)[:own]]
+        arrays = [pa.nulls(len(rows), field.type) for field in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

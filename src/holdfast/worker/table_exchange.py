@@ -93,15 +93,15 @@ def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
     from pyspark.serializers import write_int
     from pyspark.sql.pandas.serializers import SpecialLengths
 
-    answers = (each for _ in calls for each in task.answers())
+    answers = (answer for _ in calls for answer in task.answers())
     first = next(answers, None)
     if first is None:
         return
     # Spark waits for this word until the first answer is there, so that an error before it can be told.
     write_int(SpecialLengths.START_ARROW_STREAM, stream)  # type: ignore[no-untyped-call]  # it carries no types
     with pa.RecordBatchStreamWriter(stream, _column(first).schema) as writer:
-        for each in chain((first,), answers):
-            writer.write_batch(_column(each))
+        for answer in chain((first,), answers):
+            writer.write_batch(_column(answer))
 
 
 def _column(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -304,4 +304,6 @@ def _closing(today: date) -> list[Order | Payment]:
 
 
 def _ordered(files: Iterable[list[tuple[datetime, Event]]]) -> Files:
-    return tuple(tuple(event for _, event in sorted(file, key=lambda each: each[0])) for file in files)
+    return tuple(
+        tuple(event for _, event in sorted(file, key=lambda delivery: delivery[0])) for file in files
+    )

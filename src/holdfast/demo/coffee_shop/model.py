@@ -349,7 +349,7 @@ def _by_customer(events: Iterable[Event]) -> dict[str, list[Event]]:
 def _week_before(event: Event, others: Iterable[Event]) -> list[Event]:
     """The events of the seven days before the day of this one."""
     midnight = _midnight(event.at.date())
-    return [each for each in others if midnight - timedelta(days=_REGULAR_OF) <= each.at < midnight]
+    return [other for other in others if midnight - timedelta(days=_REGULAR_OF) <= other.at < midnight]
 
 
 def _unmatched(what: str, event: Event, payment_id: str | None) -> Row:

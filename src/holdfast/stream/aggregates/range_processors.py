@@ -55,8 +55,8 @@ class RangeAggregation:
     @property
     def output(self) -> pa.Schema:
         """The columns of the result: those of the events, then the aggregates."""
-        added = [pa.field(each.name, each.output) for each in self.measures]
-        return pa.schema([*(pa.field(each.name, each.type) for each in self.events), *added])
+        added = [pa.field(measure.name, measure.output) for measure in self.measures]
+        return pa.schema([*(pa.field(field.name, field.type) for field in self.events), *added])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class OverTable(KeyedTable):
         """The aggregates of some of the rows, which are sorted."""
         start, stop = ranges_before(rows.position, rows.at, asked, self._over.size_us)
         found = {}
-        for each in self._over.measures:
-            column = None if each.column is None else whole(rows.table.column(each.column))
-            found[each.name] = aggregate(each, column, start, stop)
+        for measure in self._over.measures:
+            column = None if measure.column is None else whole(rows.table.column(measure.column))
+            found[measure.name] = aggregate(measure, column, start, stop)
         return found
 
 

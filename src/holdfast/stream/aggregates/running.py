@@ -79,8 +79,8 @@ def running(
     require_watermark(marked, time, where=_WHERE, why=_WHY)
     schema = schema_of(df.schema)
     measures = measures_of(agg, schema, schema.names, where=_WHERE)
-    measured = [each.column for each in measures if each.column is not None]
-    needed = [each for each in schema.names if each not in keys] if final else [time]
+    measured = [measure.column for measure in measures if measure.column is not None]
+    needed = [column for column in schema.names if column not in keys] if final else [time]
     stored = tuple(dict.fromkeys([*needed, *measured]))
     over = RangeAggregation(schema, tuple(keys), time, size_us, measures, stored)
     timed = marked.filter(F.col(quoted(time)).isNotNull())

@@ -55,7 +55,7 @@ class SessionSpec:
     @property
     def columns(self) -> tuple[str, ...]:
         """What is kept of an event beside its time."""
-        return tuple(dict.fromkeys(each.column for each in self.measures if each.column is not None))
+        return tuple(dict.fromkeys(measure.column for measure in self.measures if measure.column is not None))
 
     @property
     def output(self) -> pa.Schema:
@@ -63,7 +63,7 @@ class SessionSpec:
         fields = [pa.field(key, self.events.field(key).type) for key in self.keys]
         fields += [pa.field(name, UTC_TIMESTAMP) for name in ENDS]
         fields += [pa.field(PHASE, pa.string())] if self.opened else []
-        return pa.schema([*fields, *(pa.field(each.name, each.output) for each in self.measures)])
+        return pa.schema([*fields, *(pa.field(measure.name, measure.output) for measure in self.measures)])
 
     def end(self, start: int, last: int) -> int:
         """When a session ends that began and was last heard of then."""
@@ -87,7 +87,7 @@ class SessionTracker(Keyed):
         self._tracked = tracked
         self._columns = tracked.columns
         places = {column: place for place, column in enumerate(self._columns, 1)}
-        self._tallies = [_Tally(each, places.get(each.column or "")) for each in tracked.measures]
+        self._tallies = [_Tally(measure, places.get(measure.column or "")) for measure in tracked.measures]
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> None:
         """Let the event wait for the watermark."""
@@ -129,7 +129,7 @@ class SessionTracker(Keyed):
         if session is None:
             del state.current
         else:
-            cells = [cell for each in session.cells for cell in each]
+            cells = [cell for of_measure in session.cells for cell in of_measure]
             state.current = (session.start, session.last, *cells)
             self._wake(state, ctx, self._tracked.end(session.start, session.last))
         if left:
@@ -160,7 +160,7 @@ class SessionTracker(Keyed):
         row |= zip(ENDS, (_moment(start), None if end is None else _moment(end)), strict=True)
         if tracked.opened:
             row[PHASE] = phase
-        names = (each.name for each in tracked.measures)
+        names = (measure.name for measure in tracked.measures)
         return row | dict(zip(names, results, strict=True))
 
 
@@ -240,7 +240,7 @@ def tracker(tracked: SessionSpec) -> SessionTracker:
     """Make the processor; its states have types that are known no earlier than here."""
     columns = enumerate(tracked.columns)
     waiting = [pa.field(f"c{at}", tracked.events.field(name).type) for at, name in columns]
-    cells = [kind for each in tracked.measures for kind in _cell_types(each)]
+    cells = [kind for measure in tracked.measures for kind in _cell_types(measure)]
     current = [pa.field("start", pa.int64()), pa.field("last", pa.int64())]
     current += [pa.field(f"a{at}", kind) for at, kind in enumerate(cells)]
     body = {

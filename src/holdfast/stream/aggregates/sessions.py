@@ -87,7 +87,9 @@ def sessions(
     tracked = SessionSpec(schema, tuple(keys), time, gap_us, longest_us, opened, measures)
     rows = marked.filter(F.col(quoted(time)).isNotNull())
     if not side_outputs:
-        rows = rows.select(*(F.col(quoted(each)) for each in dict.fromkeys([*keys, time, *tracked.columns])))
+        rows = rows.select(
+            *(F.col(quoted(column)) for column in dict.fromkeys([*keys, time, *tracked.columns]))
+        )
     return keyed(rows, by=keys, key_groups=key_groups).process(
         tracker(tracked), output=tracked.output, name=name, side_outputs=side_outputs
     )

@@ -15,6 +15,7 @@ from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
     names_of,
     quoted,
+    refuse_repeated,
     require_columns,
     require_time,
     spark_interval,
@@ -72,7 +73,9 @@ class Windowed:
         groups = [F.col(quoted(name)) for name in self.by]
         counted = self.frame.groupBy(self.window, *groups).agg(*aggregates)
         computed = counted.columns[1 + len(self.by) :]
-        _check_names([*_ENDS, *self.by, *computed], computed, self.name)
+        hint = f"name the aggregates with .alias(…): they are {', '.join(computed)}"
+        names = [*_ENDS, *self.by, *computed]
+        refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, also=[self.name])
         return counted.select(
             F.col(f"{self.name}.start").alias(_ENDS[0]),
             F.col(f"{self.name}.end").alias(_ENDS[1]),
@@ -132,6 +135,7 @@ def windowed(
                 where=_WHERE,
                 found="`gap` together with them",
                 expected="`gap` alone, or `size` with `slide` and `offset` at will",
+                hint="leave the others out for sessions, or `gap` for windows of one length",
             )
         length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
         return Windowed(frame, F.session_window(quoted(time), length), tuple(groups), "session_window")
@@ -142,7 +146,12 @@ def windowed(
 
 def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | None) -> _Fixed:
     if size is None:
-        raise Invalid("a window needs a length", where=_WHERE, expected="`size`, or `gap` for sessions")
+        raise Invalid(
+            "a window needs a length",
+            where=_WHERE,
+            expected="`size`, or `gap` for sessions",
+            hint='say how long: size="1 hour"',
+        )
     size_ms = parse_duration(size, f"{_WHERE}: size")
     step_ms = size_ms if slide is None else parse_duration(slide, f"{_WHERE}: slide")
     if step_ms > size_ms:
@@ -151,6 +160,7 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
             where=_WHERE,
             found=f"slide of {spark_interval(step_ms)}",
             expected=f"at most {spark_interval(size_ms)}",
+            hint="leave `slide` out for windows that follow one another",
         )
     start = None
     if offset is not None:
@@ -168,16 +178,4 @@ def _check_watermark(frame: DataFrame, time: str) -> None:
             found=f"a watermark on `{other}`",
             expected=f"a watermark on `{time}`",
             hint=f'use time="{other}", or move the watermark',
-        )
-
-
-def _check_names(names: list[str], computed: list[str], window: str) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1 or name == window})
-    if repeated:
-        raise Invalid(
-            "a name is taken by the window or by two columns of the result",
-            where=f"{_WHERE}.agg(…)",
-            found=", ".join(repeated),
-            expected="names of their own, as in .alias(…)",
-            hint=f"the aggregates are {', '.join(computed)}",
         )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from holdfast.config.checks import one_of
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns
-from holdfast.stream.joins.sides import check_key_types, result_names
+from holdfast.stream.event_time import key_columns, quoted, require_columns
+from holdfast.stream.joins.sides import check_key_types, result_names, same_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,18 +66,14 @@ def enrich(
             expected="a batch frame",
             hint="join two streams by holdfast.join_within(left, right, by=…, times=…, bound=…)",
         )
-    keys = names_of(by, where=_WHERE)
-    if not keys:
-        raise Invalid("a join needs a key", where=_WHERE, found="none", expected="by=… with a column")
-    for side in (stream, table):
-        require_columns(side, keys, where=_WHERE)
+    keys = key_columns(stream, by, where=_WHERE)
+    require_columns(table, keys, where=_WHERE)
     check_key_types(stream, table, keys, where=_WHERE)
     prefixes = None if prefix is None else ("", prefix)
     _, added = result_names(stream.columns, table.columns, keys, prefixes, where=_WHERE, hint=_PREFIX)
     if check:
         _check_unique(table, keys)
-    same_key = reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
-    joined = stream.alias("l").join(table.alias("r"), same_key, _SPARK_KINDS[how])
+    joined = stream.alias("l").join(table.alias("r"), same_keys(keys), _SPARK_KINDS[how])
     return joined.select(
         *(F.col(f"l.{quoted(name)}") for name in stream.columns),
         *(F.col(f"r.{quoted(old)}").alias(new) for old, new in added),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import type_of
+from holdfast.stream.event_time import quoted, refuse_repeated, type_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Pairs = list[tuple[str, str]]
 
@@ -68,13 +70,12 @@ def result_names(
     for side, prefix in zip(sides, prefixes or ("", ""), strict=True):
         pairs.append([(name, prefix + name if name in clashing else name) for name in side])
     result = [*keys, *(name for side in pairs for _, name in side)]
-    repeated = sorted({name for name in result if result.count(name) > 1})
-    if repeated:
-        raise Invalid(
-            "two columns of the result have one name",
-            where=where,
-            found=", ".join(repeated),
-            expected="names of their own",
-            hint="choose other prefixes",
-        )
+    refuse_repeated(result, where=where, hint="choose other prefixes")
     return pairs[0], pairs[1]
+
+
+def same_keys(keys: Iterable[str]) -> Column:
+    """When the keys of a row `l` and a row `r` are equal."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))

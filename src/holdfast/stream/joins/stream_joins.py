@@ -12,18 +12,20 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal
 
+from holdfast.config.checks import one_of
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
-    names_of,
+    key_columns,
     quoted,
+    refuse_time_key,
     require_columns,
     require_time,
     require_watermark,
     spark_interval,
     with_watermark,
 )
-from holdfast.stream.joins.sides import Pairs, check_key_types, result_names
+from holdfast.stream.joins.sides import Pairs, check_key_types, result_names, same_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,17 +105,14 @@ def bounded_join(
     parted: Parted | None = None,
 ) -> DataFrame:
     """What `join_within` does; and with `parted`, for rows that must agree in the part of their key too."""
-    _check_kind(kind)
+    one_of(kind, f"{_WHERE}: kind", list(_SPARK_KINDS))
     _check_pair(left, right)
-    keys = names_of(by, where=_WHERE)
-    if not keys:
-        raise Invalid("a join needs a key", where=_WHERE, found="none", expected="by=… with a column")
+    keys = key_columns(left, by, where=_WHERE)
     for side, time in zip((left, right), times, strict=True):
         require_time(side, time, where=_WHERE)
         require_columns(side, keys, where=_WHERE)
     check_key_types(left, right, keys, where=_WHERE)
-    if set(times) & set(keys):
-        raise Invalid("a time cannot be a key", where=_WHERE, found=", ".join(sorted(set(times) & set(keys))))
+    refuse_time_key(times, keys, where=_WHERE)
     low, high = _ends(bound)
     delays = watermark if isinstance(watermark, tuple) else (watermark, watermark)
     sides = []
@@ -127,16 +126,6 @@ def bounded_join(
     condition = reduce(and_, _within(times, low, high), same_key)
     joined = one.alias("l").join(two.alias("r"), condition, _SPARK_KINDS[kind])
     return joined.select(*_columns(keys, names, kind))
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in _SPARK_KINDS:
-        raise Invalid(
-            "there is no such kind of join between streams",
-            where=f"{_WHERE}: kind",
-            found=repr(kind),
-            expected=", ".join(_SPARK_KINDS),
-        )
 
 
 def _check_pair(left: DataFrame, right: DataFrame) -> None:
@@ -159,6 +148,7 @@ def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
             where=f"{_WHERE}: bound",
             found=f"({spark_interval(ends[0])}, {spark_interval(ends[1])})",
             expected="the earlier end first",
+            hint=f'write bound=("{spark_interval(ends[1])}", "{spark_interval(ends[0])}")',
         )
     return ends
 
@@ -183,13 +173,6 @@ def _names(
     if kind == "semi":
         return [(name, name) for name in left if name not in keys], []
     return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
-
-
-def same_keys(keys: Iterable[str]) -> Column:
-    """When the keys of a row `l` and a row `r` are equal."""
-    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
-
-    return reduce(and_, (F.col(f"l.{quoted(key)}") == F.col(f"r.{quoted(key)}") for key in keys))
 
 
 def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:

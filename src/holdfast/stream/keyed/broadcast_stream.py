@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns, type_of, watermarks
+from holdfast.stream.event_time import (
+    NOT_KEYS,
+    key_columns,
+    quoted,
+    require_columns,
+    require_stream,
+    type_of,
+    watermarks,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.worker.state.partition import Layout
 
 _WHERE = "holdfast.broadcast(…)"
-_NO_KEY = ("array", "map", "struct", "variant", "interval", "float", "double", "binary")
+_NO_KEY = (*NOT_KEYS, "float", "double", "binary")
 _NO_ORDER = (*_NO_KEY, "boolean")
 
 
@@ -80,21 +88,13 @@ def broadcast(
     Raises:
         Invalid: The frame is not a stream or has a watermark, or a column is missing or cannot serve.
     """
-    keys = names_of(key, where=_WHERE)
-    named = [*keys, *(each for each in (version, withdrawn) if each is not None)]
-    if not keys:
-        raise Invalid("a key is needed", where=_WHERE, found="none", expected="key=… with a column")
+    keys = key_columns(df, key, where=_WHERE, argument="key")
     if not name.isidentifier():
-        raise Invalid(
-            "the stream's name is that of its state", where=_WHERE, found=name, expected="an identifier"
-        )
+        raise not_an_identifier(name, _WHERE)
+    named = [*keys, *(column for column in (version, withdrawn) if column is not None)]
     require_columns(df, named, where=_WHERE)
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream",
-            where=_WHERE,
-            hint="read it with spark.readStream, or hand rows that never change to the processor",
-        )
+    hint = "read it with spark.readStream, or hand rows that never change to the processor"
+    require_stream(df, where=_WHERE, hint=hint)
     if watermarks(df):
         raise Invalid(
             "a broadcast stream with a watermark would hold back the event time of the whole query",
@@ -108,10 +108,11 @@ def broadcast(
         _check_type(df, version, _NO_ORDER, "order versions")
     if withdrawn is not None and type_of(df, withdrawn) != "boolean":
         raise Invalid(
-            "whether a row takes another back is yes or no",
+            "the column that takes rows back is not a boolean",
             where=f"{_WHERE}: {withdrawn}",
             found=type_of(df, withdrawn),
             expected="boolean",
+            hint=f'make it one: .withColumn("{withdrawn}", F.col("{withdrawn}").cast("boolean"))',
         )
     return BroadcastStream(df, tuple(keys), version, withdrawn, name)
 
@@ -123,4 +124,16 @@ def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) 
             where=f"{_WHERE}: {column}",
             found=type_of(df, column),
             expected="text, a whole number, a date or a time",
+            hint=f'name another column, or make one of such a type: .withColumn("{column}", …)',
         )
+
+
+def not_an_identifier(name: str, where: str) -> Invalid:
+    """The name of a stream, which handlers and states bear, is no name in Python."""
+    return Invalid(
+        "a stream's name is a name in Python too",
+        where=where,
+        found=repr(name),
+        expected="an identifier",
+        hint='write letters, digits and underscores, as in name="orders"',
+    )

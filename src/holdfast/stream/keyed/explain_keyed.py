@@ -99,13 +99,13 @@ class Explanation:
     def __str__(self) -> str:
         rows = [_HEADINGS] + [
             (
-                each.name,
-                each.kind,
-                each.schema,
-                f"{'' if each.exact else '~'}{each.bytes_per_key}",
-                each.ttl,
+                state.name,
+                state.kind,
+                state.schema,
+                f"{'' if state.exact else '~'}{state.bytes_per_key}",
+                state.ttl,
             )
-            for each in self.states
+            for state in self.states
         ]
         table = _aligned(rows) if self.states else ["no states"]
         handlers = [f"  {name}: {when}" for name, when in self.handlers]
@@ -116,7 +116,7 @@ class Explanation:
                 "",
                 *table,
                 "",
-                *(f"{each.name}: {each.cost}" for each in self.states),
+                *(f"{state.name}: {state.cost}" for state in self.states),
                 f"bytes: about {self.bytes_per_key} a key, {self.key_bytes} of them for the key itself",
                 f"timers: {self.timers}",
                 f"assumed: {self.assumptions}",
@@ -160,8 +160,8 @@ def explain(
         _handlers(definition),
         tuple(_explained(state, assumed) for state in definition.states if state.name != SETTLED),
         _timers(definition),
-        ROW_BYTES + sum(value_bytes(each.type, assumed) for each in columns) + timer_bytes,
-        f"a key of {', '.join(type_text(each.type) for each in columns)}; {text_bytes} bytes a string or "
+        ROW_BYTES + sum(value_bytes(column.type, assumed) for column in columns) + timer_bytes,
+        f"a key of {', '.join(type_text(column.type) for column in columns)}; {text_bytes} bytes a string or "
         f"binary, {elements} elements a list or map state, {nested} elements an array or map inside a value",
     )
 

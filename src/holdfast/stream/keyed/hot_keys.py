@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, type_of
+from holdfast.worker.state.group_numbers import finish, mix
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -115,7 +116,7 @@ class HotKeys:
 
     def note(self) -> dict[str, Any]:
         """What must not change while there is state, as JSON has it."""
-        keys = sorted(json.dumps([_plain(each) for each in key], ensure_ascii=False) for key in self.keys)
+        keys = sorted(json.dumps([_plain(value) for value in key], ensure_ascii=False) for key in self.keys)
         return {"by": list(self.by), "hot": keys, "parts": self.parts if self.keys else 0}
 
 
@@ -126,7 +127,7 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
         Invalid: A key has too few or too many values or one of another type, is there twice, or there
             are too many.
     """
-    keys = tuple(checked_key(df, by, each, where) for each in hot)
+    keys = tuple(checked_key(df, by, key, where) for key in hot)
     if len(keys) > MOST_HOT:
         raise Invalid(
             "too many keys to split",
@@ -137,7 +138,9 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
         )
     twice = sorted({repr(key) for key in keys if keys.count(key) > 1})
     if twice:
-        raise Invalid("a hot key is named twice", where=where, found=", ".join(twice))
+        raise Invalid(
+            "a hot key is named twice", where=where, found=", ".join(twice), hint="name each key once"
+        )
     return HotKeys(tuple(by), keys, parts, _labels(df, by, keys, parts))
 
 
@@ -161,6 +164,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
             where=f"{where}: hot",
             found=repr(key),
             expected="a value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
+            hint="give a value for each column, in the order of by=…",
         )
     for name, value in zip(by, values, strict=True):
         found = type_of(df, name)
@@ -172,6 +176,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
                 where=f"{where}: hot",
                 found=f"{value!r}, {type(value).__name__}",
                 expected=found,
+                hint="write it as a value of that type, as hf.skew.find(…) gives keys",
             )
     return tuple(_like(value, type_of(df, name)) for name, value in zip(by, values, strict=True))
 
@@ -221,23 +226,13 @@ def labels_of(seed: int, parts: int) -> tuple[int, ...]:
         # 0 is the part of all other keys; a hot key may have it too, for its parts are its own.
         found.setdefault(hash_int(number, seed) % parts, number)
         number += 1
-    return tuple(found[each] for each in range(parts))
+    return tuple(found[remainder] for remainder in range(parts))
 
 
 def hash_int(value: int, seed: int) -> int:
     """Spark's hash of an `int` column behind others whose hash is `seed`: Murmur 3, 32 bits, signed."""
-    mixed = (value * 0xCC9E2D51) & _MASK
-    mixed = (_rotated(mixed, 15) * 0x1B873593) & _MASK
-    found = (_rotated((seed & _MASK) ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
-    found ^= 4  # the length in bytes
-    found = ((found ^ (found >> 16)) * 0x85EBCA6B) & _MASK
-    found = ((found ^ (found >> 13)) * 0xC2B2AE35) & _MASK
-    found ^= found >> 16
-    return found - (1 << 32) if found >> 31 else found
-
-
-def _rotated(value: int, bits: int) -> int:
-    return ((value << bits) | (value >> (32 - bits))) & _MASK
+    hashed = finish(mix(seed & _MASK, value), 4)
+    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def _hashable(frame: DataFrame, of: str) -> list[Column]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import now_ms
-from holdfast.config.checks import whole
+from holdfast.config.checks import one_of, whole
 from holdfast.config.units import Size, parse_size
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns, type_of, watermarks
-from holdfast.stream.keyed.broadcast_stream import BroadcastStream
+from holdfast.stream.event_time import (
+    NOT_KEYS,
+    key_columns,
+    names_of,
+    quoted,
+    require_stream,
+    type_of,
+    watermarks,
+)
+from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier
 from holdfast.stream.keyed.hot_keys import checked_key
 from holdfast.stream.keyed.packing import Input, hash_of, packed, stream_of, ticks_of, unpacked
-from holdfast.stream.query.operator_check import SPREAD_KEY, Defined, checked_name, define
+from holdfast.stream.query.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
 
 if TYPE_CHECKING:
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.worker.runtime.features.partial_aggregates import Split
 
 _WHERE = "holdfast.keyed(…)"
-_NO_KEY = ("array", "map", "struct", "variant", "interval")
 KEY_GROUPS = 128
 MEMORY = "256m"
 
@@ -85,15 +92,15 @@ class KeyedStream:
         """
         added = _input(df, by, name)
         first = self.inputs[0]
-        if name in {each.name for each in self.inputs}:
-            raise Invalid("two connected streams have one name", where=_WHERE, found=name)
-        ours, theirs = ([type_of(each.frame, key) for key in each.by] for each in (first, added))
+        self._refuse_taken(name)
+        ours, theirs = ([type_of(source.frame, key) for key in source.by] for source in (first, added))
         if ours != theirs:
             raise Invalid(
                 "the key of a connected stream is of another type",
                 where=f"{_WHERE}.connect(…, name={name!r})",
                 found=", ".join(theirs),
                 expected=", ".join(ours),
+                hint="cast its key columns before connect, or name them in the order of the first stream's",
             )
         return replace(self, inputs=(*self.inputs, added))
 
@@ -113,8 +120,7 @@ class KeyedStream:
                 found=f"{self.broadcast.name} and {rules.name}",
                 hint="union the two, with a column that says which is which as a part of the key",
             )
-        if rules.name in {each.name for each in self.inputs}:
-            raise Invalid("two connected streams have one name", where=_WHERE, found=rules.name)
+        self._refuse_taken(rules.name)
         return replace(self, broadcast=rules)
 
     def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
@@ -143,14 +149,10 @@ class KeyedStream:
             raise Invalid(
                 "parts of connected streams cannot be merged: their order among each other would be lost",
                 where=f"{_WHERE}.split_hot",
-                found=", ".join(each.name for each in self.inputs),
+                found=", ".join(source.name for source in self.inputs),
+                hint="split one stream before it is connected, or process the streams one by one",
             )
-        if not 0 < share <= 1:
-            raise Invalid(
-                "a share lies between 0 and 1",
-                where=f"{_WHERE}.split_hot: share",
-                found=repr(share),
-            )
+        check_share(share, f"{_WHERE}.split_hot: share")
         return replace(self, split=Hot(None if hot is None else tuple(hot), share))
 
     def process(
@@ -203,9 +205,9 @@ class KeyedStream:
         options = Options(
             checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
-            event_time=any(watermarks(each.frame) for each in self.inputs),
-            late=_word(late, "late", ("drop", "keep")),
-            on_error=_word(on_error, "on_error", ("fail", "dead-letter")),
+            event_time=any(watermarks(source.frame) for source in self.inputs),
+            late=one_of(late, f"{_WHERE}.process: late", ("drop", "keep")),
+            on_error=one_of(on_error, f"{_WHERE}.process: on_error", ("fail", "dead-letter")),
             side_outputs=side_outputs,
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
@@ -216,12 +218,12 @@ class KeyedStream:
         )
         lane, operator, states, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
         metric = f"{KEYED_METRIC}{name}"
-        for each in self.inputs:
-            if has_operator(each.frame, metric):
-                raise Invalid("two operators of a query have one name", where=_WHERE, found=name)
+        for source in self.inputs:
+            if has_operator(source.frame, metric):
+                raise same_name(name, _WHERE)
         inputs = [
-            packed(each, stream, packer, combiner)
-            for each, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
+            packed(source, stream, packer, combiner)
+            for source, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
         ]
         if self.broadcast is not None:
             inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
@@ -251,6 +253,15 @@ class KeyedStream:
             hint="inherit from hf.Operator, or use hf.keyed(df, by=…)",
         )
 
+    def _refuse_taken(self, name: str) -> None:
+        if name in {source.name for source in self.inputs}:
+            raise Invalid(
+                "two connected streams have one name",
+                where=_WHERE,
+                found=name,
+                hint='give one of them another: name="…"; its handler is called on_<name>',
+            )
+
     def _instances(self, name: str) -> Instances | None:
         from holdfast.worker.runtime.features.instances import Instances
 
@@ -260,7 +271,7 @@ class KeyedStream:
         """How the session wants key groups to be stored."""
         conf = self.inputs[0].frame.sparkSession.conf
         word = (conf.get(SPREAD_KEY, None) or "true").lower()
-        return Numbering(even=_word(word, SPREAD_KEY, ("true", "false")) == "true")
+        return Numbering(even=one_of(word, SPREAD_KEY, ("true", "false")) == "true")
 
     def _placement(self, name: str) -> Placing | None:
         from holdfast.worker.placement import Placement
@@ -295,50 +306,24 @@ def keyed(
     Raises:
         Invalid: The frame is not a stream, or a key column is missing or of a type that cannot be one.
     """
-    if whole(key_groups, f"{_WHERE}: key_groups", least=1) > MOST_GROUPS:
-        raise Invalid(
-            "the number of key groups is out of range",
-            where=_WHERE,
-            found=repr(key_groups),
-            expected=f"1 to {MOST_GROUPS}",
-        )
+    whole(key_groups, f"{_WHERE}: key_groups", least=1, most=MOST_GROUPS)
     if placement is not None and not callable(placement):
         raise Invalid(
             "a placement is a function",
             where=f"{_WHERE}: placement",
             found=type(placement).__name__,
             expected="a function of the key columns' values",
+            hint=f"write one that gives a group's number: placement=lambda key: key % {key_groups}",
         )
     return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
 
 
 def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
-    keys = names_of(by, where=_WHERE)
-    if not keys:
-        raise Invalid("a key is needed", where=_WHERE, found="none", expected="by=… with a column")
+    keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     if not name.isidentifier():
-        raise Invalid(
-            "a stream's name is part of its handler's name",
-            where=_WHERE,
-            found=name,
-            expected="an identifier",
-        )
-    require_columns(df, keys, where=_WHERE)
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream",
-            where=_WHERE,
-            hint="run a processor over rows at rest with holdfast.testing, without Spark",
-        )
-    for key in keys:
-        if type_of(df, key).startswith(_NO_KEY):
-            raise Invalid(
-                "a column of this type cannot be a key",
-                where=f"{_WHERE}: by={key!r}",
-                found=type_of(df, key),
-                expected="a plain type",
-                hint="name the fields that make the key as columns of their own",
-            )
+        raise not_an_identifier(name, _WHERE)
+    hint = "run a processor over rows at rest with holdfast.testing, without Spark"
+    require_stream(df, where=_WHERE, hint=hint)
     return Input(df, tuple(keys), name)
 
 
@@ -359,11 +344,11 @@ def _prepared(
     from holdfast.worker.packer import Packer
 
     broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
-    names = [each.name for each in keyed.inputs]
+    names = [source.name for source in keyed.inputs]
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
         raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
-    streams = [stream_of(each, processor, combines=definition.combines) for each in keyed.inputs]
+    streams = [stream_of(source, processor, combines=definition.combines) for source in keyed.inputs]
     started_ms = now_ms()
     lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
     operator = Operator(lane, parts, event_time=options.event_time)
@@ -389,12 +374,17 @@ def _prepared(
     return lane, operator, states, packers, ticking
 
 
-def _word(value: str, setting: str, allowed: Sequence[str]) -> str:
-    if value not in allowed:
+def check_share(share: float, where: str) -> None:
+    """Refuse what is no share of rows.
+
+    Raises:
+        Invalid: It is not above 0, or above 1.
+    """
+    if not 0 < share <= 1:
         raise Invalid(
-            f"`{setting}` is none of the words it can be",
-            where=f"{_WHERE}.process(…)",
-            found=repr(value),
-            expected=" or ".join(map(repr, allowed)),
+            "a share lies between 0 and 1",
+            where=where,
+            found=repr(share),
+            expected="more than 0, at most 1",
+            hint="write 0.05 for five of a hundred rows",
         )
-    return value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.config.checks import whole
 from holdfast.engine.session.workers import send_file
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import names_of, quoted, require_columns
+from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
 from holdfast.stream.keyed.keyed_stream import KeyedStream
 from holdfast.stream.keyed.packing import Input
 from holdfast.stream.query.operator_check import INSTANCES, Defined, check_operators, settle
@@ -55,15 +55,8 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 
     from holdfast.worker.runtime.features.instances import INSTANCE, MOST_INSTANCES, own_group
 
-    if whole(instances, f"{_WHERE}: instances", least=1) > MOST_INSTANCES:
-        raise Invalid(
-            "there are too many instances",
-            where=_WHERE,
-            found=str(instances),
-            expected=f"1 to {MOST_INSTANCES}",
-        )
-    if not df.isStreaming:
-        raise Invalid("the frame is not a stream", where=_WHERE, hint="read it with spark.readStream")
+    whole(instances, f"{_WHERE}: instances", least=1, most=MOST_INSTANCES)
+    require_stream(df, where=_WHERE)
     if INSTANCE in df.columns:
         raise Invalid(
             "a column has the name under which an instance is known",
@@ -132,7 +125,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
         if settled_in(store) != operator.layout.operator:
             continue
         opened = _opened(store, operator)
-        counts = {each[1] for each in settled_of(opened) if each is not None}
+        counts = {settled[1] for settled in settled_of(opened) if settled is not None}
         if counts == {operator.instances.count}:
             settle(frame, checkpoint, operator)
             return None
@@ -142,6 +135,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
                 where=f"operator {operator.layout.operator}",
                 found=", ".join(map(str, sorted(counts))),
                 expected=" or ".join(map(str, before)),
+                hint="restore a savepoint from before their number was changed: `holdfast restore`",
             )
         return redistributed(opened, operator.states, counts.pop(), operator.instances.count)
     return None

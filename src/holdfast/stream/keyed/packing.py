@@ -28,22 +28,22 @@ class Input:
     name: str
 
 
-def stream_of(each: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
+def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -> Stream:
     """A stream as it reaches the state: its rows, or what a processor combines them to."""
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.lane import Stream
 
-    time_column = next(iter(watermarks(each.frame)), None)
-    schema = schema_of(each.frame.schema)
+    time_column = next(iter(watermarks(source.frame)), None)
+    schema = schema_of(source.frame.schema)
     if combines:
         schema = _combined(processor, schema)
-        missing = [key for key in each.by if key not in schema.names]
+        missing = [key for key in source.by if key not in schema.names]
         if missing:
             raise Invalid(
                 "combined events have lost their key", where="combined", found=", ".join(schema.names),
-                expected=", ".join(each.by),
+                expected=", ".join(source.by),
             )  # fmt: skip
-    return Stream(each.name, schema, each.by, time_column if time_column in schema.names else None)
+    return Stream(source.name, schema, source.by, time_column if time_column in schema.names else None)
 
 
 def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
@@ -54,7 +54,7 @@ def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
     return schema_of(combined) if combined else schema
 
 
-def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | None) -> DataFrame:
+def packed(source: Input, stream: Stream, packer: Packer, combiner: Combiner | None) -> DataFrame:
     """A stream's events as packets."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -62,12 +62,12 @@ def packed(each: Input, stream: Stream, packer: Packer, combiner: Combiner | Non
     from holdfast.worker.declarations.types import type_text
     from holdfast.worker.lane import HASH, NOW
 
-    frame = each.frame
+    frame = source.frame
     if combiner is not None:
         columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in stream.schema)
         frame = frame.mapInArrow(combiner.__call__, columns)
     # An instance is where its group is: it needs no hash.
-    added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, each.by)).alias(HASH)]
+    added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, source.by)).alias(HASH)]
     if packer.timed:
         added.append(batch_time_ms().alias(NOW))
     hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)

@@ -241,7 +241,7 @@ def _shared(
 def _former(path: str, names: Any) -> str | tuple[str, ...]:
     if isinstance(names, str) and names:
         return names
-    if isinstance(names, Sequence) and names and all(isinstance(each, str) and each for each in names):
+    if isinstance(names, Sequence) and names and all(isinstance(name, str) and name for name in names):
         return tuple(names)
     raise refused("fields_were", {path: names}, "a field's new path and its former name, or several names")
 

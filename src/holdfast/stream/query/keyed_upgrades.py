@@ -44,7 +44,7 @@ def note_verdicts(operator: Definition, note: Mapping[str, Any] | None) -> tuple
 def noted_states(note: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of an operator's states, from its note."""
     return tuple(
-        each for each in note["forms"][note["current"]]["states"] if not each.startswith("holdfast_")
+        state for state in note["forms"][note["current"]]["states"] if not state.startswith("holdfast_")
     )
 
 
@@ -69,10 +69,10 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
     try:
         operator.noted(note)
     except Invalid as error:
-        if all(each.verdict is not Verdict.INCOMPATIBLE for each in verdicts):
+        if all(verdict.verdict is not Verdict.INCOMPATIBLE for verdict in verdicts):
             # The newest form can be read, and something else cannot: an older form, or the key groups.
-            for each in noted_states(note):
-                yield StateVerdict(name, each, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
+            for state_name in noted_states(note):
+                yield StateVerdict(name, state_name, Verdict.INCOMPATIBLE, said(error), spark_error=REFUSED)
             return
     yield from verdicts
 
@@ -91,14 +91,15 @@ def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     taken = set()
     for state in _own(operator):
         known = next(
-            (each for each in (state.name, state.was) if each is not None and each in form.states), None
+            (stored for stored in (state.name, state.was) if stored is not None and stored in form.states),
+            None,
         )
         if known is None:
             yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
             continue
         taken.add(known)
         yield from _state(name, state, known, form)
-    for left in [each for each in form.states if each not in taken and each != SETTLED]:
+    for left in [state for state in form.states if state not in taken and state != SETTLED]:
         if left in operator.drop:
             yield StateVerdict(name, left, Verdict.DROP, f'the code says drop=["{left}"]')
         else:
@@ -142,7 +143,7 @@ def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     from holdfast.worker.state.blob_schema import ROWS
 
     name = operator.layout.operator
-    had, has = (TIMERS in each.tables[ROWS].names for each in (form, operator.layout.form))
+    had, has = (TIMERS in schema.tables[ROWS].names for schema in (form, operator.layout.form))
     if had and has:
         yield StateVerdict(name, _TIMERS, Verdict.MAP)
     elif had and _TIMERS in operator.drop:

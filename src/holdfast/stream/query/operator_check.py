@@ -69,6 +69,7 @@ class Defined:
                 where=f"operator {layout.operator}",
                 found=str(layout.key_groups),
                 expected=f"key_groups={before['key_groups']}, as the checkpoint has",
+                hint=f"write hf.keyed(…, key_groups={before['key_groups']})",
             )
         even = layout.numbering.even
         if before and before.get(_SPREAD, False) != even:
@@ -81,8 +82,8 @@ class Defined:
         mark = form.fingerprint.hex()
         if not before or before["current"] != mark:
             upgrade = Upgrade(self.states, form, layout.operator, self.drop, 0)
-            for each in forms.values():
-                upgrade.check(form_from_json(each))
+            for fields in forms.values():
+                upgrade.check(form_from_json(fields))
             forms[mark] = form.as_json()
         noted = {"key_groups": layout.key_groups, "current": mark, "forms": forms}
         if even:
@@ -92,7 +93,7 @@ class Defined:
         if self.instances is not None:
             # The former numbers stay until the state was seen to be of this one.
             mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
-            noted[INSTANCES] = [*(each for each in known if each != mine), mine]
+            noted[INSTANCES] = [*(number for number in known if number != mine), mine]
         return None if noted == before else noted
 
 
@@ -119,8 +120,19 @@ def checked_name(name: str, *, where: str) -> str:
             where=where,
             found=repr(name),
             expected="a letter, then letters, digits, '-', '_' and '.'",
+            hint='write one that stays: name="visits"',
         )
     return name
+
+
+def same_name(name: str, where: str) -> Invalid:
+    """Two operators of a query would share a note, and with it their state."""
+    return Invalid(
+        "two operators of a query have one name",
+        where=where,
+        found=name,
+        hint='give one of them another: name="…"; one that has state keeps its name',
+    )
 
 
 def define(operator: Definition) -> int:
@@ -136,7 +148,7 @@ def defined_in(frame: DataFrame) -> list[Definition]:
 
 def keyed_names(frame: DataFrame) -> tuple[str, ...]:
     """The names of a frame's keyed operators, in the order in which Spark numbers operators."""
-    return tuple(each.layout.operator for each in defined_in(frame) if isinstance(each, Defined))
+    return tuple(operator.layout.operator for operator in defined_in(frame) if isinstance(operator, Defined))
 
 
 def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition, Mapping[str, Any] | None]]:
@@ -157,7 +169,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition,
     for operator in operators:
         name = operator.note_name
         if names.count(name) > 1:
-            raise Invalid("two operators of a query have one name", where=checkpoint, found=name)
+            raise same_name(name, checkpoint)
         text = read_text(frame.sparkSession, checkpoint, name)
         before = None if text is None else json.loads(text)
         noted = operator.noted(before)

@@ -165,7 +165,7 @@ def size_of(value: Any) -> int:
     if isinstance(value, (bytes, bytearray)):
         return len(value)
     if isinstance(value, dict):
-        return sum(size_of(key) + size_of(each) for key, each in value.items())
+        return sum(size_of(key) + size_of(item) for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return sum(map(size_of, value))
     return 8

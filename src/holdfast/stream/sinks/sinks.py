@@ -18,10 +18,12 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from holdfast.config.checks import one_of
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanSink
+from holdfast.stream.event_time import require_stream
 from holdfast.stream.keyed.operator_state import checked_operators
 from holdfast.stream.query.cautions import cautions
 from holdfast.stream.query.plan_notes import note_plan, plan_of
@@ -422,10 +424,9 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
             to one table need a name each, or each refuses the other.
         mode: `append`, `update` or `complete`; left out, the one that suits the sink.
     """
-    if not df.isStreaming:
-        raise Invalid("only a streaming DataFrame has a sink", hint="read it with `spark.readStream`")
-    if mode is not None and mode not in MODES:
-        raise Invalid("not an output mode", found=repr(mode), expected=", ".join(MODES))
+    require_stream(df, where="holdfast.sink(…)")
+    if mode is not None:
+        one_of(mode, "holdfast.sink(…): mode", MODES)
     return SinkBuilder(df, name, mode)
 
 

@@ -23,7 +23,8 @@ from holdfast.engine.queries.skew_metric import (
 )
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import SkewReport
-from holdfast.stream.event_time import names_of, quoted, require_columns, type_of
+from holdfast.stream.event_time import NOT_KEYS, key_columns, quoted, require_stream
+from holdfast.stream.keyed.keyed_stream import check_share
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 EVERY: Final = 128
 HEAVY: Final = 10
 _PARTITION: Final = "_holdfast_partition"
-_NO_KEY: Final = ("array", "map", "struct", "variant", "interval")
 
 
 def watch(
@@ -63,13 +63,16 @@ def watch(
         Invalid: The frame is not a stream, a column is missing or cannot be a key, or a number is wrong.
     """
     where = "holdfast.skew.watch(…)"
-    if not df.isStreaming:
-        raise Invalid(
-            "the frame is not a stream", where=where, hint="look at it at once: hf.skew.report(df, by=…)"
-        )
-    keys = key_names(df, by, where=where)
+    require_stream(df, where=where, hint="look at it at once: hf.skew.report(df, by=…)")
+    keys = key_columns(df, by, where=where, refused=NOT_KEYS)
     if not name:
-        raise Invalid("what is watched needs a name", where=where, found="none", expected="name=…")
+        raise Invalid(
+            "what is watched needs a name",
+            where=where,
+            found="none",
+            expected="name=…",
+            hint='give it one that tells it from others of the query: name="orders"',
+        )
     every, heavy = _sizes(every, heavy, where)
     counted = with_item(df, _columns(keys), every)
     return without_item(counted.observe(f"{SKEW_METRIC}{name}", *metric(name, keys, every, heavy)))
@@ -122,35 +125,11 @@ def find(
         Invalid: A column, the share or a number is wrong, or the frame is a stream.
     """
     where = "holdfast.skew.find(…)"
-    if not 0 < share <= 1:
-        raise Invalid("not a share", where=where, found=repr(share), expected="more than 0, at most 1")
+    check_share(share, where)
     report, values = _counted(df, by, every=every, heavy=most, name="frame")
-    items = items_of(values)[: sum(each.share >= share for each in report.heavy)]
+    items = items_of(values)[: sum(key.share >= share for key in report.heavy)]
     heavy = typed_keys(df.sparkSession, items, [df.schema[key] for key in report.by])
     return [key[0] for key in heavy] if len(report.by) == 1 else heavy
-
-
-def key_names(df: DataFrame, by: str | Iterable[str], *, where: str) -> list[str]:
-    """The key's columns, checked.
-
-    Raises:
-        Invalid: There is none, one is missing, or its type cannot be a key.
-    """
-    keys = names_of(by, where=where)
-    if not keys:
-        raise Invalid("a key is needed", where=where, found="none", expected="by=… with a column")
-    require_columns(df, keys, where=where)
-    for key in keys:
-        found = type_of(df, key)
-        if found.startswith(_NO_KEY):
-            raise Invalid(
-                "a column of this type cannot be a key",
-                where=f"{where}: by={key!r}",
-                found=found,
-                expected="a plain type",
-                hint="name the fields that make the key as columns of their own",
-            )
-    return keys
 
 
 def _counted(
@@ -173,7 +152,7 @@ def _counted(
             where=where,
             hint="put hf.skew.watch(df, by=…, name=…) into its plan, and ask hf.skew.report(query)",
         )
-    keys = key_names(df, by, where=where)
+    keys = key_columns(df, by, where=where, refused=NOT_KEYS)
     every, heavy = _sizes(every, heavy, where)
     if partitions is not None:
         whole(partitions, f"{where}: partitions", least=1)
@@ -185,7 +164,7 @@ def _counted(
     values = observation.get
     report = report_of(values, partitions)
     if partitions is not None:
-        shares = tuple(rows.get(each, 0) / max(1, report.rows) for each in range(partitions))
+        shares = tuple(rows.get(partition, 0) / max(1, report.rows) for partition in range(partitions))
         report = replace(report, partitions=shares)
     return replace(report, estimated=False), values
 
@@ -197,12 +176,7 @@ def _columns(keys: Sequence[str]) -> list[Column]:
 
 
 def _sizes(every: int, heavy: int, where: str) -> tuple[int, int]:
-    whole(every, f"{where}: every", least=1)
-    if whole(heavy, f"{where}: heavy", least=1) >= TRACKED:
-        raise Invalid(
-            "the sketch does not know so many keys",
-            where=f"{where}: heavy",
-            found=str(heavy),
-            expected=f"less than {TRACKED}",
-        )
-    return every, heavy
+    """Both as they were given; the sketch knows no more keys than it tracks."""
+    return whole(every, f"{where}: every", least=1), whole(
+        heavy, f"{where}: heavy", least=1, most=TRACKED - 1
+    )

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import Invalid
-from holdfast.stream.event_time import quoted, require_columns, type_of
+from holdfast.stream.event_time import quoted, refuse_repeated, require_columns, type_of
 from holdfast.stream.keyed.hot_keys import PART, HotKeys
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
-    distinct = [each for each in aggregates if each.kind == "count_distinct"]
+    distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
     if distinct and len(aggregates) > 1:
         raise Invalid(
             "a stream that is deduplicated to count values has lost the rows for other aggregates",
             where=_WHERE,
-            found=", ".join(each.name for each in aggregates),
+            found=", ".join(aggregate.name for aggregate in aggregates),
             expected="count_distinct alone",
             hint="make two queries of it",
         )
@@ -119,7 +119,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
         frame = frame.dropDuplicates(list(dict.fromkeys([*hot.by, column])))
         aggregates = [replace(distinct[0], kind="count")]
     groups = [F.col(quoted(name)) for name in hot.by]
-    return frame.groupBy(*groups).agg(*(_native(each).alias(each.name) for each in aggregates))
+    return frame.groupBy(*groups).agg(*(_native(aggregate).alias(aggregate.name) for aggregate in aggregates))
 
 
 def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
@@ -127,17 +127,18 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
-    for each in aggregates:
-        _check_type(frame, each)
-    distinct = [each for each in aggregates if each.kind == "count_distinct"]
+    for aggregate in aggregates:
+        _check_type(frame, aggregate)
+    distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
     if len(distinct) > 1:
         raise Invalid(
             "the parts of a key can be split by the values of one column",
             where=_WHERE,
-            found=", ".join(each.name for each in distinct),
+            found=", ".join(aggregate.name for aggregate in distinct),
             expected="one count_distinct",
+            hint="call agg once for each column, and join the results by the key",
         )
-    taken = [_taken_apart(frame, each, at) for at, each in enumerate(aggregates)]
+    taken = [_taken_apart(frame, aggregate, at) for at, aggregate in enumerate(aggregates)]
     groups = [F.col(quoted(name)) for name in hot.by]
     if hot.keys:
         salt = F.xxhash64(F.col(quoted(str(distinct[0].column)))) if distinct else None
@@ -145,10 +146,10 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
         parts = hot.split(frame, salt).groupBy(*groups_and_part)
     else:
         parts = frame.groupBy(*groups)
-    counted = parts.agg(*(column for each in taken for column in each.parts))
+    counted = parts.agg(*(column for apart in taken for column in apart.parts))
     if hot.keys:
-        counted = counted.groupBy(*groups).agg(*(column for each in taken for column in each.together))
-    results = (each.result.alias(aggregate.name) for each, aggregate in zip(taken, aggregates, strict=True))
+        counted = counted.groupBy(*groups).agg(*(column for apart in taken for column in apart.together))
+    results = (apart.result.alias(aggregate.name) for apart, aggregate in zip(taken, aggregates, strict=True))
     return counted.select(*groups, *results)
 
 
@@ -250,28 +251,21 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
             found="no aggregate",
             hint="say what: hf.skew.count()",
         )
-    for each in aggregates:
-        if not isinstance(each, Aggregate):
+    for aggregate in aggregates:
+        if not isinstance(aggregate, Aggregate):
             raise Invalid(
                 "only aggregates that can be put together from parts are split, and Spark's columns do not "
                 "say what they are",
                 where=_WHERE,
-                found=str(each),
+                found=str(aggregate),
                 expected="hf.skew.count(), .sum, .min, .max, .avg, .variance, .stddev or .count_distinct",
                 hint="of first, last, collect_list, percentiles and functions that are not known no exact "
                 "split exists; compute them with df.groupBy(…).agg(…)",
             )
-        if each.column is not None:
-            require_columns(frame, [each.column], where=_WHERE)
-    names = [*hot.by, *(each.name for each in aggregates)]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise Invalid(
-            "two columns of the result have one name",
-            where=_WHERE,
-            found=", ".join(repeated),
-            expected="names of their own, as in .alias(…)",
-        )
+        if aggregate.column is not None:
+            require_columns(frame, [aggregate.column], where=_WHERE)
+    names = [*hot.by, *(aggregate.name for aggregate in aggregates)]
+    refuse_repeated(names, where=_WHERE, hint="name an aggregate, as in .alias(…)")
 
 
 def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.config.checks import whole
+from holdfast.config.checks import one_of, whole
 from holdfast.config.units import Duration
 from holdfast.engine.plans.definitions import marked
 from holdfast.errors import Invalid
-from holdfast.stream.joins.stream_joins import JoinKind, Parted, bounded_join, same_keys
+from holdfast.stream.event_time import NOT_KEYS, key_columns
+from holdfast.stream.joins.sides import same_keys
+from holdfast.stream.joins.stream_joins import JoinKind, Parted, bounded_join
 from holdfast.stream.keyed.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys
 from holdfast.stream.keyed.keyed_stream import keyed
 from holdfast.stream.query.operator_check import checked_name, define
-from holdfast.stream.skew.key_skew import key_names
 from holdfast.stream.skew.split_aggregates import Aggregate, aggregate_stream, aggregate_table
 
 if TYPE_CHECKING:
@@ -235,20 +236,20 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
     Raises:
         Invalid: A column or a key is wrong, or there are too many keys or parts.
     """
-    keys = key_names(df, by, where=_WHERE)
+    keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)
     if isinstance(hot, (str, bytes)):
-        raise Invalid("hot keys are a list", where=f"{_WHERE}: hot", found=repr(hot), expected=f"[{hot!r}]")
+        raise Invalid(
+            "hot keys are a list", where=f"{_WHERE}: hot", found=repr(hot), hint=f"write hot=[{hot!r}]"
+        )
     return SplitHot(df, hot_keys(df, keys, hot, parts, where=_WHERE))
 
 
 def _side(kind: str, split: str | None) -> Side:
     """The side to split, for kinds that `join_within` knows."""
     allowed = _SIDES.get(kind, ("left", "right"))
-    if split is not None and split not in ("left", "right"):
-        raise Invalid(
-            "there is no such side", where=f"{_WHERE}: split", found=repr(split), expected="left or right"
-        )
+    if split is not None:
+        one_of(split, f"{_WHERE}: split", ("left", "right"))
     if not allowed or (split is not None and split not in allowed):
         raise Invalid(
             f"a {kind} join has no exact split" + (f" of its {split} side" if allowed else ""),

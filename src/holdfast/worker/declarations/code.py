@@ -20,8 +20,8 @@ def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozen
         owner: Its class.
         words: What is looked for.
     """
-    waiting: list[Any] = [getattr(each, "__func__", each) for each in handlers]
-    if not all(isinstance(each, FunctionType) for each in waiting):
+    waiting: list[Any] = [getattr(handler, "__func__", handler) for handler in handlers]
+    if not all(isinstance(function, FunctionType) for function in waiting):
         return True
     homes = {_package(base) for base in owner.__mro__}
     seen: set[FunctionType] = set()
@@ -45,25 +45,28 @@ def _package(thing: Any) -> str:
 def _named(code: CodeType) -> Iterator[str]:
     """The names and texts in code, and in the functions that are made in it."""
     yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, CodeType):
-            yield from _named(each)
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _named(constant)
 
 
 def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterator[FunctionType]:
     """The functions behind these names, as far as they can be told."""
     around = [function.__globals__.get(name) for name in named]
-    modules = [each for each in around if isinstance(each, ModuleType)]
+    modules = [thing for thing in around if isinstance(thing, ModuleType)]
     members = [vars(base).get(name) for base in owner.__mro__ for name in named]
     found = [
         *map(_content, function.__closure__ or ()),
         *around,
         *(vars(module).get(name) for module in modules for name in named),
-        *(each.fget if isinstance(each, property) else getattr(each, "__func__", each) for each in members),
+        *(
+            member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            for member in members
+        ),
     ]
-    yield from (each for each in found if isinstance(each, FunctionType))
+    yield from (thing for thing in found if isinstance(thing, FunctionType))
 
 
 def _content(cell: Any) -> Any:

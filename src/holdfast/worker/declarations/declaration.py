@@ -109,7 +109,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
 def has_binary(read: pa.DataType) -> bool:
     """Whether a type has bytes anywhere in it."""
     children = [read.field(at).type for at in range(read.num_fields)]
-    return kinds.is_binary(read) or any(has_binary(each) for each in children)
+    return kinds.is_binary(read) or any(has_binary(child) for child in children)
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
@@ -245,5 +245,5 @@ def _check_aggregate(state: State, where: str) -> None:
 
 
 def _not_allowed(setting: str, word: object, allowed: Sequence[str], where: str, more: str = "") -> Invalid:
-    expected = ", ".join(f'"{each}"' for each in allowed) + more
+    expected = ", ".join(f'"{choice}"' for choice in allowed) + more
     return Invalid(f"{setting} has no such choice", where=where, found=repr(word), expected=expected)

@@ -149,7 +149,7 @@ class _Walk:
         self.steps: list[str] = []
         self.lost: list[str] = []
         self._name = name
-        self._were = {path: names_of(each) for path, each in were.items()}
+        self._were = {path: names_of(former) for path, former in were.items()}
         self._defaults = defaults
         self._newest = newest
 
@@ -174,7 +174,7 @@ class _Walk:
         raise self._refused(old, new, path, _why(old, new))
 
     def _struct(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape:
-        sources = [self._source(old, each, path) for each in new]
+        sources = [self._source(old, field, path) for field in new]
         parts: list[Reshape] = []
         for source, field in zip(sources, new, strict=True):
             here = join_path(path, field.name)
@@ -198,7 +198,9 @@ class _Walk:
                 self.lost.append(join_path(path, stored.name))
                 self.steps.append(f"drop {self._at(join_path(path, stored.name))}")
         unmoved = sources == list(range(old.num_fields))
-        alike = [(each.name, each.nullable) for each in old] == [(each.name, each.nullable) for each in new]
+        alike = [(field.name, field.nullable) for field in old] == [
+            (field.name, field.nullable) for field in new
+        ]
         if unmoved and alike and all(isinstance(part, Same) for part in parts):
             return Same(new)
         return InStruct(new, tuple(sources), tuple(parts))
@@ -206,7 +208,7 @@ class _Walk:
     def _source(self, old: pa.DataType, field: pa.Field, path: str) -> int | None:
         here = join_path(path, field.name)
         # A former name goes first: where it is still stored, the field of the new name is an older one.
-        names = [each.name for each in old]
+        names = [field.name for field in old]
         found = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
         return None if found is None else names.index(found)
 
@@ -215,7 +217,7 @@ class _Walk:
             raise Invalid(
                 "a renamed field is stored under none of its names",
                 where=f"{self._name}, {here}",
-                found="stored fields " + ", ".join(each.name for each in old),
+                found="stored fields " + ", ".join(field.name for field in old),
                 expected=" or ".join((*self._were[here], field.name)),
             )
         value = self._defaults.get(here)
@@ -256,6 +258,6 @@ def _why(old: pa.DataType, new: pa.DataType) -> str:
     if _widens(new, old):
         return "the type narrows"
     numbers = [
-        kinds.is_integer(each) or kinds.is_floating(each) or kinds.is_decimal(each) for each in (old, new)
+        kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind) for kind in (old, new)
     ]
     return "not every number of the old type is one of the new" if all(numbers) else "another kind of type"

@@ -33,10 +33,10 @@ def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
         found.update(paths_of(declared.key_type, join_path(path, "key")))
         found.update(paths_of(declared.item_type, join_path(path, "value")))
     elif kinds.is_struct(declared):
-        for each in declared:
-            here = join_path(path, each.name)
-            found[here] = each
-            found.update(paths_of(each.type, here))
+        for field in declared:
+            here = join_path(path, field.name)
+            found[here] = field
+            found.update(paths_of(field.type, here))
     return found
 
 
@@ -63,20 +63,20 @@ def check_paths(
     claims: dict[str, str] = {}
     for path, former in fields_were.items():
         parent = path[: -len(join_path("", fields[path].name))]
-        for each in names_of(former):
-            claimed = parent + join_path("", each)
+        for old_name in names_of(former):
+            claimed = parent + join_path("", old_name)
             if claimed in fields:
                 raise Invalid(
                     "a former name of a field is in use again, so stored values could be either",
                     where=f"{name}, {path}",
-                    found=f'fields_were "{path}": "{each}", and a field {claimed}',
+                    found=f'fields_were "{path}": "{old_name}", and a field {claimed}',
                     hint="give the new field a name that the struct never had",
                 )
             if claimed in claims:
                 raise Invalid(
                     "two fields have the same former name",
                     where=name,
-                    found=f"{claims[claimed]} and {path} were both {each}",
+                    found=f"{claims[claimed]} and {path} were both {old_name}",
                 )
             claims[claimed] = path
 

@@ -166,7 +166,7 @@ def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
             code = getattr(method, "__code__", None)
             if code is None:
                 continue
-            uses = [each for each in code.co_names if _is_pickler(each, method.__globals__)]
+            uses = [word for word in code.co_names if _is_pickler(word, method.__globals__)]
             if uses:
                 raise Invalid(
                     "a handler pickles, and a state holds bytes: a state has a schema",

@@ -94,7 +94,7 @@ def schema_of(given: Any) -> pa.Schema:
     if isinstance(given, str):
         return parse_schema(given)
     if isinstance(given, pa.Schema):
-        return pa.schema([pa.field(each.name, parse_type(each.type), each.nullable) for each in given])
+        return pa.schema([pa.field(field.name, parse_type(field.type), field.nullable) for field in given])
     read = parse_type(given)
     if not kinds.is_struct(read):
         raise Invalid(
@@ -123,13 +123,13 @@ def type_text(read: pa.DataType) -> str:
     if kinds.is_map(read):
         return f"map<{type_text(read.key_type)}, {type_text(read.item_type)}>"
     if kinds.is_struct(read) and read.num_fields:
-        return f"struct<{', '.join(_field_text(each, ': ') for each in read)}>"
+        return f"struct<{', '.join(_field_text(field, ': ') for field in read)}>"
     raise Invalid("Spark has no type for this Arrow type", found=str(read), expected=EXPECTED)
 
 
 def schema_text(schema: pa.Schema) -> str:
     """Write the columns of a table as Spark DDL; `parse_schema` reads them back."""
-    return ", ".join(_field_text(each, " ") for each in schema)
+    return ", ".join(_field_text(field, " ") for field in schema)
 
 
 def name_text(name: str) -> str:
@@ -158,12 +158,12 @@ def _of_json(value: Any) -> pa.DataType:
         return pa.map_(_of_json(value["keyType"]), _of_json(value["valueType"]))
     if word == "struct" and value["fields"]:
         fields = [
-            pa.field(each["name"], _of_json(each["type"]), nullable=each["nullable"])
-            for each in value["fields"]
+            pa.field(field["name"], _of_json(field["type"]), nullable=field["nullable"])
+            for field in value["fields"]
         ]
-        if len({each.name for each in fields}) == len(fields):
+        if len({field.name for field in fields}) == len(fields):
             return pa.struct(fields)
-        raise Invalid("a name comes twice in a struct", found=", ".join(each.name for each in fields))
+        raise Invalid("a name comes twice in a struct", found=", ".join(field.name for field in fields))
     return parse_type(word if word in REFUSED else "struct<>")
 
 

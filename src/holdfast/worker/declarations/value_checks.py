@@ -38,28 +38,28 @@ def _check(value: Any, read: pa.DataType, where: str) -> None:
     if not _is_of(value, read):
         raise _unfit(value, read, where)
     if kinds.is_list(read):
-        for at, each in enumerate(value):
-            _check(each, read.value_type, f"{where}[{at}]")
+        for at, element in enumerate(value):
+            _check(element, read.value_type, f"{where}[{at}]")
     elif kinds.is_map(read):
-        for key, each in value.items():
+        for key, item in value.items():
             if key is None:
                 raise _unfit(None, read.key_type, f"{where}: a key")
             _check(key, read.key_type, f"{where}: a key")
-            _check(each, read.item_type, f"{where}[{key!r}]")
+            _check(item, read.item_type, f"{where}[{key!r}]")
     elif kinds.is_struct(read):
         _check_struct(value, read, where)
 
 
 def _check_struct(value: Any, read: pa.DataType, where: str) -> None:
-    names = [each.name for each in read]
+    names = [field.name for field in read]
     fields = value if isinstance(value, Mapping) else dict(zip(names, value, strict=False))
     if len(fields) != len(value) or len(value) > len(names) or any(name not in names for name in fields):
         raise _unfit(value, read, where)
-    for each in read:
-        part = fields.get(each.name)
-        if part is None and not each.nullable:
-            raise _unfit(part, each.type, f"{where}.{each.name}", "it is NOT NULL")
-        _check(part, each.type, f"{where}.{each.name}")
+    for field in read:
+        part = fields.get(field.name)
+        if part is None and not field.nullable:
+            raise _unfit(part, field.type, f"{where}.{field.name}", "it is NOT NULL")
+        _check(part, field.type, f"{where}.{field.name}")
 
 
 def _is_of(value: Any, read: pa.DataType) -> bool:  # noqa: PLR0911 - one line a type

@@ -47,14 +47,14 @@ def value_bytes(read: pa.DataType, assumed: Assumptions) -> int:
         entry = value_bytes(read.key_type, assumed) + value_bytes(read.item_type, assumed)
         return OFFSET_BYTES + assumed.nested * entry
     if kinds.is_struct(read):
-        return sum(value_bytes(each.type, assumed) for each in read)
+        return sum(value_bytes(field.type, assumed) for field in read)
     return int(read.bit_width) // 8
 
 
 def varies(read: pa.DataType) -> bool:
     """Whether the size of a value depends on the value."""
     if kinds.is_struct(read):
-        return any(varies(each.type) for each in read)
+        return any(varies(field.type) for field in read)
     return bool(kinds.is_string(read) or kinds.is_binary(read) or kinds.is_list(read) or kinds.is_map(read))
 
 

@@ -101,7 +101,7 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
             found=", ".join(table.column_names) or "none",
             expected=", ".join(schema.names),
         )
-    return pa.Table.from_arrays([_cast(table.column(each.name), each) for each in schema], schema=schema)
+    return pa.Table.from_arrays([_cast(table.column(field.name), field) for field in schema], schema=schema)
 
 
 def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
@@ -211,8 +211,8 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kinds.is_list(kind) or kinds.is_large_list(kind):
         return _lists(values, kind)
     allowed = _allowed(kind)
-    for each in set(map(type, values)):
-        if each is not _NONE and (not issubclass(each, allowed) or _is_excluded(each, kind)):
+    for type_ in set(map(type, values)):
+        if type_ is not _NONE and (not issubclass(type_, allowed) or _is_excluded(type_, kind)):
             raise _Misfit
     if (
         kinds.is_timestamp(kind)
@@ -244,11 +244,11 @@ _ALLOWED: Final[tuple[tuple[Any, tuple[type, ...]], ...]] = (
 )
 
 
-def _is_excluded(each: type, kind: pa.DataType) -> bool:
+def _is_excluded(type_: type, kind: pa.DataType) -> bool:
     """Whether Python calls one kind of value another: True is an int there, and a datetime is a date."""
     if kinds.is_date(kind):
-        return issubclass(each, dt.datetime)
-    return issubclass(each, bool) and not kinds.is_boolean(kind)
+        return issubclass(type_, dt.datetime)
+    return issubclass(type_, bool) and not kinds.is_boolean(kind)
 
 
 def _missing(values: Sequence[Any]) -> pa.Array | None:

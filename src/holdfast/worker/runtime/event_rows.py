@@ -168,14 +168,14 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if kinds.is_struct(kind):
         return _struct_freezer(kind)
     if kinds.is_map(kind):
-        each = freezer(kind.item_type) or _same
+        item = freezer(kind.item_type) or _same
 
         def freeze_map(value: Any) -> Any:
             if type(value) is FrozenDict or value is None:
                 return value
             if not hasattr(value, "items"):
                 raise TypeError(f"a map takes a dict, and this is {value!r}")
-            return FrozenDict({key: each(part) for key, part in value.items()})
+            return FrozenDict({key: item(part) for key, part in value.items()})
 
         return freeze_map
     if kinds.is_list(kind) or kinds.is_large_list(kind):
@@ -186,7 +186,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
                 return value
             if not isinstance(value, (list, tuple)):
                 raise TypeError(f"an array takes a list, and this is {value!r}")
-            return FrozenList([part(each) for each in value])
+            return FrozenList([part(element) for element in value])
 
         return freeze_list
     return None
@@ -218,7 +218,7 @@ def _struct_freezer(kind: pa.DataType) -> Callable[[Any], Any]:
             value = [value.get(name) for name in names]
         elif not isinstance(value, tuple) or len(value) != len(names):
             raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
-        return make([part(each) for part, each in zip(parts, value, strict=True)])
+        return make([part(cell) for part, cell in zip(parts, value, strict=True)])
 
     return freeze_struct
 

@@ -143,8 +143,8 @@ class RowRunner:
             self._start()
         for cells in self._cells:
             cells.begin(touched, moment)
-        for feed, each in zip(self._feeds, arrivals, strict=True):
-            feed.begin(each, touched.size, self._clocks.watermark_ms)
+        for feed, arrived in zip(self._feeds, arrivals, strict=True):
+            feed.begin(arrived, touched.size, self._clocks.watermark_ms)
         due = self._timers.due() if self._timers is not None else None
         tables = [self._stretch(first, stop, due) for first, stop in self._stretches(touched.size)]
         columns = {name: column for cells in self._cells for name, column in cells.columns().items()}
@@ -293,7 +293,7 @@ class RowRunner:
             Failed: The policy is to fail, or there is no event.
         """
         error = stopped.__cause__ or stopped
-        feed = next((each for each in self._feeds if each.name == stopped.stream), None)
+        feed = next((known for known in self._feeds if known.name == stopped.stream), None)
         if feed is None or not self._sets_aside:
             raise self._stop(stopped, error, first + key) from error
         line = line_of(error, stopped.function)

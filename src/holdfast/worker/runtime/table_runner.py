@@ -82,7 +82,7 @@ class TableRunner:
             make = Pool if state.has_elements else TableCells
             self._states[state.name] = make(state, self._clocks)
         self._needs_time = any(
-            each.ttl is not None and each.ttl.clock == "event" for each in definition.states
+            state.ttl is not None and state.ttl.clock == "event" for state in definition.states
         )
 
     def share(self, rows: Shared) -> None:
@@ -104,14 +104,16 @@ class TableRunner:
             cells.begin(touched, moment)
         tables = self._fire()
         given = zip(self._handlers, self._streams, self._times, arrivals, strict=True)
-        for handler, stream, time, each in given:
-            if each.events.num_rows:
+        for handler, stream, time, arrived in given:
+            if arrived.events.num_rows:
                 times: NDArray[np.int64] | int = self._clocks.watermark_ms
                 if self._needs_time and time is not None:
-                    times = times_ms(each.events.column(time), self._clocks.watermark_ms)
-                tables.append(self._call(handler, each.events, each.position, times, stream))
+                    times = times_ms(arrived.events.column(time), self._clocks.watermark_ms)
+                tables.append(self._call(handler, arrived.events, arrived.position, times, stream))
         tables += self._fire()
-        columns = {name: column for each in self._states.values() for name, column in each.columns().items()}
+        columns = {
+            name: column for cells in self._states.values() for name, column in cells.columns().items()
+        }
         if self._timers is not None:
             columns |= self._timers.columns()
         elements = {}

@@ -55,7 +55,7 @@ class BlobSchema:
             name: base64.b64encode(schema.serialize().to_pybytes()).decode()
             for name, schema in self.tables.items()
         }
-        return {"tables": tables, "states": {name: dict(each) for name, each in self.states.items()}}
+        return {"tables": tables, "states": {name: dict(declared) for name, declared in self.states.items()}}
 
     @property
     def slots(self) -> frozenset[str]:
@@ -81,7 +81,7 @@ def stored_types(form: BlobSchema, name: str) -> tuple[pa.DataType, pa.DataType 
 def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSchema:
     """The form of a processor's state for keys of these columns."""
     rows = [*_IDENTITY, pa.field("dead", pa.bool_())]
-    rows += [pa.field(f"{KEY_PREFIX}{at}", each.type) for at, each in enumerate(keys)]
+    rows += [pa.field(f"{KEY_PREFIX}{at}", key.type) for at, key in enumerate(keys)]
     tables: dict[str, pa.Schema] = {}
     for state in states:
         stamp = pa.field(f"{STAMP_PREFIX}{state.name}", pa.int64())
@@ -95,7 +95,7 @@ def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSc
     if timers:
         rows += [pa.field(TIMERS, pa.string()), pa.field(DUE_EVENT, pa.int64())]
         rows.append(pa.field(DUE_PROCESSING, pa.int64()))
-    form = BlobSchema({ROWS: pa.schema(rows), **tables}, {each.name: _declared(each) for each in states})
+    form = BlobSchema({ROWS: pa.schema(rows), **tables}, {state.name: _declared(state) for state in states})
     return _stamped(form)
 
 

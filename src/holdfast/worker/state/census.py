@@ -54,7 +54,7 @@ class Totals:
 
 def totals_of(form: BlobSchema, counts: Sequence[int] | Counts) -> Totals:
     """A vector of counts by the names of the form's states."""
-    plain = [int(each) for each in counts]
+    plain = [int(count) for count in counts]
     return Totals(
         plain[KEYS],
         plain[TIMER_COUNT],

@@ -49,18 +49,18 @@ def chosen(candidates: Iterable[Candidate], form: bytes, turn: int | None) -> se
     ripe: list[tuple[float, int, int]] = []
     found: set[int] = set()
     total = 0
-    for each in candidates:
-        meta = each.meta
-        if each.must or (each.group == turn and meta.log_count):
-            found.add(each.group)
+    for candidate in candidates:
+        meta = candidate.meta
+        if candidate.must or (candidate.group == turn and meta.log_count):
+            found.add(candidate.group)
             continue
-        total += each.changed_bytes
+        total += candidate.changed_bytes
         # The groups grow alike; a share of their own keeps them from being ripe all at once.
-        limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (each.group * 0.618 % 1))
+        limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (candidate.group * 0.618 % 1))
         older = meta.mixed or meta.form != form
         if older or meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
             score = meta.log_bytes / limit + meta.log_count / FOLD_CHANGES
-            ripe.append((score + _OLDER * older, each.group, meta.base_bytes))
+            ripe.append((score + _OLDER * older, candidate.group, meta.base_bytes))
     budget = max(FOLD_BUDGET, total)
     for _, group, size in sorted(ripe, reverse=True):
         if budget <= 0:

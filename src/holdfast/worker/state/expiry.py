@@ -36,12 +36,12 @@ class Cleaner:
 
     def gone(self, state: str, stamps: pa.Array, moment: Moment) -> NDArray[np.bool_] | None:
         """Which values of a state with these stamps have expired; None for a state whose values never do."""
-        ttl = next((each.ttl for each in self._states if each.name == state), None)
+        ttl = next((declared.ttl for declared in self._states if declared.name == state), None)
         return None if ttl is None else expired(stamps, ttl, moment)
 
     def elements(self, state: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         """The elements of a list or map that have not expired."""
-        ttl = next(each.ttl for each in self._states if each.name == state)
+        ttl = next(declared.ttl for declared in self._states if declared.name == state)
         if ttl is None or not batch.num_rows:
             return batch
         gone = expired(batch.column(batch.schema.get_field_index("t")), ttl, moment)
@@ -104,4 +104,4 @@ def _has_rows(batch: pa.RecordBatch, elements: Run) -> NDArray[np.bool_]:
     if not (rows.ord.any() or elements.ord.any()):
         return np.isin(rows.h, elements.h)
     there = set(zip(elements.h.tolist(), elements.ord.tolist(), strict=True))
-    return np.array([each in there for each in zip(rows.h.tolist(), rows.ord.tolist(), strict=True)])
+    return np.array([key in there for key in zip(rows.h.tolist(), rows.ord.tolist(), strict=True)])

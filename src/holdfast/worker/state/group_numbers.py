@@ -27,7 +27,7 @@ _F1: Final = 0x85EBCA6B
 _F2: Final = 0xC2B2AE35
 _INT, _LONG = 4, 8
 _C1_INVERSE, _C2_INVERSE, _F1_INVERSE, _F2_INVERSE, _5_INVERSE = (
-    pow(each, -1, 1 << 32) for each in (_C1, _C2, _F1, _F2, 5)
+    pow(factor, -1, 1 << 32) for factor in (_C1, _C2, _F1, _F2, 5)
 )
 
 

@@ -157,7 +157,7 @@ def resolve(
     due_keys = pa.Table.from_arrays(
         [due.column(f"{KEY_PREFIX}{at}") for at in range(len(names))], names=list(names)
     )
-    h = np.concatenate([each for each, _ in streams] + [due.h])
+    h = np.concatenate([hashes for hashes, _ in streams] + [due.h])
     # A stream may say of a column, or of a part of it, that it is never null; what is stored never says so.
     alike = [
         keys if keys.schema.equals(due_keys.schema) else keys.cast(due_keys.schema) for _, keys in streams
@@ -176,7 +176,7 @@ def resolve(
         first, ordinals, position = _separate(rows, table, h, unique, first, position, shared)
         unique = h[first]
     keys = table.take(pa.array(first))
-    bounds = np.cumsum([len(each) for each, _ in streams])
+    bounds = np.cumsum([len(hashes) for hashes, _ in streams])
     positions = np.split(position, bounds)[: len(streams)]
     return Keys(form, levels, keys, (unique, ordinals), positions, place)
 
@@ -225,7 +225,7 @@ def _separate(
         ordinals = known.setdefault(int(h[at]), {})
         if key not in ordinals:
             taken = set(ordinals.values())
-            ordinals[key] = next(each for each in range(len(taken) + 1) if each not in taken)
+            ordinals[key] = next(number for number in range(len(taken) + 1) if number not in taken)
         places.setdefault((int(h[at]), ordinals[key]), (int(at), []))[1].append(int(at))
     own = np.flatnonzero(~shared)
     firsts = np.concatenate([first[own], np.array([at for at, _ in places.values()], np.int64)])

@@ -102,4 +102,4 @@ class Loader:
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),
             )
-        return {bytes.fromhex(each): form_from_json(fields) for each, fields in known.items()}
+        return {bytes.fromhex(text): form_from_json(fields) for text, fields in known.items()}

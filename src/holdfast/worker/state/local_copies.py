@@ -84,12 +84,12 @@ class Copies:
         """Leave the tables for the next task; a full disk only makes that task slower."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            before = {each.name for each in self._folder.iterdir()}
+            before = {file.name for file in self._folder.iterdir()}
             described = {name: self._describe(levels) for name, levels in tables.items()}
             tokens = {str(group): token.hex() for group, token in groups.items()}
             left = {
-                str(group): None if each is None else each.encode().hex()
-                for group, each in (records or {}).items()
+                str(group): None if record is None else record.encode().hex()
+                for group, record in (records or {}).items()
             }
             fields = {
                 "form": self._form,
@@ -124,8 +124,8 @@ class Copies:
         return {"settled": self._files_of(levels.settled), "tail": self._files_of(levels.tail)}
 
     def _files_of(self, level: Segments) -> list[tuple[int, str]]:
-        filled = [each for each in level.parts if len(each.run)]
-        return [(each.low if at else 0, self._write(each.run)) for at, each in enumerate(filled)]
+        filled = [segment for segment in level.parts if len(segment.run)]
+        return [(segment.low if at else 0, self._write(segment.run)) for at, segment in enumerate(filled)]
 
     def _write(self, run: Run) -> str:
         known = self._files.get(id(run))

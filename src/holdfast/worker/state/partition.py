@@ -180,7 +180,9 @@ class Partition:
         ):
             if at is None:
                 continue
-            waking = [g for g, each in self._open.items() if each.meta and getattr(each.meta, name) <= at]
+            waking = [
+                g for g, opened in self._open.items() if opened.meta and getattr(opened.meta, name) <= at
+            ]
             if waking:
                 run = rows.until(column, at)
                 found.append(run.take(np.isin(self.groups_of(run.h), waking)))
@@ -218,11 +220,11 @@ class Partition:
     def shared(self, name: str) -> pa.Table:
         """The stored rows of a broadcast stream, as one of the open groups has them: all have the same."""
         levels = self._levels[name]
-        has_any = (group for group, each in self._open.items() if each.meta is not None or each.changes)
+        has_any = (group for group, opened in self._open.items() if opened.meta is not None or opened.changes)
         group = next(has_any, None)
         names = ["slot", "k", "v"]
         if group is None:
-            return pa.Table.from_batches([], pa.schema([levels.schema.field(each) for each in names]))
+            return pa.Table.from_batches([], pa.schema([levels.schema.field(column) for column in names]))
         low, _ = self._range(group)
         run = levels.of_hashes(np.array([low], np.uint64))
         return pa.Table.from_batches([run.take(run.ord == SHARED_ORD).batch.select(names)])
@@ -236,7 +238,7 @@ class Partition:
             low, _ = self._range(group)
             identity = [pa.array(np.full(count, low, np.uint64))]
             identity.append(pa.array(np.full(count, SHARED_ORD, np.int32)))
-            arrays = [*identity, *(columns[each] for each in schema.names[2:])]
+            arrays = [*identity, *(columns[column] for column in schema.names[2:])]
             made.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
         self._take_in(name, pa.concat_batches(made))
 
@@ -429,7 +431,7 @@ class Partition:
         table = table.combine_chunks()
         place = numbers(whole(table.column("position")))
         arrays = [pa.array(keys.h[place]), pa.array(keys.ord[place])]
-        arrays += [whole(table.column(each)).cast(schema.field(each).type) for each in schema.names[2:]]
+        arrays += [whole(table.column(column)).cast(schema.field(column).type) for column in schema.names[2:]]
         return sorted_run(pa.RecordBatch.from_arrays(arrays, schema=schema)).batch
 
     def _take_in(self, name: str, batch: pa.RecordBatch) -> None:
@@ -558,9 +560,9 @@ class Partition:
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
         candidates = [
-            Candidate(group, each.meta, sum(batch.nbytes for batch in each.changes.values()), each.fold)
-            for group, each in self._open.items()
-            if each.meta is not None
+            Candidate(group, opened.meta, sum(batch.nbytes for batch in opened.changes.values()), opened.fold)
+            for group, opened in self._open.items()
+            if opened.meta is not None
         ]
         # One group a batch in turn, so that what nobody asks for is cleaned too.
         turn = (moment.batch_id or 0) % self._layout.key_groups if self._layout.has_ttl else None

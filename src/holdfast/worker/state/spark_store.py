@@ -51,7 +51,7 @@ class PipelinedStore:
         calls = [{"getValueState": self._variable_of(name)} for name in VALUES]
         calls += [{"getListState": self._variable_of(name)} for name in LISTS]
         made = [self._messages.StatefulProcessorCall(**call) for call in calls]
-        self._send([self._framed(self._messages.StateRequest(statefulProcessorCall=each)) for each in made])
+        self._send([self._framed(self._messages.StateRequest(statefulProcessorCall=call)) for call in made])
         self._receive_all(len(made))
 
     def _variable_of(self, name: str) -> Any:
@@ -133,7 +133,7 @@ class PipelinedStore:
     def _put_list(self, name: str, items: Sequence[bytes]) -> bytes:
         if not items:
             return self._clear_list(name)
-        put = self._messages.ListStatePut(value=[_row(each) for each in items], fetchWithArrow=False)
+        put = self._messages.ListStatePut(value=[_row(item) for item in items], fetchWithArrow=False)
         return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, listStatePut=put))
 
     def _clear_list(self, name: str) -> bytes:
@@ -189,7 +189,7 @@ class PipelinedStore:
                 break
             if status != _OK:
                 raise Internal("Spark's state store refused a list", found=f"status {status}: {error}")
-            found += [bytes(pickle.loads(each)[0]) for each in values]  # noqa: S301 - Spark's server
+            found += [bytes(pickle.loads(value)[0]) for value in values]  # noqa: S301 - Spark's server
         return found
 
 
@@ -214,7 +214,7 @@ class PlainStore:
     def load(self, group: int) -> Stored:  # noqa: ARG002 - Spark has set it
         """All blobs of the group that is set."""
         forms = self._values[FORMS].get()
-        base, log = ([bytes(each[0]) for each in self._lists[name].get()] for name in LISTS)
+        base, log = ([bytes(row[0]) for row in self._lists[name].get()] for name in LISTS)
         return Stored(None if forms is None else bytes(forms[0]), base, log)
 
     def write(self, writes: Iterable[Write]) -> None:
@@ -226,7 +226,7 @@ class PlainStore:
             if write.base is not None:
                 self._lists[LOG].clear()
                 if write.base:
-                    self._lists[BASE].put([(each,) for each in write.base])
+                    self._lists[BASE].put([(blob,) for blob in write.base])
                 else:
                     self._lists[BASE].clear()
             if write.append is not None:

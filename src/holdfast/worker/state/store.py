@@ -145,7 +145,7 @@ class MemoryStore:
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
         """The records of groups, None for one without state."""
         found = [self._metas.get(group) for group in groups]
-        return [None if each is None else Meta.decode(each) for each in found]
+        return [None if record is None else Meta.decode(record) for record in found]
 
     def load(self, group: int) -> Stored:
         """All blobs of a group."""

@@ -103,7 +103,7 @@ class Upgrade:
 
     def _check_keys(self, form: BlobSchema) -> None:
         old, new = (
-            [each.type for each in tables[ROWS] if each.name.startswith(KEY_PREFIX)]
+            [field.type for field in tables[ROWS] if field.name.startswith(KEY_PREFIX)]
             for tables in (form.tables, self._form.tables)
         )
         if old != new:
@@ -120,7 +120,7 @@ class Upgrade:
             known = next((n for n in (state.name, state.was) if n is not None and n in form.states), None)
             if known is not None:
                 sources[state.name] = self._source(form, state, known)
-        left = sorted(set(form.states) - {each.name for each in sources.values()} - self._drop)
+        left = sorted(set(form.states) - {source.name for source in sources.values()} - self._drop)
         if left:
             fresh = [state.name for state in self._states if state.name not in sources]
             raise Invalid(
@@ -211,9 +211,9 @@ class Upgrade:
         schema = self._form.tables[table]
         prefixes = (VALUE_PREFIX, STAMP_PREFIX, SLOT_PREFIX)
         arrays = []
-        for each in schema:
-            found = made.get(each.name) if each.name.startswith(prefixes) else columns.get(each.name)
-            arrays.append(pa.nulls(count, each.type) if found is None else found)
+        for field in schema:
+            found = made.get(field.name) if field.name.startswith(prefixes) else columns.get(field.name)
+            arrays.append(pa.nulls(count, field.type) if found is None else found)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -85,10 +85,10 @@ class Rows(Mapping[Any, EventRecord]):
         return found.row
 
     def __iter__(self) -> Iterator[Any]:
-        return (key for key, each in self._kept.items() if not each.gone)
+        return (key for key, row in self._kept.items() if not row.gone)
 
     def __len__(self) -> int:
-        return sum(not each.gone for each in self._kept.values())
+        return sum(not row.gone for row in self._kept.values())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({dict(self)!r})"
@@ -123,7 +123,7 @@ class SharedRows:
     @property
     def table(self) -> pa.Table:
         """All rows, in the order of their first arrival."""
-        rows = [each.row for each in sorted(self.kept.values(), key=lambda each: each.slot) if not each.gone]
+        rows = [row.row for row in sorted(self.kept.values(), key=lambda row: row.slot) if not row.gone]
         return table_of(rows, self._broadcast.schema)
 
 
@@ -192,7 +192,7 @@ class Keeper:
 
     def read(self, stored: pa.Table) -> dict[Any, Kept]:
         """The stored rows, from columns `slot`, `k` and `v`."""
-        keys = [self._key(each) for each in values_of(stored.column("k").combine_chunks())]
+        keys = [self._key(key) for key in values_of(stored.column("k").combine_chunks())]
         values = values_of(stored.column("v").combine_chunks())
         slots = stored.column("slot").to_pylist()
         return {
@@ -213,7 +213,7 @@ class Keeper:
         """
         changed: dict[Any, Kept] = {}
         failed: list[Failed] = []
-        following = max((each.slot for each in kept.values()), default=-1) + 1
+        following = max((row.slot for row in kept.values()), default=-1) + 1
         for row in self._ordered(records(events)):
             if self._is_stale(row, kept):
                 continue
@@ -239,9 +239,9 @@ class Keeper:
         """Changed rows as columns `slot`, `dead`, `k` and `v`."""
         state = self._broadcast.state
         keys = [key if isinstance(key, tuple) else (key,) for key in changed]
-        values = [(each.row, each.gone) for each in changed.values()]
+        values = [(row.row, row.gone) for row in changed.values()]
         return {
-            "slot": pa.array([each.slot for each in changed.values()], pa.int64()),
+            "slot": pa.array([row.slot for row in changed.values()], pa.int64()),
             "dead": pa.array([False] * len(changed)),
             "k": column_of(keys, state.key_type),
             "v": column_of(values, state.type),
@@ -292,7 +292,7 @@ class Keeper:
         try:
             if self._handler(row, rows, context) is not None:
                 raise Invalid("on_broadcast gives nothing back: it writes to `rows`")
-            return {self._checked_key(key): self._checked(each) for key, each in rows.written.items()}
+            return {self._checked_key(key): self._checked(value) for key, value in rows.written.items()}
         except Exception as error:
             raise _Refused(error) from error
 

@@ -162,12 +162,12 @@ def settled_in(store: MemoryStore) -> str | None:
     """The operator whose instances are in a store, if these are instances."""
     for group in store.groups:
         stored = store.load(group)
-        forms = {mark: form_from_json(each) for mark, each in json.loads(stored.forms or b"{}").items()}
+        forms = {mark: form_from_json(fields) for mark, fields in json.loads(stored.forms or b"{}").items()}
         for blob in (*stored.base, *stored.log):
             form = forms.get(fingerprint_of(blob).hex())
             rows = None if form is None or SETTLED not in form.states else decode(form, blob).get(ROWS)
             found = [] if rows is None else values_of(rows.column(f"{VALUE_PREFIX}{SETTLED}"))
-            name = next((each[0] for each in found if each is not None), None)
+            name = next((settled[0] for settled in found if settled is not None), None)
             if name is not None:
                 return str(name)
     return None
@@ -176,7 +176,7 @@ def settled_in(store: MemoryStore) -> str | None:
 def settled_of(touched: Touched) -> list[tuple[str, int] | None]:
     """The operator and number that each instance's state was written for."""
     found = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
-    return [None if each is None else (each[0], each[1]) for each in found]
+    return [None if settled is None else (settled[0], settled[1]) for settled in found]
 
 
 def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:

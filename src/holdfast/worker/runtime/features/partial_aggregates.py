@@ -348,7 +348,7 @@ class PartRows:
             return whole(self._parts.column(f"{_VALUE}{column.removeprefix(VALUE_PREFIX)}"))
         lists = self._lists(column.removeprefix(SLOT_PREFIX))
         lengths = lists.value_lengths().cast(pa.int64())
-        return pa.array([each or None for each in lengths.to_pylist()], pa.int64())
+        return pa.array([length or None for length in lengths.to_pylist()], pa.int64())
 
     def elements(self, state: str) -> Elements:
         """The elements of a list or map."""

@@ -146,7 +146,7 @@ class PlainValues(Cells):
             self._collecting = False
         column = column_in(self.state, values, first)
         if column.null_count > self._unset and self.state.default is not None:
-            at = next(at for at, each in enumerate(states) if self._is_none(each))
+            at = next(at for at, state in enumerate(states) if self._is_none(state))
             raise WrongValue(self.name, first + at, Invalid("None was assigned", hint=use_del(self.name)))
         self._parts.append(column)
 
@@ -238,14 +238,14 @@ class TimedValues(Cells):
         column = column_in(self.state, values, first)
         if column.null_count > len(kept) and self.state.default is not None:
             unwritten = set(kept)
-            at = next(at for at, each in enumerate(values) if each is None and first + at not in unwritten)
+            at = next(at for at, value in enumerate(values) if value is None and first + at not in unwritten)
             raise WrongValue(self.name, first + at, Invalid("None was assigned", hint=use_del(self.name)))
         stamps = pa.array(np.full(len(states), self._rule.clock.stamp))
         if column.null_count:
             stamps = pc.if_else(column.is_valid(), stamps, pa.scalar(None, pa.int64()))
         if kept:
             places = np.array(kept, np.int64) - first
-            left = pa.array([None if each in self._gone else each for each in kept], pa.int64())
+            left = pa.array([None if position in self._gone else position for position in kept], pa.int64())
             column = placed(column, places, self._stored.take(left))
             stamps = placed(stamps, places, self._stamps.take(left))
         self._parts.append(column)

@@ -299,8 +299,8 @@ def key_reader(kind: Any) -> Callable[[Any], Any] | None:
 
 def all_elements(cells: Sequence[Cells]) -> Iterator[tuple[str, pa.Table]]:
     """Give the writes to all side tables that have any, by state."""
-    for each in cells:
-        if isinstance(each, ElementCells):
-            table = each.elements()
+    for cell in cells:
+        if isinstance(cell, ElementCells):
+            table = cell.elements()
             if table is not None:
-                yield each.name, table
+                yield cell.name, table

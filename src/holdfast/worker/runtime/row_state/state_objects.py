@@ -43,12 +43,12 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
     What is read all the time is a slot. An empty slot, be it a value that is unset or a list that was not
     asked for yet, is read through `__getattr__`, which costs more but happens once.
     """
-    names = ", ".join(each.name for each in cells) or "none"
+    names = ", ".join(cell.name for cell in cells) or "none"
     fills: dict[str, Callable[[Any], Any]] = {
-        slot: each.fill for each in cells if each.fill is not None for slot in each.slots
+        slot: cell.fill for cell in cells if cell.fill is not None for slot in cell.slots
     }
-    own = [each for each in cells if each.name != SETTLED]
-    clears = {each.name: each.clear for each in cells}
+    own = [cell for cell in cells if cell.name != SETTLED]
+    clears = {cell.name: cell.clear for cell in cells}
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes a method
         fill = fills.get(name)
@@ -63,14 +63,14 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
 
     def clear(self: Any) -> None:
         """Clear all states of the key; timers stay."""
-        for each in own:
-            each.clear(self)
+        for cell in own:
+            cell.clear(self)
 
-    fields: dict[str, Any] = {"__slots__": tuple(slot for each in cells for slot in each.slots)}
-    for each in cells:
-        fields |= each.attributes()
+    fields: dict[str, Any] = {"__slots__": tuple(slot for cell in cells for slot in cell.slots)}
+    for cell in cells:
+        fields |= cell.attributes()
     fields |= {"__getattr__": __getattr__, "__delattr__": __delattr__, "clear": clear}
     made: type[StateObject] = type(f"{processor}State", (StateObject,), fields)
-    for each in cells:
-        each.bind(made)
+    for cell in cells:
+        cell.bind(made)
     return made

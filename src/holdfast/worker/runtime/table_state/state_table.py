@@ -92,7 +92,7 @@ class StateTable:
         put(self, "position", view.position)
         put(self, "now_ms", moment.now_ms)
         put(self, "watermark_ms", moment.watermark_ms)
-        put(self, "_columns", {name: _column(each, view) for name, each in states.items()})
+        put(self, "_columns", {name: _column(cells, view) for name, cells in states.items()})
 
     @property
     def keys(self) -> pa.Table:
@@ -198,8 +198,8 @@ class StateTable:
         times = self._times(at)
         mask = self._mask(where)
         chosen = np.arange(self.size) if mask is None else np.flatnonzero(mask)
-        for each in (times[chosen].min(), times[chosen].max()) if len(chosen) else ():
-            ms_of(int(each))
+        for time in (times[chosen].min(), times[chosen].max()) if len(chosen) else ():
+            ms_of(int(time))
         timers.set(key, self._view.whole_positions(chosen), times[chosen])
 
     def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:

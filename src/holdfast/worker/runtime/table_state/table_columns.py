@@ -241,7 +241,7 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:
         more.pop("out", None)  # `state.visits += 1` assigns the result
-        arrays = [np.asarray(each) if isinstance(each, ValueColumn) else each for each in inputs]
+        arrays = [np.asarray(operand) if isinstance(operand, ValueColumn) else operand for operand in inputs]
         return getattr(ufunc, method)(*arrays, **more)
 
 
@@ -365,7 +365,7 @@ class AggregatingColumn(HeldColumn):
         """Give the results, None for a key that has none."""
         aggregate = self._cells.state.aggregate
         result = aggregate.result if aggregate is not None else operator.pos
-        return [None if each is None else result(each) for each in values_of(self._read(), frozen=False)]
+        return [None if held is None else result(held) for held in values_of(self._read(), frozen=False)]
 
 
 def _column(values: list[Any], state: State, where: str) -> pa.Array:

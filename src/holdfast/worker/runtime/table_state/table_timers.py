@@ -39,9 +39,9 @@ class Fired:
     """
 
     def __init__(self, fired: list[tuple[int, int, str]]) -> None:
-        self.position: Positions = np.array([each[0] for each in fired], np.int64)
-        self.at: NDArray[np.int64] = np.array([each[1] for each in fired], np.int64)
-        self.key = [each[2] for each in fired]
+        self.position: Positions = np.array([timer[0] for timer in fired], np.int64)
+        self.at: NDArray[np.int64] = np.array([timer[1] for timer in fired], np.int64)
+        self.key = [timer[2] for timer in fired]
 
     def event_times(self, watermark_ms: int) -> NDArray[np.int64]:
         """Give what writes bear in event time: the timer's time, or the watermark for the other clock."""
@@ -129,10 +129,10 @@ class TimerColumns:
         self._place_dicts(keys, changed)
 
     def _place_dicts(self, keys: Positions, timers: list[dict[str, int]]) -> None:
-        firsts = [earliest(each) for each in timers]
+        firsts = [earliest(held) for held in timers]
         self._place(
             keys,
-            pa.array([encode(each) for each in timers], pa.string()),
+            pa.array([encode(held) for held in timers], pa.string()),
             pa.array([first[0] for first in firsts], pa.int64()),
             pa.array([first[1] for first in firsts], pa.int64()),
         )

@@ -117,20 +117,20 @@ class Levels:
         """Move the tail's rows to their segments where they are many, copying about `rows` at most."""
         below = self.tail.below(self.settled.lows)
         counts = np.diff(np.append(below, len(self.tail)))
-        sizes = np.array([len(each) for each in self.settled])
+        sizes = np.array([len(run) for run in self.settled])
         shares = counts / np.maximum(sizes, 1)
         chosen: set[int] = set()
         copied = 0
-        for each in np.argsort(-shares, kind="stable").tolist():
-            if shares[each] < SHARE or (chosen and copied + sizes[each] > rows):
+        for at in np.argsort(-shares, kind="stable").tolist():
+            if shares[at] < SHARE or (chosen and copied + sizes[at] > rows):
                 break
-            chosen.add(each)
-            copied += int(sizes[each] + counts[each])
+            chosen.add(at)
+            copied += int(sizes[at] + counts[at])
         if not chosen:
             return
         segments: list[Segment] = []
-        for each, (segment, low, high) in enumerate(self.settled.ranges()):
-            if each not in chosen:
+        for at, (segment, low, high) in enumerate(self.settled.ranges()):
+            if at not in chosen:
                 segments.append(segment)
                 continue
             segments.extend(divided(low, merged(segment.run, self.tail.between(low, high)).alive()))

@@ -74,12 +74,12 @@ class Run:
         inside = places < len(self)
         inside[inside] = self.h[places[inside]] == h[inside]
         if not self.zero or ordinal.any():
-            for each in np.flatnonzero(inside):
-                at = int(places[each])
-                while at < len(self) and self.h[at] == h[each] and self.ord[at] < ordinal[each]:
+            for row in np.flatnonzero(inside):
+                at = int(places[row])
+                while at < len(self) and self.h[at] == h[row] and self.ord[at] < ordinal[row]:
                     at += 1
-                inside[each] = at < len(self) and self.h[at] == h[each] and self.ord[at] == ordinal[each]
-                places[each] = at
+                inside[row] = at < len(self) and self.h[at] == h[row] and self.ord[at] == ordinal[row]
+                places[row] = at
         places[~inside] = -1
         return places
 
@@ -132,7 +132,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def empty_run(schema: pa.Schema) -> Run:
     """No rows."""
-    return Run(pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema))
+    return Run(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
 
 
 def sorted_run(batch: pa.RecordBatch) -> Run:

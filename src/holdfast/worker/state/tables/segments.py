@@ -41,27 +41,27 @@ class Segments:
         self.parts = list(parts) or [Segment(0, empty_run(schema))]
 
     def __len__(self) -> int:
-        return sum(len(each.run) for each in self.parts)
+        return sum(len(segment.run) for segment in self.parts)
 
     def __iter__(self) -> Iterator[Run]:
-        return (each.run for each in self.parts)
+        return (segment.run for segment in self.parts)
 
     @property
     def lows(self) -> Hashes:
         """Where the ranges begin."""
-        return np.array([each.low for each in self.parts], np.uint64)
+        return np.array([segment.low for segment in self.parts], np.uint64)
 
     def ranges(self) -> Iterator[tuple[Segment, int, int | None]]:
         """Each segment with where its range begins and ends; None is past the last hash."""
-        for each, following in zip(self.parts, [*self.parts[1:], None], strict=True):
-            yield each, each.low, following.low if following is not None else None
+        for segment, following in zip(self.parts, [*self.parts[1:], None], strict=True):
+            yield segment, segment.low, following.low if following is not None else None
 
     def shares(self, h: Hashes) -> Iterator[tuple[Run, int, int]]:
         """Which of these hashes, which are sorted, may be in which run; empty runs are left out."""
         bounds = np.append(np.searchsorted(h, self.lows), len(h)).tolist()
-        for each, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
-            if start < stop and len(each.run):
-                yield each.run, start, stop
+        for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
+            if start < stop and len(segment.run):
+                yield segment.run, start, stop
 
     def has(self, h: Hashes, ordinal: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which keys, sorted by (h, ord), have a row; only in a table of one row a key."""
@@ -95,8 +95,12 @@ class Segments:
         """Take in rows; they replace what has their identity."""
         bounds = np.append(np.searchsorted(run.h, self.lows), len(run)).tolist()
         parts: list[Segment] = []
-        for each, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
-            new = [each] if start == stop else divided(each.low, merged(each.run, run.slice(start, stop)))
+        for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
+            new = (
+                [segment]
+                if start == stop
+                else divided(segment.low, merged(segment.run, run.slice(start, stop)))
+            )
             parts.extend(new)
         self.parts = _fewer(parts, self.schema)
 
@@ -146,12 +150,12 @@ def divided(low: int, run: Run) -> Iterator[Segment]:
 def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
     """The same rows with small neighbours joined."""
     found: list[Segment] = []
-    for each in parts:
+    for segment in parts:
         before = found[-1] if found else None
         if before is not None and (
-            not len(before.run) or not len(each.run) or len(before.run) + len(each.run) <= _SMALL_ROWS
+            not len(before.run) or not len(segment.run) or len(before.run) + len(segment.run) <= _SMALL_ROWS
         ):
-            found[-1] = Segment(before.low, joined([before.run, each.run], schema))
+            found[-1] = Segment(before.low, joined([before.run, segment.run], schema))
         else:
-            found.append(each)
+            found.append(segment)
     return found
