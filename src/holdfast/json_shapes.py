@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import PurePath
 from types import SimpleNamespace
@@ -69,7 +69,10 @@ def json_as(
 
 
 def json_spread(*only: str) -> Mapping[str, Any]:
-    """Metadata of a field in whose place the fields of its value go out: these, or all."""
+    """Metadata of a field in whose place the fields of its value go out: these, or all.
+
+    Where there is no value, they are null; but a field that stands before it keeps its own.
+    """
     return {_KEY: _Rule(spread=True, only=frozenset(only))}
 
 
@@ -79,12 +82,15 @@ def in_json(getter: _Getter) -> _Getter:
 
 
 def in_json_as(
-    name: str | None = None, convert: Callable[[Any], Any] | None = None
+    name: str | None = None,
+    convert: Callable[[Any], Any] | None = None,
+    *,
+    formerly: str | None = None,
 ) -> Callable[[_Getter], _Getter]:
-    """Mark the getter of a property that goes out under another name, or with another value."""
+    """Mark the getter of a property that goes out as `json_as` says of a field."""
 
     def marked(getter: _Getter) -> _Getter:
-        setattr(getter, _KEY, _Rule(name, convert))
+        setattr(getter, _KEY, _Rule(name, convert, formerly=formerly))
         return getter
 
     return marked
@@ -149,8 +155,10 @@ def _written(value: Any, only: frozenset[str] = frozenset()) -> dict[str, Any]:
             written[name] = json_value(part if rule.convert is None else rule.convert(part))
             if rule.formerly is not None:
                 written[rule.formerly] = written[name]
-        elif part is not None:
-            written.update(_written(part, rule.only) if rule.only else json_value(part))
+        elif part is None:
+            written = dict.fromkeys(_spread_names(shape, attribute)) | written
+        else:
+            written |= _written(part, rule.only) if rule.only else json_value(part)
     return written
 
 
@@ -166,6 +174,13 @@ def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
     }
     rules = [*stored, *marked.items()]
     return tuple((name, rule.name or name, rule) for name, rule in rules if not rule.left_out)
+
+
+@functools.cache
+def _spread_names(shape: Any, attribute: str) -> tuple[str, ...]:
+    """The names of the fields in whose place a value is spread, for one that is not there."""
+    rule = next(rule for name, _, rule in _outgoing(shape) if name == attribute)
+    return tuple(field.name for field in _described(_shape_in(_type_of_field(shape, attribute)), rule.only))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +202,10 @@ class JsonField:
 
 def json_fields(shape: type[object]) -> tuple[JsonField, ...]:
     """The fields of a class's JSON, in the order in which they go out."""
-    return tuple(_described(shape, frozenset()))
+    described: dict[str, JsonField] = {}
+    for field in _described(shape, frozenset()):
+        described.setdefault(field.name, field)
+    return tuple(described.values())
 
 
 def _described(shape: Any, only: frozenset[str]) -> Iterator[JsonField]:
@@ -198,7 +216,8 @@ def _described(shape: Any, only: frozenset[str]) -> Iterator[JsonField]:
         getter = getattr(inspect.getattr_static(shape, attribute, None), "fget", None)
         kind = _type_of_field(shape, attribute) if getter is None else _returned(getter)
         if rule.spread:
-            yield from _described(_shape_in(kind), rule.only)
+            for inner in _described(_shape_in(kind), rule.only):
+                yield inner if is_dataclass(kind) else replace(inner, type=inner.type | None)
             continue
         if rule.convert is not None:
             kind = _returned(rule.convert)

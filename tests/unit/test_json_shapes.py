@@ -70,6 +70,14 @@ class Shop(JsonShape):
         return "abc"
 
 
+@dataclass(frozen=True)
+class Note(JsonShape):
+    """A note of a shop."""
+
+    shop: Shop | None = field(metadata=json_spread())
+    other: Place | None = field(metadata=json_spread("street"))
+
+
 SHOP = Shop(Place("High Street", "Rye"), Place("Low Street", "Hythe"), ("a", "b"), 12)
 
 
@@ -86,13 +94,10 @@ def test_fields_and_marked_properties_go_out() -> None:
     }
 
 
-def test_nothing_is_spread_of_what_is_not_there() -> None:
-    @dataclass(frozen=True)
-    class Note(JsonShape):
-        shop: Shop | None = field(metadata=json_spread())
-
-    assert Note(None).as_dict() == {}
-    assert Note(SHOP).as_dict() == SHOP.as_dict()
+def test_what_is_not_there_has_the_same_fields() -> None:
+    assert Note(SHOP, None).as_dict() == SHOP.as_dict() | {"street": None}
+    assert Note(None, SHOP.branch).as_dict() == dict.fromkeys(SHOP.as_dict()) | {"street": "Low Street"}
+    assert {described.name: described.type for described in json_fields(Note)}["large"] == bool | None
 
 
 def test_each_field_that_goes_out_is_described() -> None:

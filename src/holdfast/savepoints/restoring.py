@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.logs.query import QueryMetadata
 from holdfast.formats.savepoint.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.savepoints.catalog.catalog import (
     copies_by_itself,
     object_path,
@@ -55,7 +56,7 @@ _CHANGED: Final = (Operation.RESCALE, Operation.MIGRATE)
 
 
 @dataclass(frozen=True, slots=True)
-class RestorePlan:
+class RestorePlan(JsonShape):
     """What a restore or a fork would do; the savepoint has been proved by now.
 
     Attributes:
@@ -71,36 +72,23 @@ class RestorePlan:
 
     operation: Operation
     savepoint: str
-    original: str
+    original: str = field(metadata=NOT_IN_JSON)
     checkpoint: str
-    manifest: Manifest
+    manifest: Manifest = field(metadata=json_spread("batch_id", "files", "size_bytes", EXPIRED))
     query_id: str
-    left: tuple[str, ...]
-    done: bool
+    left: tuple[str, ...] = field(metadata=NOT_IN_JSON)
+    done: bool = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def state_format(self) -> int | None:
         """The state-checkpoint format that the query must be started with; None without state."""
         formats = [each["format_version"] for each in self.manifest.fields.get("operators") or ()]
         return max(formats, default=None)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operation": self.operation.value,
-            "savepoint": self.savepoint,
-            "checkpoint": self.checkpoint,
-            "batch": self.manifest.batch_id,
-            "query_id": self.query_id,
-            "files": len(self.manifest.files),
-            "bytes": self.manifest.size_bytes,
-            "state_format": self.state_format,
-            **_without_expired(self.manifest),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(JsonShape):
     """A checkpoint that was made of a savepoint.
 
     Attributes:
@@ -108,7 +96,7 @@ class Restored:
         linked_bytes: The bytes that take no room of their own: hard links into the catalog.
     """
 
-    plan: RestorePlan
+    plan: RestorePlan = field(metadata=json_spread())
     linked_bytes: int
 
     @property
@@ -125,10 +113,6 @@ class Restored:
     def query_id(self) -> str:
         """The query's id."""
         return self.plan.query_id
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**self.plan.as_dict(), "linked_bytes": self.linked_bytes}
 
 
 def plan_restore(
@@ -372,14 +356,9 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
             "from_query_id": plan.manifest.query_id,
             "query_id": plan.query_id,
             "made_ms": now_ms,
-            **_without_expired(plan.manifest),
+            **({} if plan.manifest.expired is None else {EXPIRED: dict(plan.manifest.expired)}),
         }
     ).encode()
-
-
-def _without_expired(manifest: Manifest) -> dict[str, Any]:
-    """What had expired and is not in the checkpoint, where that was asked for."""
-    return {} if manifest.expired is None else {EXPIRED: dict(manifest.expired)}
 
 
 def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:

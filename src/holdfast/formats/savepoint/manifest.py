@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast import layout
 from holdfast.errors import Unsupported
 from holdfast.formats.names import inner_path
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 
 FORMAT: Final = 1
 WHOLE: Final = "whole"
@@ -34,7 +35,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class SavedFile:
+class SavedFile(JsonShape):
     """One file of a savepoint.
 
     Attributes:
@@ -48,15 +49,17 @@ class SavedFile:
     """
 
     path: str
-    size_bytes: int
+    size_bytes: int = field(metadata=json_as("size"))
     sha256: str
     how: str = WHOLE
     modified_ns: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        linked = {} if self.modified_ns is None else {"modified_ns": self.modified_ns}
-        return {"path": self.path, "size": self.size_bytes, "sha256": self.sha256, "how": self.how, **linked}
+        written = JsonShape.as_dict(self)
+        if self.modified_ns is None:
+            del written["modified_ns"]
+        return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +78,32 @@ class Manifest:
         fields: Everything but the files as it stands, newer fields included.
     """
 
-    savepoint_id: str
+    savepoint_id: str = field(metadata=json_as(formerly="id"))
     label: str | None
     created_ms: int
     checkpoint: str
     query_id: str
-    batch_id: int
-    files: tuple[SavedFile, ...]
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    files: tuple[SavedFile, ...] = field(metadata=json_as(convert=len, says="How many files it has."))
     new_bytes: int
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any] = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def change(self) -> Mapping[str, Any] | None:
         """What was done to the state, if this was made by an edit or by taking one back."""
         found = self.fields.get(CHANGE)
         return found if isinstance(found, dict) else None
 
     @property
+    @in_json
     def erasures(self) -> tuple[Mapping[str, Any], ...]:
         """What was erased from it, oldest first; the keys by their hashes alone."""
         found = self.fields.get(ERASURES)
         return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
 
     @property
+    @in_json_as(EXPIRED)
     def expired(self) -> Mapping[str, Any] | None:
         """What had expired and was dropped, where that was asked for."""
         found = self.fields.get(EXPIRED)
@@ -115,6 +121,7 @@ class Manifest:
         return all(store.get("content") is not None for each in operators for store in each["stores"])
 
     @property
+    @in_json_as(formerly="bytes")
     def size_bytes(self) -> int:
         """The bytes of all its files."""
         return sum(file.size_bytes for file in self.files)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.errors import Unsupported
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
+from holdfast.json_shapes import JsonShape, json_as
 
 FORMAT: Final = 1
 _WHAT = "the record of a savepoint's rows"
@@ -29,7 +30,7 @@ _SUM = re.compile(r"[0-9a-f]{128}")
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedState:
+class RecordedState(JsonShape):
     """One state over all partitions.
 
     Attributes:
@@ -48,20 +49,9 @@ class RecordedState:
     digest: str
     size_bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "store": self.store,
-            "family": self.family,
-            "rows": self.rows,
-            "digest": self.digest,
-            "size_bytes": self.size_bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class FamilySum:
+class FamilySum(JsonShape):
     """The rows of one column family in one store of one partition.
 
     Attributes:
@@ -73,16 +63,12 @@ class FamilySum:
 
     family: str
     rows: int
-    total: str
+    total: str = field(metadata=json_as("sum"))
     size_bytes: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"family": self.family, "rows": self.rows, "sum": self.total, "size_bytes": self.size_bytes}
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSums:
+class StoreSums(JsonShape):
     """What was read of one store of one partition.
 
     Attributes:
@@ -98,16 +84,6 @@ class StoreSums:
     store: str
     files: str
     families: tuple[FamilySum, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "partition": self.partition,
-            "store": self.store,
-            "files": self.files,
-            "families": [family.as_dict() for family in self.families],
-        }
 
 
 @dataclass(frozen=True, slots=True)

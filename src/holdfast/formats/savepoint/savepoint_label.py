@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
+from holdfast.json_shapes import JsonShape
 
 _WHAT: Final = "the label of a savepoint"
 
 
 @dataclass(frozen=True, slots=True)
-class LabelChange:
+class LabelChange(JsonShape):
     """One change of a label.
 
     Attributes:
@@ -27,10 +28,6 @@ class LabelChange:
     before: str | None
     who: str
     when_ms: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
     def render(self) -> bytes:
         """The file."""

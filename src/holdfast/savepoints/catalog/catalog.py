@@ -17,8 +17,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, parse_manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange, parse_label_change
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.storage.port import Storage, full
 
 OBJECTS: Final = "objects"
@@ -44,7 +45,7 @@ _LABEL = re.compile(r"label-([1-9][0-9]*)\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(JsonShape):
     """A savepoint in a catalog.
 
     Attributes:
@@ -56,31 +57,17 @@ class Listed:
             where the manifest is damaged.
     """
 
-    savepoint_id: str
-    uri: str
-    manifest: Manifest | None
+    savepoint_id: str = field(metadata=json_as(formerly="id"))
+    uri: str = field(metadata=json_as("savepoint"))
+    manifest: Manifest | None = field(metadata=json_spread())
     problem: str | None
     content: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        found = self.manifest
-        return {
-            "savepoint": self.uri,
-            "id": self.savepoint_id,
-            "label": None if found is None else found.label,
-            "created_ms": None if found is None else found.created_ms,
-            "checkpoint": None if found is None else found.checkpoint,
-            "query_id": None if found is None else found.query_id,
-            "batch": None if found is None else found.batch_id,
-            "files": None if found is None else len(found.files),
-            "bytes": None if found is None else found.size_bytes,
-            "new_bytes": None if found is None else found.new_bytes,
-            "change": None if found is None else found.change,
-            "erasures": [] if found is None else list(found.erasures),
-            "content": self.content,
-            "problem": self.problem,
-        }
+    @property
+    @in_json
+    def erasures(self) -> tuple[Mapping[str, Any], ...]:
+        """What was erased from it, oldest first; the keys by their hashes alone."""
+        return () if self.manifest is None else self.manifest.erasures
 
 
 def object_path(sha256: str) -> str:

@@ -12,10 +12,11 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.errors import NotFound
+from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.storage.port import Storage
 
 DRILLS: Final = "drills"
@@ -26,7 +27,7 @@ _NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Drill:
+class Drill(JsonShape):
     """One drill.
 
     Attributes:
@@ -43,30 +44,17 @@ class Drill:
     at_ms: int
     savepoint: str
     query_id: str
-    size_bytes: int
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
     job: str | None
     empty: bool
     phases_ms: Mapping[str, int]
-    load_ms: int | None
+    load_ms: int | None = field(metadata=json_as("state_load_ms"))
 
     @property
+    @in_json
     def recovery_ms(self) -> int:
         """From the decision to recover to the first committed batch."""
         return sum(self.phases_ms.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "at_ms": self.at_ms,
-            "savepoint": self.savepoint,
-            "query_id": self.query_id,
-            "bytes": self.size_bytes,
-            "job": self.job,
-            "empty": self.empty,
-            "phases_ms": dict(self.phases_ms),
-            "state_load_ms": self.load_ms,
-            "recovery_ms": self.recovery_ms,
-        }
 
     def is_like(self, other: Drill) -> bool:
         """Whether the two measured the same: the same query, with the same job or both without one."""

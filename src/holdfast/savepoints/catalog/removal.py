@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from holdfast.config.locations import local_path
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.json_shapes import JsonShape, json_as
 from holdfast.savepoints.catalog.catalog import (
     MANIFEST,
     OBJECTS,
@@ -27,7 +27,7 @@ from holdfast.storage.port import Storage, full
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(JsonShape):
     """What a removal takes away, or would.
 
     Attributes:
@@ -44,25 +44,12 @@ class Removal:
 
     catalog: str
     savepoint: str | None
-    paths: tuple[str, ...]
-    size_bytes: int
+    paths: tuple[str, ...] = field(metadata=json_as("files", len, "How many files go."))
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
     kept: int
-    dead: tuple[str, ...]
-    live: tuple[str, ...]
+    dead: tuple[str, ...] = field(metadata=json_as("dead_takes"))
+    live: tuple[str, ...] = field(metadata=json_as("live_takes"))
     unreadable: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "catalog": self.catalog,
-            "savepoint": self.savepoint,
-            "files": len(self.paths),
-            "bytes": self.size_bytes,
-            "kept": self.kept,
-            "dead_takes": list(self.dead),
-            "live_takes": list(self.live),
-            "unreadable": list(self.unreadable),
-        }
 
 
 def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:

@@ -12,7 +12,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from holdfast.checkpoints.state.rows import CHUNK, state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
 from holdfast.savepoints.differences.merge_walk import KEY_HASH, Stepped, alike, differing, step
 from holdfast.savepoints.differences.merge_walk import shown as row_values
@@ -57,7 +58,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(JsonShape):
     """A key that is not the same on both sides.
 
     Attributes:
@@ -68,22 +69,13 @@ class Sample:
     """
 
     change: str
-    key: Any
-    first: Any
-    second: Any
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what JSON does not have is text."""
-        return {
-            "change": self.change,
-            "key": plain(self.key),
-            "first": plain(self.first),
-            "second": plain(self.second),
-        }
+    key: Any = field(metadata=json_as(convert=plain))
+    first: Any = field(metadata=json_as(convert=plain))
+    second: Any = field(metadata=json_as(convert=plain))
 
 
 @dataclass(frozen=True, slots=True)
-class StateDifference:
+class StateDifference(JsonShape):
     """One state of both sides.
 
     Attributes:
@@ -98,7 +90,7 @@ class StateDifference:
         samples: Some of the keys that differ.
     """
 
-    state: StateName
+    state: StateName = field(metadata=json_spread())
     first_rows: int
     second_rows: int
     added: int
@@ -113,28 +105,9 @@ class StateDifference:
         """Whether every key has the same value on both sides."""
         return not (self.added or self.removed or self.changed)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "store": self.state.store,
-            "family": self.state.family,
-            "state": self.state.label,
-            "internal": self.state.internal,
-            "first_rows": self.first_rows,
-            "second_rows": self.second_rows,
-            "added": self.added,
-            "removed": self.removed,
-            "changed": self.changed,
-            "first_bytes": self.first_bytes,
-            "second_bytes": self.second_bytes,
-            "samples": [sample.as_dict() for sample in self.samples],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class StatesDifference:
+class StatesDifference(JsonShape):
     """All states of both sides.
 
     Attributes:
@@ -148,18 +121,10 @@ class StatesDifference:
     states: tuple[StateDifference, ...]
 
     @property
+    @in_json
     def same(self) -> bool:
         """Whether both sides hold the same state."""
         return all(state.same for state in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "first": self.first,
-            "second": self.second,
-            "same": self.same,
-            "states": [state.as_dict() for state in self.states],
-        }
 
 
 def compare_states(

@@ -8,24 +8,21 @@ from typing import Any
 
 from holdfast import layout
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
+from holdfast.json_shapes import JsonShape, in_json
 from holdfast.layout import SharedFile, StoreFile
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(JsonShape):
     """What is one way in the first savepoint and another in the second; None where it is not there."""
 
     name: str
     first: Any
     second: Any
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"name": self.name, "first": self.first, "second": self.second}
-
 
 @dataclass(frozen=True, slots=True)
-class PartitionDifference:
+class PartitionDifference(JsonShape):
     """The state files of one partition of one operator, told apart by their bytes.
 
     Attributes:
@@ -42,19 +39,9 @@ class PartitionDifference:
     second_bytes: int
     shared_bytes: int
 
-    def as_dict(self) -> dict[str, int]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "partition": self.partition,
-            "first_bytes": self.first_bytes,
-            "second_bytes": self.second_bytes,
-            "shared_bytes": self.shared_bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(JsonShape):
     """Two savepoints beside each other.
 
     Attributes:
@@ -74,21 +61,10 @@ class Difference:
     partitions: tuple[PartitionDifference, ...]
 
     @property
+    @in_json
     def same_state(self) -> bool:
         """Whether all state files are the same. Different files may still hold the same state."""
         return not any(partition.first_bytes or partition.second_bytes for partition in self.partitions)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "first": self.first,
-            "second": self.second,
-            "same_state": self.same_state,
-            "changes": [change.as_dict() for change in self.changes],
-            "sources": [source.as_dict() for source in self.sources],
-            "operators": [operator.as_dict() for operator in self.operators],
-            "partitions": [partition.as_dict() for partition in self.partitions],
-        }
 
 
 def compare(first: Manifest, second: Manifest) -> Difference:

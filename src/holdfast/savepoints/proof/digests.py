@@ -12,8 +12,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast import layout
 from holdfast._version import __version__
@@ -28,6 +28,7 @@ from holdfast.formats.savepoint.savepoint_content import (
     StoreSums,
     parse_savepoint_content,
 )
+from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.layout import OperatorMetadataFile, SchemaFile, SharedFile, StoreFile, StoreId
 from holdfast.savepoints.catalog.catalog import (
     CONTENT,
@@ -53,7 +54,7 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Digested:
+class Digested(JsonShape):
     """The row counts and digests of a savepoint.
 
     Attributes:
@@ -66,31 +67,19 @@ class Digested:
         size_bytes: The bytes of the files that were read.
     """
 
-    uri: str
+    uri: str = field(metadata=json_as("savepoint"))
     content: str
     made: bool
     states: tuple[RecordedState, ...] | None
     stores: int
-    read: int
-    size_bytes: int
+    read: int = field(metadata=json_as("stores_read"))
+    size_bytes: int = field(metadata=json_as("bytes_read"))
 
     @property
+    @in_json
     def rows(self) -> int | None:
         """The rows of all states."""
         return None if self.states is None else sum(state.rows for state in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "savepoint": self.uri,
-            "content": self.content,
-            "made": self.made,
-            "rows": self.rows,
-            "states": None if self.states is None else [state.as_dict() for state in self.states],
-            "stores": self.stores,
-            "stores_read": self.read,
-            "bytes_read": self.size_bytes,
-        }
 
 
 def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:

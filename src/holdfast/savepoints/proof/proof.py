@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.verification.findings import Problem
@@ -12,6 +12,7 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import (
     CONTENT,
@@ -46,7 +47,7 @@ _UNREADABLE = "put the manifest back from a copy of the catalog, or delete this 
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(JsonShape):
     """The outcome of a savepoint's verification.
 
     Attributes:
@@ -64,39 +65,26 @@ class Proof:
         recorded: The counts and digests that are recorded.
     """
 
-    uri: str
-    manifest: Manifest | None
+    uri: str = field(metadata=json_as("savepoint"))
+    manifest: Manifest | None = field(metadata=json_spread("batch_id"))
     problems: tuple[Problem, ...]
     files: int
-    size_bytes: int
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
     states: tuple[StateContent, ...] | None = None
     content: str | None = None
     recorded: tuple[RecordedState, ...] | None = None
 
     @property
+    @in_json
     def compared(self) -> int:
         """How many states were compared with what was recorded of them."""
         return len(self.recorded or ()) if self.content == COMPARED else 0
 
     @property
+    @in_json
     def ok(self) -> bool:
         """Whether nothing is damaged."""
         return not self.problems
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ok": self.ok,
-            "savepoint": self.uri,
-            "batch": None if self.manifest is None else self.manifest.batch_id,
-            "problems": [problem.as_dict() for problem in self.problems],
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "states": None if self.states is None else [state.as_dict() for state in self.states],
-            "content": self.content,
-            "recorded": None if self.recorded is None else [each.as_dict() for each in self.recorded],
-            "compared": self.compared,
-        }
 
     def require(self) -> Manifest:
         """The manifest, of a savepoint that is whole.

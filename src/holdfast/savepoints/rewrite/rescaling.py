@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
@@ -18,6 +18,7 @@ from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.providers import PROVIDERS, provider_class
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import OperatorMetadataFile
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
@@ -35,8 +36,12 @@ _LOG: Final = logging.getLogger("holdfast.savepoints")
 _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 
+def _short(provider: str) -> str:
+    return provider.rsplit(".", 1)[-1]
+
+
 @dataclass(frozen=True, slots=True)
-class RescalePlan:
+class RescalePlan(JsonShape):
     """What a rescale would do.
 
     Attributes:
@@ -54,15 +59,15 @@ class RescalePlan:
     """
 
     source: str
-    original: str
+    original: str = field(metadata=NOT_IN_JSON)
     checkpoint: str
-    batch_id: int
+    batch_id: int = field(metadata=json_as("from_batch"))
     query_id: str
-    before: tuple[int, ...]
+    before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
     partitions: int
-    provider: str
+    provider: str = field(metadata=json_as(convert=_short))
     state_format: int
-    size_bytes: int
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
     usage: CheckpointUsage | None = None
 
     @property
@@ -71,30 +76,20 @@ class RescalePlan:
         return all(each == self.partitions for each in self.before)
 
     @property
+    @in_json
     def starts_spark(self) -> bool:
         """Whether Spark does it: its own repartitioning knows RocksDB only."""
         return not self.same and self.provider == ROCKSDB_PROVIDER
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operation": Operation.RESCALE.value,
-            "source": self.source,
-            "checkpoint": self.checkpoint,
-            "from_batch": self.batch_id,
-            "query_id": self.query_id,
-            "partitions_before": list(self.before),
-            "partitions": self.partitions,
-            "provider": self.provider.rsplit(".", 1)[-1],
-            "state_format": self.state_format,
-            "bytes": self.size_bytes,
-            "starts_spark": self.starts_spark,
-            "usage": None if self.usage is None else self.usage.as_dict(),
-        }
+    @property
+    @in_json
+    def operation(self) -> Operation:
+        """`rescale`."""
+        return Operation.RESCALE
 
 
 @dataclass(frozen=True, slots=True)
-class Rescaled:
+class Rescaled(JsonShape):
     """A checkpoint in other partitions.
 
     Attributes:
@@ -103,8 +98,8 @@ class Rescaled:
         states: What each state holds, before as after.
     """
 
-    plan: RescalePlan
-    batch_id: int
+    plan: RescalePlan = field(metadata=json_spread())
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     states: tuple[StateContent, ...]
 
     @property
@@ -113,18 +108,10 @@ class Rescaled:
         return self.plan.checkpoint
 
     @property
+    @in_json
     def rows(self) -> int:
         """The rows of all states."""
         return sum(state.rows for state in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "batch": self.batch_id,
-            "rows": self.rows,
-            "states": [state.as_dict() for state in self.states],
-        }
 
 
 def plan_rescale(source: Source, target: Storage, partitions: int) -> RescalePlan:

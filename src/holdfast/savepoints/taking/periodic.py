@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.checkpoints.record import Record
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import described, ids
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.catalog.removal import delete
@@ -24,7 +25,7 @@ LABEL: Final = "periodic"
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodicTake:
+class PeriodicTake(JsonShape):
     """What one turn has done.
 
     Attributes:
@@ -36,21 +37,10 @@ class PeriodicTake:
     """
 
     query_id: str
-    batch_id: int
-    taken: Taken | None
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    taken: Taken | None = field(metadata=json_spread())
     removed: tuple[str, ...] = ()
     left: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        about = {} if self.taken is None else self.taken.as_dict()
-        return {
-            "savepoint": None,
-            "batch": self.batch_id,
-            **about,
-            "removed": list(self.removed),
-            "left": self.left,
-        }
 
 
 def take_and_retain(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.copy.file_set import CutFile, FileSet, How, cut
@@ -12,6 +12,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.record import Record
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.savepoint.manifest import SavedFile
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 from holdfast.savepoints.catalog.catalog import ids, load, modified_ns, object_path, same_file
 from holdfast.storage.port import Storage, full
 
@@ -35,7 +36,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TakePlan:
+class TakePlan(JsonShape):
     """What a take would do, as things are now.
 
     Attributes:
@@ -51,41 +52,30 @@ class TakePlan:
 
     checkpoint: str
     catalog: str
-    asked: int | None
-    batch_id: int
+    asked: int | None = field(metadata=NOT_IN_JSON)
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     query_id: str
-    files: tuple[PlannedFile, ...]
+    files: tuple[PlannedFile, ...] = field(metadata=json_as(convert=len, says="How many files there are."))
     untold: str | None = None
-    record: Record | None = field(default=None, repr=False, compare=False)
+    record: Record | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
 
     @property
+    @in_json_as(formerly="bytes")
     def size_bytes(self) -> int:
         """The bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
+    @in_json
     def new_files(self) -> int:
         """The files that the catalog is not known to hold."""
         return sum(file.held is None for file in self.files)
 
     @property
+    @in_json
     def new_bytes(self) -> int:
         """Their bytes; some may turn out to be held under another name."""
         return sum(file.size_bytes for file in self.files if file.held is None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "checkpoint": self.checkpoint,
-            "catalog": self.catalog,
-            "batch": self.batch_id,
-            "query_id": self.query_id,
-            "files": len(self.files),
-            "bytes": self.size_bytes,
-            "new_files": self.new_files,
-            "new_bytes": self.new_bytes,
-            "untold": self.untold,
-        }
 
 
 def plan_take(

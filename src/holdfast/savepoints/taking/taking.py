@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from holdfast import layout
 from holdfast._version import __version__
@@ -15,6 +15,7 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.files.checksums import Comparison, parse_hadoop_checksum
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
+from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import (
     STAGING,
     copies_by_itself,
@@ -55,7 +56,7 @@ _LONGEST_LABEL: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(JsonShape):
     """A savepoint that was taken.
 
     Attributes:
@@ -65,26 +66,10 @@ class Taken:
         untold: The words for a query that keeps no state or has lost it; None where that can be told.
     """
 
-    uri: str
-    manifest: Manifest
+    uri: str = field(metadata=json_as("savepoint"))
+    manifest: Manifest = field(metadata=json_spread())
     new_files: int
     untold: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "savepoint": self.uri,
-            "id": self.manifest.savepoint_id,
-            "label": self.manifest.label,
-            "checkpoint": self.manifest.checkpoint,
-            "query_id": self.manifest.query_id,
-            "batch": self.manifest.batch_id,
-            "files": len(self.manifest.files),
-            "bytes": self.manifest.size_bytes,
-            "new_files": self.new_files,
-            "new_bytes": self.manifest.new_bytes,
-            "untold": self.untold,
-        }
 
 
 def take(
