@@ -21,12 +21,14 @@ class StopRequests:
         stops: How often the job, or this supervisor, was told to stop; the second time means at once.
         cancel: Whether the job is to be ended at once.
         signalled: Whether it was a signal that told it to stop.
+        rescale: Whether its checkpoints are to be rescaled between two drivers.
     """
 
     def __init__(self) -> None:
         self.stops = 0
         self.cancel = False
         self.signalled = False
+        self.rescale = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
 
@@ -57,6 +59,11 @@ class StopRequests:
     def any(self) -> bool:
         """Whether the job is to end."""
         return bool(self.stops) or self.cancel
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the job is not to finish its batch first."""
+        return self.cancel or self.stops > 1
 
     def wait(self, seconds: float, look: Callable[[], None]) -> bool:
         """Wait, unless the job is to end; False if so. `look` is called again and again meanwhile."""

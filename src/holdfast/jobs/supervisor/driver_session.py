@@ -1,0 +1,225 @@
+"""One driver from its start to its end: it is followed, and what it says of the job is acted on."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.config.units import rounded_duration
+from holdfast.errors import HoldfastError, Internal
+from holdfast.jobs.failures import summary as failures
+from holdfast.jobs.ha.leader_record import places_of
+from holdfast.jobs.machine import DriverIdentity
+from holdfast.jobs.processes import protocol
+from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
+from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.events import batch_line
+from holdfast.jobs.supervisor.attempt import DriverAttempt, JobDefinition
+from holdfast.jobs.supervisor.stop_requests import LOOK_S
+from holdfast.jobs.supervisor.supervised_job import SupervisedJob
+from holdfast.jobs.terms import LeadershipLost
+
+# Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
+Admit = Callable[[JobDefinition], bool]
+
+
+class DriverSession:
+    """A driver of a job, which runs from now on.
+
+    Args:
+        job: The job.
+        process: The driver, just started.
+        admit: Asked once the driver has said what the job is.
+    """
+
+    def __init__(self, job: SupervisedJob, process: DriverProcess, admit: Admit) -> None:
+        self._job = job
+        self._admit = admit
+        self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
+        job.attempts += 1
+        job.driver = self._attempt
+        recovery = job.recovery
+        self._handlers: dict[type[protocol.Message], Callable[[Any], None]] = {
+            protocol.JobDefined: self._defined,
+            protocol.SessionStarted: lambda said: recovery.session(said.slots),
+            protocol.CheckpointsRestored: self._restored,
+            protocol.BatchesRepeated: lambda said: recovery.repeated(said.query, said.last, said.promise),
+            protocol.QueriesStarted: self._started,
+            protocol.Caution: self._caution,
+            protocol.Busy: self._busy,
+            protocol.BatchCommitted: self._batch,
+            protocol.Mended: self._mended,
+            **dict.fromkeys(protocol.LAST_MESSAGES, self._attempt.ended),
+        }
+
+    def run(self) -> DriverAttempt:
+        """Follow the driver to its end, and collect it with its JVM.
+
+        Raises:
+            LeadershipLost: Another supervisor leads the job. The driver has been ended.
+        """
+        attempt = self._attempt
+        self._job.say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
+        try:
+            self._follow()
+        except BaseException:
+            attempt.process.kill()
+            attempt.process.reap()
+            raise
+        self._finish()
+        return attempt
+
+    def _follow(self) -> None:
+        """Listen to the driver, and pass on what people ask for, until it is silent for good."""
+        job, attempt, requests = self._job, self._attempt, self._job.requests
+        told_to_stop = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
+            selector.register(requests, selectors.EVENT_READ, "wake")
+            while True:
+                ready = {key.data for key, _ in selector.select(LOOK_S)}
+                requests.seen()
+                job.keep_leading()
+                job.notes.write_what_waits()
+                job.look_for_requests()
+                if requests.at_once:
+                    self._end_as_asked()
+                    return
+                if (requests.stops or requests.rescale) and not told_to_stop:
+                    told_to_stop = True
+                    job.say("stopping", "stopping after the batch that runs")
+                    attempt.process.channel.send(protocol.Stop())
+                if "driver" in ready and not self._hear():
+                    attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
+                    return
+                self._look_at_slow_batches()
+                job.tell_of_sidecar()
+
+    def _end_as_asked(self) -> None:
+        self._attempt.ending = "canceled" if self._job.requests.cancel else "stopped"
+        self._attempt.process.kill()
+
+    def _hear(self) -> bool:
+        """Act on what the driver said; False at the end of the line."""
+        try:
+            messages = self._attempt.process.channel.receive()
+        except Internal as error:
+            self._attempt.end_for(error)
+            return False
+        for message in messages or ():
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                self._attempt.end_for(protocol.not_for("a supervisor", message))
+            else:
+                handler(message)
+        return messages is not None and self._attempt.refusal is None
+
+    def _defined(self, message: protocol.JobDefined) -> None:
+        try:
+            definition = JobDefinition.from_message(message)
+            if self._admit(definition):
+                self._go(definition)
+            else:
+                self._do_not_go()
+        except LeadershipLost:
+            raise
+        except (HoldfastError, OSError) as error:
+            self._attempt.end_for(error)
+
+    def _go(self, definition: JobDefinition) -> None:
+        """Let the driver begin."""
+        job, attempt = self._job, self._attempt
+        candidacy = job.leadership.candidacy
+        attempt.number = job.notes.start_attempt(
+            definition.name, attempt.process.pid, job.clock(), recovers=attempt.recovers
+        )
+        log = job.home.start_log(definition.name, attempt.number)
+        job.say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
+        if candidacy is not None:
+            candidacy.note(driver=DriverIdentity.of(attempt.process.pid, job.machine))
+        job.keep_leading()
+        go = protocol.Go(
+            log=str(log),
+            restore=bool(job.spec.savepoints) and not job.restored,
+            repeat=job.recovery.to_repeat(),
+            term=None if candidacy is None else candidacy.token,
+            election="" if candidacy is None else candidacy.place_id,
+            machine=job.machine,
+        )
+        attempt.process.channel.send(go)
+
+    def _do_not_go(self) -> None:
+        self._attempt.leads = self._job.leadership.leads
+        if self._job.requests.any:
+            self._end_as_asked()
+        self._attempt.process.kill()
+
+    def _restored(self, message: protocol.CheckpointsRestored) -> None:
+        self._job.restored = True
+        for query in message.queries:
+            text = f"query {query['query']} goes on from batch {query['batch']} of {query['savepoint']}"
+            self._job.say("restored", text, **query)
+
+    def _started(self, message: protocol.QueriesStarted) -> None:
+        job, queries = self._job, message.queries
+        job.is_running()
+        job.notes.queries_started(job.name, self._attempt.number, queries, job.clock())
+        job.recovery.running()
+        job.leadership.note(ran=True, queries=places_of(queries))
+        job.policy.on_running()
+        if job.sidecar is not None:
+            job.sidecar.started({query.name: query.checkpoint for query in queries})
+        for query in queries:
+            promise = query.promise.partition(":")[0]
+            job.say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)
+        job.say("running", f"running, {len(queries)} {'query' if len(queries) == 1 else 'queries'}")
+
+    def _caution(self, message: protocol.Caution) -> None:
+        self._job.say("caution", f"query {message.query}: {message.text}", query=message.query)
+
+    def _busy(self, message: protocol.Busy) -> None:
+        self._attempt.busy(message.query, busy=message.busy)
+        if self._job.sidecar is not None:
+            self._job.sidecar.busy(message.query, busy=message.busy)
+
+    def _batch(self, message: protocol.BatchCommitted) -> None:
+        job, attempt, batch = self._job, self._attempt, message.batch
+        first = batch.query not in attempt.committed
+        attempt.has_committed(batch.query)
+        job.batches += 1
+        job.notes.add_batch(job.name, attempt.number, batch)
+        if job.sidecar is not None:
+            job.sidecar.committed(batch, first=first)
+        recovery = job.recovery.first_commit(attempt.number, batch)
+        if recovery is not None:
+            job.notes.add_recovery(job.name, recovery)
+            text = f"recovered in {rounded_duration(recovery.recovery_ms)}"
+            job.say("recovered", text, **recovery.as_dict())
+        job.say("batch", batch_line(batch), **batch.as_dict())
+
+    def _mended(self, message: protocol.Mended) -> None:
+        self._job.say("mended", f"query {message.query}: finished a batch that its sink held already")
+
+    def _look_at_slow_batches(self) -> None:
+        """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
+        definition = self._job.definition
+        if definition is not None and self._attempt.too_slow(definition, self._job.say):
+            self._attempt.failed_ms = self._job.clock()
+            self._attempt.process.kill()
+
+    def _finish(self) -> None:
+        """Collect the driver, which has ended, with its JVM, and write down how it ended."""
+        job, attempt = self._job, self._attempt
+        if job.definition is not None and attempt.ending != "canceled":
+            # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
+            job.claim(job.definition).until_free(JVM_GRACE_S)
+        attempt.process.kill()
+        number, code = attempt.process.reap()
+        if job.sidecar is not None:
+            job.sidecar.ended()
+        if attempt.ending is None and attempt.failure is None and attempt.refusal is None:
+            attempt.failure = failures.killed(number, code)
+        if attempt.number:
+            ending = "failed" if attempt.failure or attempt.refusal else attempt.ending or "failed"
+            job.notes.end_attempt(job.name, attempt.number, ending, attempt.failure, job.clock())
