@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.plain_values import from_plain
 
 
 class JobState(str, Enum):
@@ -116,11 +117,6 @@ class KeyedProgress:
     write_us: int
     states: tuple[KeyedState, ...] = ()
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> KeyedProgress:
-        """Read back what `asdict` gave, or JSON made of it."""
-        return cls(**{**fields, "states": tuple(KeyedState(**each) for each in fields["states"])})
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorProgress:
@@ -150,12 +146,6 @@ class OperatorProgress:
     store: Mapping[str, int] = field(default_factory=dict)
     keyed: KeyedProgress | None = None
     spark_name: str | None = None
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> OperatorProgress:
-        """Read back what `asdict` gave, or JSON made of it."""
-        keyed = fields.get("keyed")
-        return cls(**{**fields, "keyed": None if keyed is None else KeyedProgress.from_dict(keyed)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +196,7 @@ class SkewReport(JsonShape):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SkewReport:
         """Read back what `as_dict` wrote, or JSON made of it."""
-        heavy = tuple(HeavyKey(**{**each, "key": tuple(each["key"])}) for each in fields["heavy"])
-        plain = {"by": tuple(fields["by"]), "heavy": heavy, "partitions": tuple(fields["partitions"])}
-        return cls(**{**fields, **plain})
+        return from_plain(cls, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +256,7 @@ class BatchProgress(JsonShape):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
         """Read back what `as_dict` wrote."""
-        operators = tuple(OperatorProgress.from_dict(each) for each in fields["operators"])
-        # A batch that was noted before there was such a thing has no skew.
-        skew = tuple(SkewReport.from_dict(each) for each in fields.get("skew") or ())
-        return cls(**{**fields, "operators": operators, "skew": skew})
+        return from_plain(cls, fields)
 
 
 @dataclass(frozen=True, slots=True)

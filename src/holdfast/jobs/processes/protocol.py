@@ -7,12 +7,13 @@ that is missing or unknown: both ends are of one version, so neither can happen 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Final
 
 from holdfast.errors import BY_KIND, HoldfastError, Internal
 from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
+from holdfast.plain_values import READ, from_plain, wrong_fields
 
 
 def error_from(values: Mapping[str, Any]) -> HoldfastError:
@@ -21,19 +22,12 @@ def error_from(values: Mapping[str, Any]) -> HoldfastError:
     return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)
 
 
-def _read_with(read: Callable[[Any], Any]) -> dict[str, Any]:
-    """Metadata of a field that is not a plain value: how it is read from one."""
-    return {"read": read}
+_ERROR: Final = {READ: error_from}
 
 
-_ERROR: Final = _read_with(error_from)
-_FAILURE: Final = _read_with(lambda values: Failure(**values))
-
-
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message in either direction."""
-
-    __slots__ = ()
 
 
 # From a driver to its supervisor.
@@ -68,7 +62,7 @@ class SessionStarted(Message):
 class CheckpointsRestored(Message):
     """The checkpoints of these queries were made of savepoints: `query`, and the fields of the restore."""
 
-    queries: tuple[Mapping[str, Any], ...] = field(metadata=_read_with(tuple))
+    queries: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +78,7 @@ class BatchesRepeated(Message):
 class QueriesStarted(Message):
     """All queries were started."""
 
-    queries: tuple[QueryStarted, ...] = field(
-        metadata=_read_with(lambda values: tuple(QueryStarted(**query) for query in values))
-    )
+    queries: tuple[QueryStarted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,7 @@ class Busy(Message):
 class BatchCommitted(Message):
     """A query committed a batch."""
 
-    batch: BatchProgress = field(metadata=_read_with(BatchProgress.from_dict))
+    batch: BatchProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +125,7 @@ class Stopped(Message):
 class JobFailed(Message):
     """The job failed, and another driver may succeed. The last message."""
 
-    failure: Failure = field(metadata=_FAILURE)
+    failure: Failure
     at_ms: int | None = None
 
 
@@ -212,9 +204,7 @@ class TrialCommitted(Message):
 class TrialDone(Message):
     """The trial ended. The last message; the fields are those of `TrialOutcome`."""
 
-    batches: tuple[TrialBatch, ...] = field(
-        metadata=_read_with(lambda values: tuple(TrialBatch(**batch) for batch in values))
-    )
+    batches: tuple[TrialBatch, ...]
     watermarks: int
     empty: bool
 
@@ -308,7 +298,7 @@ def not_for(receiver: str, message: Message) -> Internal:
 
 def encode(message: Message) -> bytes:
     """A message as a line of JSON, without the line's end."""
-    values = {item.name: getattr(message, item.name) for item in _fields_of(type(message))}
+    values = {item.name: getattr(message, item.name) for item in fields(message)}
     return json.dumps({"kind": kind_of(message), **values}, default=_plain).encode()
 
 
@@ -337,37 +327,20 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
         raise Internal(
             "a process has sent a message of an unknown kind", found=kind, expected=", ".join(KINDS)
         )
-    known = {item.name: item for item in _fields_of(message_type)}
-    missing = [name for name, item in known.items() if name not in values and _is_required(item)]
-    unknown = [name for name in values if name not in known]
-    if missing or unknown:
-        wrong = [f"no {name}" for name in missing] + [f"an unknown {name}" for name in unknown]
+    wrong = wrong_fields(message_type, values)
+    if wrong:
         raise Internal(
             f"a process has sent a message `{kind}` with the wrong fields",
             found=", ".join(wrong),
-            expected=", ".join(known) or "no fields",
+            expected=", ".join(item.name for item in fields(message_type)) or "no fields",
         )
     try:
-        return message_type(
-            **{name: known[name].metadata.get("read", _as_it_is)(value) for name, value in values.items()}
-        )
+        return from_plain(message_type, values)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise Internal(
             f"a process has sent a message `{kind}` that cannot be read",
             found=f"{type(error).__name__}: {error}",
         ) from error
-
-
-def _fields_of(message_type: type[Any]) -> tuple[Any, ...]:
-    return fields(message_type)
-
-
-def _is_required(item: Any) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _plain(value: Any) -> Any:

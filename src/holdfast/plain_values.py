@@ -1,0 +1,80 @@
+"""Frozen values from what JSON holds of them, by the types that their classes declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache, partial
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+# The metadata of a field that is read in a way of its own.
+READ: Final = "read"
+
+
+def from_plain(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A value of a dataclass, from what `dataclasses.asdict` gave of it, or JSON made of that.
+
+    Fields may be dataclasses and enumerations, tuples and mappings of them, or None; any other value is taken
+    as it is. `metadata={READ: function}` reads a field in a way of its own.
+
+    Raises:
+        TypeError: A field is missing or unknown, or holds something else.
+        ValueError: It holds no member of its enumeration.
+        AttributeError: It holds no mapping where there has to be one.
+    """
+    readers = _readers(kind)  # type: ignore[arg-type]  # a class can be hashed
+    return kind(**{name: readers.get(name, _as_it_is)(value) for name, value in values.items()})
+
+
+def wrong_fields(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
+    """What is missing of a dataclass, and what does not belong to it, in words; empty if it is all there."""
+    items = {item.name: item for item in fields(kind)}
+    missing = [
+        name
+        for name, item in items.items()
+        if name not in values and item.default is MISSING and item.default_factory is MISSING
+    ]
+    return [f"no {name}" for name in missing] + [f"an unknown {name}" for name in values if name not in items]
+
+
+@cache
+def _readers(kind: Any) -> dict[str, Reader]:
+    hints = get_type_hints(kind)
+    return {item.name: item.metadata.get(READ) or _reader(hints[item.name]) for item in fields(kind)}
+
+
+def _reader(hint: Any) -> Reader:
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return partial(from_plain, hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    if origin is tuple:
+        return partial(_tuple, _reader(inner[0]))
+    if origin is Mapping:
+        return partial(_mapping, _reader(inner[1]))
+    if origin in (Union, UnionType):
+        (reader,) = {_reader(choice) for choice in inner if choice is not type(None)}
+        return partial(_optional, reader)
+    return _as_it_is
+
+
+def _tuple(reader: Reader, values: Any) -> tuple[Any, ...]:
+    return tuple(reader(value) for value in values)
+
+
+def _mapping(reader: Reader, values: Any) -> dict[str, Any]:
+    return {name: reader(value) for name, value in values.items()}
+
+
+def _optional(reader: Reader, value: Any) -> Any:
+    return None if value is None else reader(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
