@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from street import Street
 
+from holdfast.jobs.registry.operation_arguments import Verify
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import Failure, QueryStarted
 
@@ -234,7 +235,7 @@ def test_hostile_names_do_nothing(page: Page, heard: Heard, tmp_path: Path) -> N
     street.registry.queries_started("coffee-shop", number, [started], street.now_ms)
     failure = Failure("query", EVIL, EVIL, EVIL, EVIL)
     street.registry.end_attempt("coffee-shop", number, "failed", failure, street.now_ms)
-    Operations(street.home).ask("a" * 32, "verify", "coffee-shop", {"savepoint": EVIL}, street.now_ms)
+    Operations(street.home).ask("a" * 32, "verify", "coffee-shop", Verify(EVIL), street.now_ms)
     opened: list[str] = []
 
     def dismiss(dialog: Dialog) -> None:

@@ -25,6 +25,7 @@ from holdfast import savepoints
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.jobs.registry.operation_arguments import Rescale
 from holdfast.jobs.registry.operation_log import Operation, Operations, OperationState
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
@@ -140,7 +141,7 @@ class Rescaled(Scripted):
     def ask(self, partitions: int) -> str:
         operation = os.urandom(16).hex()
         operations = Operations(self.home)
-        operations.ask(operation, "rescale", "shop", {"partitions": {"q": partitions}}, 0)
+        operations.ask(operation, "rescale", "shop", Rescale({"q": partitions}), 0)
         Registry(self.home.registry).request("shop", "rescale", 0)
         return operation
 

@@ -43,6 +43,7 @@ from holdfast.jobs.machine import DriverIdentity
 from holdfast.jobs.recovery import rollback
 from holdfast.jobs.recovery.rollback import Rollback
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.jobs.registry.operation_arguments import TakeSavepoint, Verify
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome
@@ -202,9 +203,9 @@ def write_home(place: Path, checkpoint: Path) -> None:
     file = RecordFile(record_path(place, storage.uri))
     Recorder(storage, file).look(ended=True)
     operations = Operations(home)
-    operations.ask(ASKED, "savepoint", "shop", {"catalog": "file:///data/savepoints"}, NOW_MS)
+    operations.ask(ASKED, "savepoint", "shop", TakeSavepoint("file:///data/savepoints"), NOW_MS)
     for number, operation_id in enumerate((DONE, FAILED)):
-        operations.ask(operation_id, "verify", None, {"savepoint": "file:///data/one"}, NOW_MS + number)
+        operations.ask(operation_id, "verify", None, Verify("file:///data/one"), NOW_MS + number)
         mine = operations.begin(operation_id, "app-1 pid 4242", NOW_MS + 10)
         assert mine is not None
         mine = operations.note(mine, at="half")

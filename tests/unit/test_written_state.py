@@ -45,6 +45,7 @@ from holdfast.formats.logs.plan_note import parse_note
 from holdfast.jobs.ha.leader_record import LeaderRecord
 from holdfast.jobs.ha.lease import LeaseElection
 from holdfast.jobs.recovery import rollback
+from holdfast.jobs.registry.operation_arguments import TakeSavepoint, decode
 from holdfast.jobs.registry.operation_log import Operations, OperationState
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
@@ -154,7 +155,8 @@ def test_operations(written: Path) -> None:
     assert done is not None
     assert failed is not None
     assert (asked.verb, asked.job, asked.state) == ("savepoint", "shop", OperationState.ASKED)
-    assert asked.arguments == {"catalog": "file:///data/savepoints"}
+    assert asked.arguments["catalog"] == "file:///data/savepoints"
+    assert decode(asked.verb, asked.arguments) == TakeSavepoint("file:///data/savepoints")
     assert (done.state, done.steps, done.result) == (OperationState.COMPLETED, {"at": "half"}, {"ok": True})
     assert (failed.state, failed.error) == (
         OperationState.FAILED,

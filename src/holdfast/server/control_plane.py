@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -18,6 +18,7 @@ from holdfast.checkpoints.state_growth import state_bytes
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import NotFound
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
+from holdfast.jobs.registry.operation_arguments import Arguments
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
@@ -125,7 +126,7 @@ class ControlPlane:
         self._version = _Version(home.registry)
         self.started_ms = clock()
 
-    def ask(self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any]) -> Operation:
+    def ask(self, operation_id: str, verb: str, job: str | None, arguments: Arguments) -> Operation:
         """Write down that something is wanted; whoever serves does it.
 
         Raises:

@@ -32,6 +32,7 @@ from holdfast.cli import app
 from holdfast.engine.state.ownership import lock_path
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.rows.spark_types import Array, Atom, Struct
+from holdfast.jobs.registry.operation_arguments import Verify
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -225,7 +226,7 @@ def test_holdfasts_other_places_are_searched_and_told(saved: str, tmp_path: Path
     place.start_log("shop", 2).write_text("all is well\n")
     job = JobRecord("shop", "1", "x.py", "ck", "retain", JobState.FAILED, f"died of {key}", 1, 1, 1, 1)
     Registry(place.registry).start_job(job)
-    Operations(place).ask("0" * 32, "sql", "shop", {"query": f"… where who = '{key}'"}, 1)
+    Operations(place).ask("0" * 32, "verify", "shop", Verify(f"sp/… {key}"), 1)
     drill = drills.Drill(1, saved, "q", 1, f"for {key}", False, {}, None)
     drills.note(LocalStorage(tmp_path / "sp"), drill, b"1234")
     (home / "notes.txt").write_text("unlike it: customer-bø")
@@ -285,7 +286,7 @@ def test_what_holdfast_writes_into_a_state_home_has_a_row(tmp_path: Path, home: 
     place.start_log("shop", 1).write_text("")
     job = JobRecord("shop", "1", "x.py", "ck", "retain", JobState.FAILED, None, 1, 1, 1, 1)
     Registry(place.registry).start_job(job)
-    Operations(place).ask("0" * 32, "take", "shop", {}, 1)
+    Operations(place).ask("0" * 32, "verify", "shop", Verify("sp/1"), 1)
     AlertStore(home).save("shop", 1, samples=(), totals={}, standing={})
     checkpoint = LocalStorage(golden_on_disk(NAME, tmp_path / "ck"))
     Recorder(checkpoint, RecordFile(record_path(home, checkpoint.uri))).look()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Conflict, Corrupt, Invalid, NotFound, Unsupported
+from holdfast.errors import Conflict, Corrupt, Internal, Invalid, NotFound, Unsupported
 from holdfast.jobs.registry import operation_log as module
+from holdfast.jobs.registry.operation_arguments import Rescale, TakeSavepoint, Verify, decode
 from holdfast.jobs.registry.operation_log import Operations, OperationState
 from holdfast.jobs.state_home import StateHome
 
@@ -27,20 +28,22 @@ def test_a_home_that_is_new_has_none_and_is_not_touched(operations: Operations) 
 
 
 def test_asking_again_is_asking_once(operations: Operations) -> None:
-    first = operations.ask(ONE, "savepoint", "shop", {"catalog": "a"}, 10)
-    again = operations.ask(ONE, "savepoint", "shop", {"catalog": "b"}, 20)
+    first = operations.ask(ONE, "savepoint", "shop", TakeSavepoint("a"), 10)
+    again = operations.ask(ONE, "savepoint", "shop", TakeSavepoint("b"), 20)
     assert again == first == operations.get(ONE)
-    assert again.arguments == {"catalog": "a"}
+    assert decode(again.verb, again.arguments) == TakeSavepoint("a")
     with pytest.raises(Conflict):
-        operations.ask(ONE, "savepoint", "till", {}, 30)
+        operations.ask(ONE, "savepoint", "till", TakeSavepoint("a"), 30)
     with pytest.raises(Conflict):
-        operations.ask(ONE, "stop", "shop", {}, 30)
+        operations.ask(ONE, "stop", "shop", TakeSavepoint("a"), 30)
     with pytest.raises(Invalid):
-        operations.ask("x", "stop", "shop", {}, 30)
+        operations.ask("x", "stop", "shop", TakeSavepoint("a"), 30)
+    with pytest.raises(Internal):
+        operations.ask(TWO, "dispose", "shop", TakeSavepoint("a"), 30)
 
 
 def test_its_life(operations: Operations) -> None:
-    operations.ask(ONE, "savepoint", "shop", {}, 10)
+    operations.ask(ONE, "savepoint", "shop", TakeSavepoint("a"), 10)
     mine = operations.claim("me", ("savepoint",), 20)
     assert mine is not None
     assert (mine.state, mine.owner, mine.started_ms) == (OperationState.RUNNING, "me", 20)
@@ -65,7 +68,7 @@ def test_its_life(operations: Operations) -> None:
 
 def test_only_one_gets_it(operations: Operations) -> None:
     for number in range(20):
-        operations.ask(f"{number:032x}", "savepoint", "shop", {}, number)
+        operations.ask(f"{number:032x}", "savepoint", "shop", TakeSavepoint("a"), number)
     got: list[tuple[str, str]] = []
 
     def take(name: str) -> None:
@@ -81,7 +84,7 @@ def test_only_one_gets_it(operations: Operations) -> None:
 
 
 def test_what_a_dead_one_had_is_taken_over_once(operations: Operations) -> None:
-    operations.ask(ONE, "stop", "shop", {}, 10)
+    operations.ask(ONE, "stop", "shop", TakeSavepoint("a"), 10)
     dead = operations.begin(ONE, "dead", 20)
     assert dead is not None
     mine = operations.take_over(dead, "me")
@@ -93,8 +96,8 @@ def test_what_a_dead_one_had_is_taken_over_once(operations: Operations) -> None:
 
 
 def test_kinds_that_are_somebody_elses_are_left_alone(operations: Operations) -> None:
-    operations.ask(ONE, "rescale", "shop", {}, 10)
-    operations.ask(TWO, "verify", None, {}, 20)
+    operations.ask(ONE, "rescale", "shop", Rescale({"q": 4}), 10)
+    operations.ask(TWO, "verify", None, Verify("s"), 20)
     mine = operations.claim("me", ("verify", "savepoint"), 30)
     assert mine is not None
     assert mine.operation_id == TWO
@@ -105,11 +108,11 @@ def test_kinds_that_are_somebody_elses_are_left_alone(operations: Operations) ->
 def test_old_ones_are_forgotten(operations: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENDED_KEPT", 10)
     for number in range(12):
-        operations.ask(f"{number:032x}", "verify", None, {}, number)
+        operations.ask(f"{number:032x}", "verify", None, Verify("s"), number)
         mine = operations.claim("me", ("verify",), number)
         assert mine is not None
         operations.complete(mine, {}, number)
-    operations.ask(ONE, "verify", None, {}, 5000)
+    operations.ask(ONE, "verify", None, Verify("s"), 5000)
     with pytest.raises(NotFound):
         operations.get(f"{0:032x}")
     assert operations.get(f"{2:032x}").state is OperationState.COMPLETED
@@ -122,7 +125,7 @@ def test_a_file_that_is_none_says_so(operations: Operations) -> None:
 
 
 def test_a_file_of_another_version(operations: Operations) -> None:
-    operations.ask(ONE, "verify", None, {}, 1)
+    operations.ask(ONE, "verify", None, Verify("s"), 1)
     with closing(sqlite3.connect(operations.path)) as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(Unsupported):

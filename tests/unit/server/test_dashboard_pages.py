@@ -12,6 +12,14 @@ import pytest
 from served import NOW_MS, SHOP, Served, batch
 
 from holdfast.jobs.recovery.timings import Recovery
+from holdfast.jobs.registry.operation_arguments import (
+    Arguments,
+    Dispose,
+    MakeCheckpoint,
+    TakeSavepoint,
+    Verify,
+    decode,
+)
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import Failure, JobState
 from holdfast.observe.alert_store import AlertStore
@@ -306,7 +314,7 @@ def test_what_comes_from_others_is_never_markup(shop: Served, tmp_path: Path) ->
     )
     noisy = replace(batch(5, EVIL), operators=(replace(batch(5).operators[0], name=EVIL),))
     shop.registry.add_batch("till", number, noisy)
-    operation = Operations(shop.home).ask("a" * 32, "verify", "shop", {"savepoint": EVIL}, NOW_MS)
+    operation = Operations(shop.home).ask("a" * 32, "verify", "shop", Verify(EVIL), NOW_MS)
     begun = Operations(shop.home).begin(operation.operation_id, EVIL, NOW_MS)
     assert begun is not None
     Operations(shop.home).fail(
@@ -342,25 +350,26 @@ def ask(served: Served, fields: dict[str, Any], headers: dict[str, str] | None =
 def test_buttons_ask_for_operations(shop: Served, tmp_path: Path) -> None:
     (catalog,) = shop.client().get("/ui/jobs/shop/savepoints.json").json()["catalogs"]
     savepoint = catalog["savepoints"][0]["savepoint"]
-    asked: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    asked: list[tuple[dict[str, Any], str, Arguments]] = [
         (
             {"verb": "savepoint", "catalog": catalog["catalog"], "label": "now", "deep": "1"},
             "savepoint",
-            {"catalog": catalog["catalog"], "label": "now", "deep": True},
+            TakeSavepoint(catalog["catalog"], "now", deep=True),
         ),
-        ({"verb": "verify", "savepoint": savepoint}, "verify", {"savepoint": savepoint, "deep": False}),
+        ({"verb": "verify", "savepoint": savepoint}, "verify", Verify(savepoint, deep=False)),
         (
             {"verb": "fork", "savepoint": savepoint, "checkpoint": f"{tmp_path}/checkpoints/new"},
             "fork",
-            {"savepoint": savepoint, "checkpoint": f"file://{tmp_path}/checkpoints/new"},
+            MakeCheckpoint(savepoint, f"file://{tmp_path}/checkpoints/new"),
         ),
-        ({"verb": "dispose", "savepoint": savepoint}, "dispose", {"savepoints": [savepoint]}),
+        ({"verb": "dispose", "savepoint": savepoint}, "dispose", Dispose((savepoint,))),
     ]
     for fields, verb, arguments in asked:
         answer = ask(shop, fields)
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/jobs/shop/savepoints")
         newest = Operations(shop.home).newest("shop", 1)[0]
-        assert (newest.verb, newest.job, newest.arguments) == (verb, "shop", arguments)
+        assert (newest.verb, newest.job) == (verb, "shop")
+        assert decode(newest.verb, newest.arguments) == arguments
     read = text_of(page(shop.client(), "/ui/jobs/shop/savepoints"))
     assert read.count("Waiting") == 4
 

@@ -14,6 +14,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
 from holdfast.jobs.background.worker import BackgroundWorker, Notice, error_of, one_line
+from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
 from holdfast.savepoints.taking.periodic import PeriodicTake, newest_ms, take_and_retain
 from holdfast.storage import open_storage
@@ -153,15 +154,9 @@ class Savepointing:
         taken = found.taken
         if taken is None:
             return
-        note = SavepointNote(
-            query=query.name,
-            at_ms=taken.manifest.created_ms,
-            took_ms=took_ms,
-            uri=taken.uri,
-            batch_id=taken.manifest.batch_id,
-            size_bytes=taken.manifest.size_bytes,
-            new_bytes=taken.manifest.new_bytes,
-            problem=found.left,
+        at_ms = taken.manifest.created_ms
+        note = note_of(
+            query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=found.left
         )
         self._digests.taken()
         text = f"savepoint of query {query.name} at batch {taken.manifest.batch_id}: {taken.uri}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from holdfast.jobs.operations.operation_context import OperationContext
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.operations.rescaler import recover_left_behind, supervised_by
 from holdfast.jobs.operations.verbs import TAKES, VERBS
+from holdfast.jobs.registry.operation_arguments import decode
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -44,15 +45,16 @@ class OperationExecutor:
         self._home = home
         self._clock = clock
         self._operations = Operations(home)
-        self._work = OperationContext(home, Registry(home.registry), self._operations, clock)
+        self._registry = Registry(home.registry)
         self.owner = f"server {os.urandom(8).hex()}"
         self._lock = _life(home, self.owner)
         self._wake = threading.Event()
-        self._closing = False
+        # Set when the process is about to end; what waits for something gives up then.
+        self._closing = threading.Event()
         names = [f"holdfast-operations-{number}" for number in range(workers)]
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
         self._threads.append(threading.Thread(target=self._recover, name="holdfast-recovery", daemon=True))
-        self._digests = PendingDigests(clock, lambda: not self._closing, pause=self._work.closing.wait)
+        self._digests = PendingDigests(clock, lambda: not self._closing.is_set(), pause=self._closing.wait)
         self._digested: set[str] = set()
         self._taken = threading.Event()
         self._threads.append(threading.Thread(target=self._digest, name="holdfast-digests", daemon=True))
@@ -71,25 +73,23 @@ class OperationExecutor:
         """Wait until what was asked for is done, as long as that takes within bounds."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and any(thread.is_alive() for thread in self._threads):
-            asked = [each for verb in VERBS for each in self._operations.waiting(verb)]
-            mine = [each for each in self._operations.running() if each.owner == self.owner]
-            if not asked and not mine:
+            asked = any(self._operations.waiting(verb) for verb in VERBS)
+            if not asked and all(running.owner != self.owner for running in self._operations.running()):
                 return
-            self._work.closing.wait(LOOK_S)
+            self._closing.wait(LOOK_S)
 
     def ended_since(self, since_ms: int) -> list[str]:
         """What this one has brought to an end since then."""
         newest = self._operations.newest(limit=50)
         return [
-            each.operation_id
-            for each in newest
-            if each.owner == self.owner and each.ended_ms is not None and each.ended_ms >= since_ms
+            operation.operation_id
+            for operation in newest
+            if operation.owner == self.owner and (operation.ended_ms or -1) >= since_ms
         ]
 
     def close(self, timeout_s: float = 5.0) -> None:
         """End; what takes longer ends with the process, and the next one finishes or undoes it."""
-        self._closing = True
-        self._work.closing.set()
+        self._closing.set()
         self._taken.set()
         self._wake.set()
         deadline = time.monotonic() + timeout_s
@@ -105,7 +105,7 @@ class OperationExecutor:
         operation = self._operations.claim(self.owner, VERBS, self._clock())
         if operation is None:
             return False
-        self._carry_out(operation, VERBS[operation.verb].run)
+        self._carry_out(operation)
         return True
 
     def recover(self) -> None:
@@ -118,7 +118,7 @@ class OperationExecutor:
                 continue
             mine = self._operations.take_over(left, self.owner)
             if mine is not None:
-                self._carry_out(mine, VERBS[mine.verb].recover)
+                self._carry_out(mine, recover=True)
         for asked in self._operations.waiting(RESCALE):
             if asked.job is not None and not SupervisorLock(self._home, asked.job).taken():
                 self._refuse_rescale(asked)
@@ -135,7 +135,7 @@ class OperationExecutor:
                     with suppress(Conflict, Corrupt, Invalid, NotFound, Unsupported):  # it stays pending
                         catalog, savepoint_id = opened(uri)
                         self._digests.one(catalog, savepoint_id)
-                    if self._closing:
+                    if self._closing.is_set():
                         return
                     self._digested.add(uri)
 
@@ -148,15 +148,14 @@ class OperationExecutor:
             )
             self._operations.fail(mine, error.as_dict(), self._clock())
 
-    def _carry_out(
-        self, operation: Operation, do: Callable[[OperationContext, Operation], Mapping[str, Any]]
-    ) -> None:
+    def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:
         """Write down how it ends; where it is no longer this one's, somebody else has."""
         try:
             try:
-                result = do(self._work, operation)
+                verb, work = VERBS[operation.verb], self._context(operation)
+                result = verb.recover(work) if recover else verb.run(work)
             except Exception as error:  # whatever it is, the others go on
-                if self._work.closing.is_set():
+                if self._closing.is_set():
                     return  # it did not fail: the server ends, and the next one goes on with it
                 self._operations.fail(operation, error_of(error).as_dict(), self._clock())
             else:
@@ -164,6 +163,11 @@ class OperationExecutor:
                 self._taken.set()
         except HoldfastError:
             return
+
+    def _context(self, operation: Operation) -> OperationContext[Any]:
+        wanted = decode(operation.verb, operation.arguments)
+        home, registry, operations = self._home, self._registry, self._operations
+        return OperationContext(operation, wanted, home, registry, operations, self._clock, self._closing)
 
     def _lives(self, owner: str) -> bool:
         job = supervised_by(owner)
@@ -173,7 +177,7 @@ class OperationExecutor:
 
     def _run(self) -> None:
         give_way()
-        while not self._closing:
+        while not self._closing.is_set():
             try:
                 if self.do_one():
                     continue
@@ -184,24 +188,24 @@ class OperationExecutor:
 
     def _digest(self) -> None:
         give_way()
-        while not self._closing:
+        while not self._closing.is_set():
             self._taken.clear()
             pause = None
             try:
                 self.digest()
             except HoldfastError:
                 pause = _DIGEST_AGAIN_S  # the file is busy, or a catalog does not answer
-            if not self._closing:
+            if not self._closing.is_set():
                 self._taken.wait(pause)
 
     def _recover(self) -> None:
         give_way()
-        while not self._closing:
+        while not self._closing.is_set():
             with suppress(HoldfastError):  # the file is busy or gone; it is tried again
                 self.recover()
-            self._work.closing.wait(MEND_S)
+            self._closing.wait(MEND_S)
 
 
 def _life(home: StateHome, owner: str) -> FileLock:
-    """What an owner holds as long as he lives."""
+    """The lock that an owner holds as long as it lives."""
     return FileLock(home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.locations import local_path
-from holdfast.errors import Conflict, Invalid, Unsupported
+from holdfast.errors import Conflict, Unsupported
+from holdfast.jobs.operations.operation_context import no_such_query
 from holdfast.model import QueryStarted
 from holdfast.storage.file_lock import FileLock
 
@@ -73,10 +74,10 @@ def moves_of(
         Invalid: A query is named that the job does not have.
         Unsupported: A checkpoint is not on a local disk.
     """
-    found = []
+    moves = []
     for query, partitions in wanted.items():
         if query not in queries:
-            raise Invalid("the job has no such query", found=query, expected=", ".join(queries))
+            raise no_such_query(query, queries)
         place = local_path(queries[query].checkpoint)
         if place is None:
             raise Unsupported(
@@ -88,7 +89,7 @@ def moves_of(
                 " on that",
             )
         mark = operation_id[:12]
-        found.append(
+        moves.append(
             Move(
                 query,
                 f"file://{place}",
@@ -97,7 +98,7 @@ def moves_of(
                 partitions,
             )
         )
-    return tuple(found)
+    return tuple(moves)
 
 
 def moves_from(steps: Mapping[str, Any]) -> tuple[Move, ...]:

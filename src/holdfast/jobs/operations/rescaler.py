@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
@@ -32,6 +32,7 @@ from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import Message, Refused, RescaleDone, RescaleProgress, not_for
+from holdfast.jobs.registry.operation_arguments import Rescale, decode
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -130,9 +131,10 @@ class Rescaler:
                 say("rescaled", f"not rescaled: {error.fact}", **done.as_dict())
 
     def _do(self, operation: Operation, attend: Attend) -> Mapping[str, Any]:
-        queries = {each.name: each for each in Registry(self._home.registry).queries(self._job)}
-        moves = moves_of(operation.operation_id, operation.arguments["partitions"], queries)
-        operation = self._operations.note(operation, moves=[asdict(each) for each in moves])
+        queries = {query.name: query for query in Registry(self._home.registry).queries(self._job)}
+        wanted = cast("Rescale", decode(VERB, operation.arguments))
+        moves = moves_of(operation.operation_id, wanted.partitions, queries)
+        operation = self._operations.note(operation, moves=[asdict(move) for move in moves])
         try:
             self._make(operation, moves, attend)
             for move in moves:

@@ -3,71 +3,66 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast import layout
 from holdfast.checkpoints.tree import Tree
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.operations.operation_context import OperationContext, undone
-from holdfast.jobs.registry.operation_log import Operation
-from holdfast.savepoints.savepoint_api import fork, restore
+from holdfast.jobs.registry.operation_arguments import MakeCheckpoint
+from holdfast.savepoints.restoring import Restored
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
 
-class Restore:
-    """Makes a checkpoint from which the query goes on."""
+@dataclass(frozen=True, slots=True)
+class CheckpointMaker:
+    """Makes a checkpoint from which a query goes on, the same one or another.
 
-    word = "restore"
+    Attributes:
+        verb: `restore` or `fork`, which the new checkpoint notes as its origin.
+        make: What does it.
+    """
 
-    def run(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
+    verb: str
+    make: Callable[..., Restored]
+
+    def run(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
         """Make it.
 
         Raises:
             Conflict: Something is there already.
             Corrupt: The savepoint is damaged.
         """
-        given = operation.arguments
-        make = fork if self.word == "fork" else restore
-        return make(given["savepoint"], given["checkpoint"], tell=work.teller(operation)).as_dict()
+        return self.make(work.wanted.savepoint, work.wanted.checkpoint, tell=work.teller()).as_dict()
 
-    def recover(self, work: OperationContext, operation: Operation) -> Mapping[str, Any]:
-        """Finish it: what is there says whose it is, and is gone on with.
-
-        Where that cannot be, what was begun is taken away again.
-        """
-        target = open_storage(operation.arguments["checkpoint"])
+    def recover(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
+        """Go on with what is there, if that is this operation's own; where it cannot, take it away."""
+        target = open_storage(work.wanted.checkpoint)
         try:
-            return self.run(work, operation)
+            return self.run(work)
         except HoldfastError as error:
-            if target.size(layout.METADATA) is not None or not self._own(target, operation):
+            if target.size(layout.METADATA) is not None or not self._made(target, work.wanted.savepoint):
                 raise  # it is complete and in use, or another's
             _remove(target)
-            raise undone(operation, error.fact) from error
+            raise undone(work.operation, error.fact) from error
 
-    def _own(self, target: Storage, operation: Operation) -> bool:
+    def _made(self, target: Storage, savepoint: str) -> bool:
+        """Whether what is in the target is of such an operation on this savepoint."""
         try:
             origin = json.loads(target.read(layout.ORIGIN))
         except (NotFound, ValueError):
             return False
-        savepoint = open_storage(operation.arguments["savepoint"]).uri
-        return isinstance(origin, dict) and (origin.get("operation"), origin.get("savepoint")) == (
-            self.word,
-            savepoint,
-        )
-
-
-class Fork(Restore):
-    """Makes a checkpoint of the same state for another query."""
-
-    word = "fork"
+        mark = (self.verb, open_storage(savepoint).uri)
+        return isinstance(origin, dict) and (origin.get("operation"), origin.get("savepoint")) == mark
 
 
 def _remove(target: Storage) -> None:
     """Take away what a killed one has left; its mark last, so that it stays known as that."""
     paths = [path for path, _ in Tree(target).places()]
-    for path in sorted(paths, key=lambda each: each == layout.ORIGIN):
+    for path in sorted(paths, key=lambda path: path == layout.ORIGIN):
         with suppress(NotFound):
             target.delete(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.recovery.timings import Recovery
-from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry
+from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.terms import Leader
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
@@ -97,17 +97,7 @@ class Control:
         Raises:
             Unavailable: The registry cannot be written.
         """
-        manifest = taken.manifest
-        note = SavepointNote(
-            query=query,
-            at_ms=self._clock(),
-            took_ms=took_ms,
-            uri=taken.uri,
-            batch_id=manifest.batch_id,
-            size_bytes=manifest.size_bytes,
-            new_bytes=manifest.new_bytes,
-            problem=None,
-        )
+        note = note_of(query, taken.uri, taken.manifest, at_ms=self._clock(), took_ms=took_ms)
         self._registry.add_savepoint(job, note)
 
     def details(self, name: str, batches: int = 1000) -> JobDetails:

@@ -15,7 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Conflict, Internal, Invalid, NotFound
+from holdfast.jobs.registry.operation_arguments import KINDS, Arguments
 from holdfast.jobs.state_home import StateHome
 from holdfast.storage.shared_database import Shape, SharedDatabase
 
@@ -65,7 +66,7 @@ class Operation:
         verb: What: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or
             `restore`.
         job: The job that it is about, as it was named; None where it is about none.
-        arguments: How.
+        arguments: How, as it was written down; `operation_arguments.decode` reads it.
         state: Where it stands.
         asked_ms: When it was asked for, in epoch milliseconds.
         started_ms: When it was first begun.
@@ -116,7 +117,7 @@ class Operations:
         self._file = SharedDatabase(self.path, _OPERATIONS)
 
     def ask(
-        self, operation_id: str, verb: str, job: str | None, arguments: Mapping[str, Any], now_ms: int
+        self, operation_id: str, verb: str, job: str | None, arguments: Arguments, now_ms: int
     ) -> Operation:
         """Write down that something is wanted; asked again under the same id, it is the same operation.
 
@@ -125,32 +126,39 @@ class Operations:
         Raises:
             Invalid: This is no id.
             Conflict: Something else was asked under this id.
+            Internal: The arguments are those of another verb.
         """
+        if type(arguments) is not KINDS.get(verb):
+            raise Internal(f"these are no arguments of `{verb}`", found=type(arguments).__name__)
         if not ID.fullmatch(operation_id):
             raise Invalid(
-                "this is no id of an operation", found=operation_id[:80], expected="32 digits 0-9a-f"
+                "this is no id of an operation",
+                found=operation_id[:80],
+                expected="32 digits 0-9a-f",
+                hint="leave the id out, and one is made",
             )
-        wanted = Operation(operation_id, verb, job, dict(arguments), OperationState.ASKED, now_ms)
+        written = _text(arguments.as_dict())
+        wanted = Operation(operation_id, verb, job, json.loads(written), OperationState.ASKED, now_ms)
         with self._file.write() as db:
             row = db.execute("SELECT * FROM operations WHERE id = ?", (operation_id,)).fetchone()
             if row is None:
                 db.execute(
                     "INSERT INTO operations (id, verb, job, arguments, state, asked_ms, steps)"
                     " VALUES (?, ?, ?, ?, ?, ?, '{}')",
-                    (operation_id, verb, job, _text(wanted.arguments), wanted.state.value, now_ms),
+                    (operation_id, verb, job, written, wanted.state.value, now_ms),
                 )
                 _forget(db)
                 return wanted
-        found = _operation(row)
-        if (found.verb, found.job) != (verb, job):
+        operation = _operation(row)
+        if (operation.verb, operation.job) != (verb, job):
             raise Conflict(
                 "something else was asked for under this id",
                 where=operation_id,
-                found=found.verb,
+                found=operation.verb,
                 expected=verb,
                 hint="choose another id, or none",
             )
-        return found
+        return operation
 
     def get(self, operation_id: str) -> Operation:
         """One operation.
@@ -160,7 +168,12 @@ class Operations:
         """
         rows = self._file.read("SELECT * FROM operations WHERE id = ?", operation_id)
         if not rows:
-            raise NotFound("there is no such operation", where=operation_id)
+            raise NotFound(
+                "there is no such operation",
+                where=operation_id,
+                found=f"no such id, or one of those that ended before the last {ENDED_KEPT}",
+                hint="GET /api/v1/operations lists those that are remembered",
+            )
         return _operation(rows[0])
 
     def newest(self, job: str | None = None, limit: int = 100) -> list[Operation]:
@@ -197,7 +210,7 @@ class Operations:
         """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
         rows = self._file.read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
         mine = (self.begin(row["id"], owner, now_ms) for row in rows if row["verb"] in verbs)
-        return next((each for each in mine if each is not None), None)
+        return next((operation for operation in mine if operation is not None), None)
 
     def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
         """Take one operation that nobody has begun; None if somebody was quicker."""
@@ -280,6 +293,7 @@ class Operations:
                 "this operation is no longer in these hands",
                 where=operation.operation_id,
                 found=f"{operation.verb}, which another process has taken over",
+                hint="look at how far that process is with it",
             )
         return row
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import NotFound
+from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.schema import REGISTRY, insert
 from holdfast.jobs.terms import Leader, LeadershipLost
@@ -334,6 +335,14 @@ class Registry:
                 if row is None or row["token"] != self._token:
                     raise _leadership_lost(job, self.path, self._token, None if row is None else row["token"])
             yield db
+
+
+def note_of(
+    query: str, uri: str, manifest: Manifest, *, at_ms: int, took_ms: int, problem: str | None = None
+) -> SavepointNote:
+    """What is remembered of a savepoint that was taken."""
+    size_bytes, new_bytes = manifest.size_bytes, manifest.new_bytes
+    return SavepointNote(query, at_ms, took_ms, uri, manifest.batch_id, size_bytes, new_bytes, problem)
 
 
 def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:

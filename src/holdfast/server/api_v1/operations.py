@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -11,6 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.jobs.operations.rescale_spec import moves_of
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
+from holdfast.jobs.registry.operation_arguments import (
+    Arguments,
+    AwaitCheckpoint,
+    Diff,
+    Dispose,
+    MakeCheckpoint,
+    Rescale,
+    TakeSavepoint,
+    Verify,
+)
 from holdfast.savepoints.taking.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
@@ -144,12 +153,9 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         check_label(wanted.label)
         for query in wanted.queries or ():
             plane.query(details, query)
-        arguments = {
-            "catalog": path_policy.catalog_of(plane, details, wanted.directory, "directory"),
-            "label": wanted.label,
-            "queries": wanted.queries,
-            "deep": wanted.deep,
-        }
+        catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
+        queries = None if wanted.queries is None else tuple(wanted.queries)
+        arguments = TakeSavepoint(catalog, wanted.label, queries, wanted.deep)
         return _asked(plane, wanted, "savepoint", details.status.job.name, arguments)
 
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
@@ -159,13 +165,13 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         check_label(wanted.label)
         name = plane.control.running(details.status.job.name).job.name
         catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
-        return _asked(plane, wanted, "stop", name, {"catalog": catalog, "label": wanted.label})
+        return _asked(plane, wanted, "stop", name, TakeSavepoint(catalog, wanted.label))
 
     @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
     def wait_for_checkpoint(job: JobName, wanted: Wanted) -> Operation:
         """Wait until all that a job has begun to work on is committed; done at once where it is."""
         name = plane.control.running(job).job.name
-        return _asked(plane, wanted, "checkpoint", name, {})
+        return _asked(plane, wanted, "checkpoint", name, AwaitCheckpoint())
 
     @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
@@ -174,10 +180,9 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         details = plane.brief(name)
         before = {each.query.name: each.parallelism for each in vertices(details)}
         moves_of("0" * 32, wanted.partitions, {each.name: each for each in details.queries})
-        arguments = {"partitions": wanted.partitions, "before": before}
-        found = _asked(plane, wanted, RESCALE, name, arguments)
+        asked = _asked(plane, wanted, RESCALE, name, Rescale(wanted.partitions, before))
         plane.registry.request(name, RESCALE, plane.clock())
-        return found
+        return asked
 
 
 def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
@@ -185,18 +190,14 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
     def verify_savepoint(wanted: WantedVerify) -> Operation:
         """Prove that a savepoint is, bit for bit, what was taken, and that it fits together."""
         savepoint = path_policy.savepoint(plane, wanted.savepoint, "savepoint")
-        return _asked(plane, wanted, "verify", None, {"savepoint": savepoint, "deep": wanted.deep})
+        return _asked(plane, wanted, "verify", None, Verify(savepoint, wanted.deep))
 
     @api.post("/savepoints/diff", status_code=202, summary="Compare two states")
     def diff_states(wanted: WantedDiff) -> Operation:
         """What differs between two savepoints or batches, key by key."""
-        arguments = {
-            "first": path_policy.state(plane, wanted.first, "first"),
-            "second": path_policy.state(plane, wanted.second, "second"),
-            "samples": wanted.samples,
-            "files": wanted.files,
-        }
-        return _asked(plane, wanted, "diff", None, arguments)
+        first = path_policy.state(plane, wanted.first, "first")
+        second = path_policy.state(plane, wanted.second, "second")
+        return _asked(plane, wanted, "diff", None, Diff(first, second, wanted.samples, wanted.files))
 
     @api.post("/savepoints/restore", status_code=202, summary="Make a checkpoint of a savepoint")
     def restore_savepoint(wanted: WantedCheckpoint) -> Operation:
@@ -211,19 +212,19 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
     @api.post("/savepoints/delete", status_code=202, summary="Delete savepoints")
     def delete_savepoints(wanted: WantedDelete) -> Operation:
         """Delete savepoints, and the bytes that no other one of their catalogs needs."""
-        given = [path_policy.savepoint(plane, each, "savepoints") for each in wanted.savepoints]
-        return _asked(plane, wanted, "dispose", None, {"savepoints": given})
+        given = tuple(path_policy.savepoint(plane, one, "savepoints") for one in wanted.savepoints)
+        return _asked(plane, wanted, "dispose", None, Dispose(given))
 
 
 def _asked(
-    plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Mapping[str, Any]
+    plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Arguments
 ) -> Operation:
     operation_id = wanted.operation or os.urandom(16).hex()
     return Operation.model_validate(plane.ask(operation_id, verb, job, arguments).as_dict())
 
 
-def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> dict[str, Any]:
-    return {
-        "savepoint": path_policy.savepoint(plane, wanted.savepoint, "savepoint"),
-        "checkpoint": path_policy.new_checkpoint(plane, wanted.checkpoint, "checkpoint"),
-    }
+def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> MakeCheckpoint:
+    return MakeCheckpoint(
+        path_policy.savepoint(plane, wanted.savepoint, "savepoint"),
+        path_policy.new_checkpoint(plane, wanted.checkpoint, "checkpoint"),
+    )

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
+from holdfast.jobs.registry.operation_arguments import (
+    Arguments,
+    Diff,
+    Dispose,
+    MakeCheckpoint,
+    TakeSavepoint,
+    Verify,
+)
 from holdfast.savepoints.taking.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.rendering import job_path
 
 Fields = Mapping[str, list[str]]
-Arguments = Callable[[ControlPlane, Fields, JobDetails], dict[str, Any]]
+Reader = Callable[[ControlPlane, Fields, JobDetails], Arguments]
 _LONGEST: Final = 4096
 _MOST: Final = 50
-_SAMPLES: Final = 5
 
 
 async def form(request: Request) -> Fields:
@@ -62,57 +70,48 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
         return job_path(details.status.job)
     if button not in _BUTTONS:
         raise Invalid("nobody can ask for that here", found=button[:80], expected=", ".join(_BUTTONS))
-    verb, arguments = _BUTTONS[button]
-    operation = plane.ask(os.urandom(16).hex(), verb, name, arguments(plane, fields, details))
+    verb, read = _BUTTONS[button]
+    operation = plane.ask(os.urandom(16).hex(), verb, name, read(plane, fields, details))
     if verb == "diff":
         return f"/ui/operations/{operation.operation_id}"
     return job_path(details.status.job, "/savepoints")
 
 
-def _take(plane: ControlPlane, fields: Fields, details: JobDetails) -> dict[str, Any]:
-    return {**_stop_and_take(plane, fields, details), "deep": "deep" in fields}
-
-
-def _stop(plane: ControlPlane, fields: Fields, details: JobDetails) -> dict[str, Any]:
+def _stop(plane: ControlPlane, fields: Fields, details: JobDetails) -> TakeSavepoint:
     plane.control.running(details.status.job.name)
-    return _stop_and_take(plane, fields, details)
+    return replace(_take(plane, fields, details), deep=False)
 
 
-def _stop_and_take(plane: ControlPlane, fields: Fields, details: JobDetails) -> dict[str, Any]:
+def _take(plane: ControlPlane, fields: Fields, details: JobDetails) -> TakeSavepoint:
     label = _some(fields, "label")
     check_label(label)
     catalog = path_policy.catalog_of(plane, details, _some(fields, "catalog"), "catalog")
-    return {"catalog": catalog, "label": label}
+    return TakeSavepoint(catalog, label, deep="deep" in fields)
 
 
-def _verify(plane: ControlPlane, fields: Fields, _: JobDetails) -> dict[str, Any]:
-    return {"savepoint": _savepoint(plane, fields), "deep": "deep" in fields}
+def _verify(plane: ControlPlane, fields: Fields, _: JobDetails) -> Verify:
+    return Verify(_savepoint(plane, fields), deep="deep" in fields)
 
 
-def _make(plane: ControlPlane, fields: Fields, _: JobDetails) -> dict[str, Any]:
+def _make(plane: ControlPlane, fields: Fields, _: JobDetails) -> MakeCheckpoint:
     checkpoint = path_policy.new_checkpoint(plane, _one(fields, "checkpoint"), "checkpoint")
-    return {"savepoint": _savepoint(plane, fields), "checkpoint": checkpoint}
+    return MakeCheckpoint(_savepoint(plane, fields), checkpoint)
 
 
-def _dispose(plane: ControlPlane, fields: Fields, _: JobDetails) -> dict[str, Any]:
-    return {"savepoints": [_savepoint(plane, fields)]}
+def _dispose(plane: ControlPlane, fields: Fields, _: JobDetails) -> Dispose:
+    return Dispose((_savepoint(plane, fields),))
 
 
-def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> dict[str, Any]:
+def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
     chosen = fields.get("with", [])
     if len(chosen) != 2:
         raise Invalid("two savepoints are compared", found=f"{len(chosen)} chosen", expected="2")
     # Their ids begin with the time, so the older one is the first.
     first, second = sorted(chosen, key=lambda each: each.rpartition("/")[2])
-    return {
-        "first": path_policy.state(plane, first, "with"),
-        "second": path_policy.state(plane, second, "with"),
-        "samples": _SAMPLES,
-        "files": False,
-    }
+    return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
 
 
-_BUTTONS: Final[Mapping[str, tuple[str, Arguments]]] = {
+_BUTTONS: Final[Mapping[str, tuple[str, Reader]]] = {
     "savepoint": ("savepoint", _take),
     "stop-with-savepoint": ("stop", _stop),
     "verify": ("verify", _verify),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.jobs.registry.operation_arguments import Arguments, AwaitCheckpoint, Dispose, TakeSavepoint
 from holdfast.jobs.registry.operation_log import ID, Operation
 from holdfast.server.access import path_policy
 from holdfast.server.answers import Json
@@ -53,7 +54,7 @@ def checkpoint(call: Call) -> Any:
         )
         return Json({"errors": ["Internal server error.", f"<Exception on server side:\n{text}"]}, 500)
     job = call.id("jobid")
-    return _asked(call, "checkpoint", job, {}, CHECKPOINT_BODY, 202)
+    return _asked(call, "checkpoint", job, AwaitCheckpoint(), CHECKPOINT_BODY, 202)
 
 
 def checkpoint_status(call: Call) -> Any:
@@ -67,10 +68,10 @@ def dispose(call: Call) -> Any:
     if path is None:
         raise Refused(400, "Field savepoint-path must not be omitted or be null.")
     try:
-        given = [path_policy.savepoint(call.plane, each, "savepoint-path") for each in path.split(",")]
+        given = tuple(path_policy.savepoint(call.plane, one, "savepoint-path") for one in path.split(","))
     except Invalid as error:
         raise Refused(400, str(error)) from None
-    return _asked(call, "dispose", None, {"savepoints": given}, DISPOSAL_BODY, 200)
+    return _asked(call, "dispose", None, Dispose(given), DISPOSAL_BODY, 200)
 
 
 def dispose_status(call: Call) -> Any:
@@ -87,10 +88,10 @@ def _of_job(call: Call, verb: str, directory: str | None, what: str) -> Any:
         catalog = ""  # Flink accepts this too, and tells in the operation's status
     except Invalid as error:
         raise Refused(400, str(error)) from None
-    return _asked(call, verb, job, {"catalog": catalog, "running": True}, what, 202)
+    return _asked(call, verb, job, TakeSavepoint(catalog, running=True), what, 202)
 
 
-def _asked(call: Call, verb: str, job: str | None, arguments: dict[str, Any], what: str, status: int) -> Any:
+def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, what: str, status: int) -> Any:
     wanted = call.text("triggerId", what)
     if wanted is not None and not ID.fullmatch(wanted):
         raise unfit(what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.jobs.operations.rescale_spec import moves_of
 from holdfast.jobs.operations.rescaler import VERB
+from holdfast.jobs.registry.operation_arguments import Rescale
 from holdfast.jobs.registry.operation_log import Operation, OperationState
 from holdfast.server.flink.calls import Call, Refused, Resource, unfit
 from holdfast.server.flink.stats import stats
@@ -38,7 +39,7 @@ def require(call: Call) -> Any:
     # What cannot be is told now, and not when the job has been stopped for it.
     moves_of(operation_id, changed, {each.name: each for each in found.queries})
     before = {each.query.name: each.parallelism for each in nodes.values()}
-    call.plane.ask(operation_id, VERB, job.name, {"partitions": changed, "before": before})
+    call.plane.ask(operation_id, VERB, job.name, Rescale(changed, before))
     call.plane.registry.request(job.name, VERB, call.plane.clock())
     return {}
 
