@@ -12,6 +12,7 @@ from touched import InMemoryTouched, Memory
 from holdfast.worker.declarations.processor import definition_of
 from holdfast.worker.interface import Arrivals, Moment, Outcome, Runner
 from holdfast.worker.runtime.row_runner import RowRunner
+from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -38,9 +39,7 @@ class Passes:
         self.definition = definition_of(processor, tuple(self.streams))
         self.memory = Memory(self.definition.states, keys)
         make = TableRunner if table else RowRunner
-        self.runner: Runner = make(
-            self.definition,
-            processor,
+        spec = RunnerSpec(
             operator="regulars",
             output=pa.schema(list(output.items())),
             key_names=tuple(keys.names),
@@ -49,6 +48,7 @@ class Passes:
             default_clock=clock,
             on_error=on_error,
         )
+        self.runner: Runner = make(self.definition, processor, spec)
         self.outcome: Outcome | None = None
 
     def run(

@@ -191,21 +191,22 @@ def require_stream(frame: DataFrame, *, where: str, hint: str = "read it with sp
         raise Invalid("the frame is not a stream", where=where, hint=hint)
 
 
-def refuse_repeated(names: Sequence[str], *, where: str, hint: str, also: Iterable[str] = ()) -> None:
-    """Refuse columns of a result that have one name, or a name in `also`.
+def refuse_repeated(
+    names: Sequence[str],
+    *,
+    where: str,
+    hint: str,
+    taken: Iterable[str] = (),
+    fact: str = "two columns of the result have one name",
+) -> None:
+    """Refuse columns of a result that have one name, or one that is taken.
 
     Raises:
         Invalid: There are such columns.
     """
-    repeated = sorted({name for name in names if names.count(name) > 1 or name in also})
+    repeated = sorted({name for name in names if names.count(name) > 1 or name in taken})
     if repeated:
-        raise Invalid(
-            "two columns of the result have one name",
-            where=where,
-            found=", ".join(repeated),
-            expected="names of their own",
-            hint=hint,
-        )
+        raise Invalid(fact, where=where, found=", ".join(repeated), expected="names of their own", hint=hint)
 
 
 def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str, at_rest: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from holdfast.worker.runtime.features.partial_aggregates import (
     parts_schema,
 )
 from holdfast.worker.runtime.row_runner import RowRunner
+from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner, check_name
 from holdfast.worker.state.blob_schema import form_of
 from holdfast.worker.state.expiry import Cleaner
@@ -106,13 +106,12 @@ def assemble(
     keys = pa.schema([streams[0].schema.field(key) for key in names])
     states = definition.states if broadcast is None else (*definition.states, broadcast.state)
     form = form_of(states, keys, timers=definition.has_timers)
-    has_ttl = any(state.ttl for state in definition.states)
     layout = Layout(
         options.name,
         options.key_groups,
         form,
         names,
-        has_ttl,
+        any(state.ttl for state in definition.states),
         options.memory_bytes,
         options.placement,
         options.numbering,
@@ -135,24 +134,19 @@ def assemble(
         memory_bytes=options.memory_bytes,
         broadcast=broadcast,
     )
-    more: dict[str, Any] = {}
-    if options.split is not None:
-        more["parts"] = PARTS
-    if options.instances is not None:
-        more["instances"] = options.instances
-    runner = partial(
-        TableRunner if definition.kind == "table" else RowRunner,
-        definition,
-        processor,
-        operator=options.name,
-        output=output,
-        key_names=names,
-        stream_names=tuple(stream.name for stream in streams),
-        time_columns=tuple(stream.time for stream in streams),
-        default_clock=EVENT if options.event_time else PROCESSING,
-        on_error=options.on_error,
-        **more,
+    spec = RunnerSpec(
+        options.name,
+        output,
+        names,
+        tuple(stream.name for stream in streams),
+        tuple(stream.time for stream in streams),
+        EVENT if options.event_time else PROCESSING,
+        options.on_error,
+        parts=None if options.split is None else PARTS,
+        instances=options.instances,
     )
+    make = TableRunner if definition.kind == "table" else RowRunner
+    runner = partial(make, definition, processor, spec)
     upgrade = partial(Upgrade, states, form, options.name, options.drop, started_ms)
     keeper = None
     if broadcast is not None:
@@ -167,19 +161,11 @@ def splitter_of(
     if options.split is None:
         return None
     stream, alone = streams[0], apart(definition)
-    runner = partial(
-        RowRunner,
-        alone,
-        processor,
-        operator=options.name,
-        output=pa.schema([]),
-        key_names=stream.keys,
-        stream_names=(stream.name,),
-        time_columns=(stream.time,),
-        default_clock=PROCESSING,
-        on_error="fail",
-        before=True,
+    output = pa.schema([])
+    spec = RunnerSpec(
+        options.name, output, stream.keys, (stream.name,), (stream.time,), PROCESSING, before=True
     )
+    runner = partial(RowRunner, alone, processor, spec)
     handlers = [getattr(processor, name) for name in (*definition.handlers, "on_start")]
     timed = names_any(handlers, type(processor), TIME_WORDS)
     return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, timed=timed)

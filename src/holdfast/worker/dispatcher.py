@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from holdfast.worker.interface import Moment
 from holdfast.worker.lane import answer_schema
-from holdfast.worker.packer import batch_number
 from holdfast.worker.passes import Answer, packets_in
 from holdfast.worker.table_exchange import expect
+from holdfast.worker.task_facts import batch_number
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient

@@ -18,8 +18,11 @@ from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, 
 from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.key_group import numbers_of
 from holdfast.worker.state.partition import Layout
+from holdfast.worker.task_facts import partition_id
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from holdfast.worker.runtime.features.broadcast import Broadcast
 
 HASH = "__holdfast_h"
@@ -90,10 +93,7 @@ class Spreader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets, the same for each group."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
+        part = partition_id() or 0
         for seq, batch in enumerate(filled for filled in batches if filled.num_rows):
             yield from self.packets(batch, part, seq)
 
@@ -104,10 +104,8 @@ class Spreader:
         step = max(1, PACK_BYTES // len(payload))
         for first in range(0, len(every), step):
             numbers = every[first : first + step]
-            same = [np.full(len(numbers), number, np.int32) for number in (self._stream, part, seq)]
-            arrays = [pa.array(column) for column in (numbers, *same)]
             payloads = pa.array([payload] * len(numbers), pa.binary())
-            yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
+            yield packets_of(numbers, self._stream, part, seq, payloads)
 
 
 class Combiner:
@@ -165,13 +163,18 @@ class Waker:
         """One packet for each key group if there was a tick."""
         if not sum(batch.num_rows for batch in batches):
             return
-        numbers = self._numbers()
-        none = np.full(len(numbers), WAKE, np.int32)
-        arrays = [pa.array(column) for column in (numbers, none, none, none)]
-        payloads = pa.nulls(len(numbers), pa.binary())
         if self._touching is not None:
             yield self._touching()
-        yield pa.RecordBatch.from_arrays([*arrays, payloads], names=list(PACKET))
+        numbers = self._numbers()
+        yield packets_of(numbers, WAKE, WAKE, WAKE, pa.nulls(len(numbers), pa.binary()))
+
+
+def packets_of(
+    groups: NDArray[np.int64 | np.int32], stream: int, part: int, seq: int, payloads: pa.Array
+) -> pa.RecordBatch:
+    """Packets of one stream and task, one for each of the groups, which are named as they are stored."""
+    same = [pa.array(np.full(len(groups), number, np.int32)) for number in (stream, part, seq)]
+    return pa.RecordBatch.from_arrays([pa.array(groups), *same, payloads], names=list(PACKET))
 
 
 def packet_columns(numbering: Numbering) -> str:

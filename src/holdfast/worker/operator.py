@@ -21,6 +21,7 @@ from holdfast.worker.state.loading import Evolution
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.partition import Layout, Partition
 from holdfast.worker.state.store import Store
+from holdfast.worker.task_facts import local_property, partition_id
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime.features.broadcast import Keeper
@@ -137,13 +138,11 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
     The task's number is that of its partition, unless the operator is a part of a union. A store has no other
     groups than its own, so groups of other partitions do no harm.
     """
-    from pyspark import TaskContext
-
-    context, setting = TaskContext.get(), _property(_PARTITIONS)
-    if context is None or setting is None or not setting.isdigit():
+    own, setting = partition_id(), local_property(_PARTITIONS)
+    if own is None or setting is None or not setting.isdigit():
         return None
     numbering, count = layout.numbering, int(setting)
-    own = context.partitionId() % count
+    own %= count
     if partition.opened:
         own = numbering.partition_of(next(iter(partition.opened)), count)
     groups = numbering.groups_in(own, count, layout.key_groups)
@@ -169,20 +168,10 @@ def fresh_token() -> bytes:
     return os.urandom(8)
 
 
-def _property(name: str) -> str | None:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context.getLocalProperty(name) if context is not None else None
-
-
 def _copies(lane: Lane) -> Copies | None:
     """A directory of this partition's own, below those that Spark removes with the executor."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    local, query = os.environ.get("SPARK_LOCAL_DIRS"), _property("sql.streaming.queryId")
-    if context is None or not local or not query:
+    local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property("sql.streaming.queryId")
+    if not local or not query:
         return None
-    place = Path(local.split(",")[0]) / "holdfast" / query / lane.layout.operator / str(context.partitionId())
+    place = Path(local.split(",")[0]) / "holdfast" / query / lane.layout.operator / str(partition_id())
     return Copies(place, lane.layout.form.fingerprint, fresh_token().hex())

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from holdfast.worker.arrays import numbers, starts_of
 from holdfast.worker.interface import Moment
-from holdfast.worker.lane import HASH, NOW, PACK_BYTES, PACKET, conform, packet_columns
+from holdfast.worker.lane import HASH, NOW, PACK_BYTES, conform, packet_columns, packets_of
 from holdfast.worker.runtime.features.instances import INSTANCE
 from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.key_group import group_of, numbers_of
-from holdfast.worker.state.tables.runs import numbers
+from holdfast.worker.task_facts import batch_number, partition_id
 
 if TYPE_CHECKING:
     from holdfast.worker.interface import Placing
@@ -77,10 +78,7 @@ class Packer:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets."""
         self._dealt_rows = 0
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
+        part = partition_id() or 0
         if self._instances is not None and part == 0:
             yield self.touching()
         waiting: list[pa.RecordBatch] = []
@@ -157,29 +155,11 @@ class Packer:
         order = np.argsort(groups.astype(np.uint16), kind="stable")
         ordered = groups[order]
         batch = batch.take(pa.array(order))
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        starts = starts_of(ordered)
         stops = np.append(starts[1:], len(ordered))
         payloads = [
             batch.slice(start, stop - start).serialize().to_pybytes()
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
-        count = len(starts)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(numbers_of(self._key_groups, self._numbering)[ordered[starts]]),
-                pa.array(np.full(count, stream, np.int32)),
-                pa.array(np.full(count, part, np.int32)),
-                pa.array(np.full(count, seq, np.int32)),
-                pa.array(payloads, pa.binary()),
-            ],
-            names=list(PACKET),
-        )
-
-
-def batch_number() -> int | None:
-    """Spark's number of the batch that this task belongs to, where it is one of a stream's."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    found = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-    return None if found is None else int(found)
+        stored = numbers_of(self._key_groups, self._numbering)[ordered[starts]]
+        return packets_of(stored, stream, part, seq, pa.array(payloads, pa.binary()))

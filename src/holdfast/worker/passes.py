@@ -11,20 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.worker.arrays import numbers, whole
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.runtime.features.broadcast import SharedRows
-from holdfast.worker.state.tables.runs import Run, numbers, whole
+from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from holdfast.worker.arrays import Hashes
     from holdfast.worker.interface import Outcome
     from holdfast.worker.runtime.features.broadcast import Keeper
     from holdfast.worker.state.group_numbers import Numbering
     from holdfast.worker.state.partition import Partition
-    from holdfast.worker.state.tables.runs import Hashes
 
 # What one run of the processor works on has this share of the memory, and so have the elements of lists
 # and maps that it may read; where there is more, key groups are run some at a time.

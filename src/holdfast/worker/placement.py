@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.distinct import distinct
+from holdfast.worker.arrays import distinct
 from holdfast.worker.runtime.error_context import Place, failure, key_text, line_of
 from holdfast.worker.runtime.event_rows import EventRecord, records
 from holdfast.worker.state.key_group import group_of, range_of
@@ -22,7 +22,7 @@ from holdfast.worker.state.key_group import group_of, range_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.state.key_group import Hashes
+    from holdfast.worker.arrays import Hashes
 
 # So many keys are asked for again where they are stored or have arrived, to see that the answer is the same.
 _ASKED = 256

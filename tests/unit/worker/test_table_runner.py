@@ -12,6 +12,7 @@ from passes import EVENTS, INSTANT, KEYS, Passes, event
 from holdfast.errors import Failed, Invalid
 from holdfast.worker.declarations.processor import KeyedTable, definition_of
 from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl, add, greatest, least
+from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
@@ -547,15 +548,13 @@ def test_names_that_a_table_needs_itself_are_refused() -> None:
 
         def on_batch(self, events: pa.Table, state: Any) -> None: ...
 
+    spec = RunnerSpec(
+        operator="regulars",
+        output=pa.schema([("a", LONG)]),
+        key_names=tuple(KEYS.names),
+        stream_names=("events",),
+        time_columns=(None,),
+        default_clock="processing",
+    )
     with pytest.raises(Invalid, match="this name means something else on a table of state"):
-        TableRunner(
-            definition_of(Clashes(), ["events"]),
-            Clashes(),
-            operator="regulars",
-            output=pa.schema([("a", LONG)]),
-            key_names=tuple(KEYS.names),
-            stream_names=("events",),
-            time_columns=(None,),
-            default_clock="processing",
-            on_error="fail",
-        )
+        TableRunner(definition_of(Clashes(), ["events"]), Clashes(), spec)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import placed
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.timers import (
     Timer,
@@ -20,7 +21,6 @@ from holdfast.worker.runtime.timers import (
     letter_of,
     ms_of,
     only,
-    placed,
     timer_of,
 )
 

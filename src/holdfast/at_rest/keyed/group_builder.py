@@ -18,6 +18,7 @@ from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.xxhash64 import key_hashes
+from holdfast.worker.arrays import numbers, placed, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -27,19 +28,18 @@ from holdfast.worker.interface import (
     VALUE_PREFIX,
 )
 from holdfast.worker.runtime.arrow_columns import cast_column
-from holdfast.worker.runtime.timers import placed
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 from holdfast.worker.state.key_group import group_of
 from holdfast.worker.state.key_index import same_keys
-from holdfast.worker.state.tables.runs import Run, numbers, sorted_run, whole
+from holdfast.worker.state.tables.runs import Run, sorted_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from holdfast.worker.arrays import Hashes
     from holdfast.worker.interface import Placing
-    from holdfast.worker.state.tables.runs import Hashes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from holdfast.checkpoints.keyed.key_rows import SHARED
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Unsupported
 from holdfast.storage.port import Storage
+from holdfast.worker.arrays import numbers
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
-from holdfast.worker.state.tables.runs import Run, numbers, sorted_run
+from holdfast.worker.state.tables.runs import Run, sorted_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,7 +30,8 @@ from holdfast.worker.state.blob_schema import ROWS
 from holdfast.worker.state.key_group import group_of, range_of
 
 if TYPE_CHECKING:
-    from holdfast.worker.state.tables.runs import Hashes, Run
+    from holdfast.worker.arrays import Hashes
+    from holdfast.worker.state.tables.runs import Run
 
 # Beside the key columns.
 VALUE: Final = "value"

@@ -15,6 +15,7 @@ from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
 from holdfast.checkpoints.keyed.key_groups import Part
 from holdfast.checkpoints.keyed.key_rows import KeyRow, KeyTimer
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import numbers, placed
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -24,10 +25,10 @@ from holdfast.worker.interface import (
     VALUE_PREFIX,
 )
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
-from holdfast.worker.runtime.timers import earliest, encode, letter_of, ms_of, placed
+from holdfast.worker.runtime.timers import earliest, encode, letter_of, ms_of
 from holdfast.worker.runtime.ttl import expired
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
-from holdfast.worker.state.tables.runs import Run, empty_run, numbers, sorted_run
+from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run
 
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.changes import KeyChange

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.stream.aggregates.ranges import aggregate, ranges_before
+from holdfast.worker.arrays import latest, offsets_of, whole
 from holdfast.worker.declarations.base_classes import KeyedTable
 from holdfast.worker.declarations.state_descriptors import Kind, State
-from holdfast.worker.runtime.timers import LAST_MS, whole
+from holdfast.worker.runtime.timers import LAST_MS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,7 +110,7 @@ class OverTable(KeyedTable):
         fields = list(state_type(self._over).value_type)
         arrays = [whole(rows.table.column(name)) for name in self._over.stored]
         chunks = pa.ListArray.from_arrays(
-            pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()),
+            pa.array(offsets_of(counts), pa.int32()),
             pa.StructArray.from_arrays(arrays, fields=fields),
         )
         # A list takes a value of each event: the key's chunk goes with its first one.
@@ -264,7 +265,5 @@ def lowest(rows: Rows, size: int) -> Numbers:
 
 def highest(rows: Rows, size: int, more: int) -> Numbers:
     """The latest time of each key, and so much later."""
-    found = np.full(size, _FIRST)
-    np.maximum.at(found, rows.position, rows.at)
-    later: Numbers = np.minimum(found, _LAST - more) + more
+    later: Numbers = np.minimum(latest(rows.position, rows.at, size), _LAST - more) + more
     return later

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import offsets_of
 from holdfast.worker.runtime.table_state.vectors import numbers_of, valid
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _rows_before(
 
 def _over(values: Numbers, start: Numbers, stop: Numbers) -> Numbers:
     """Sum each range. Totals may wrap around; a difference that fits 64 bits is right all the same."""
-    totals = np.concatenate([[0], np.cumsum(values)])
+    totals = offsets_of(values)
     found: Numbers = totals[stop] - totals[start]
     return found
 

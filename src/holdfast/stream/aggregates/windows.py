@@ -75,7 +75,8 @@ class Windowed:
         computed = counted.columns[1 + len(self.by) :]
         hint = f"name the aggregates with .alias(…): they are {', '.join(computed)}"
         names = [*_ENDS, *self.by, *computed]
-        refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, also=[self.name])
+        fact = "a name is taken by the window or by two columns of the result"
+        refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, taken=[self.name], fact=fact)
         return counted.select(
             F.col(f"{self.name}.start").alias(_ENDS[0]),
             F.col(f"{self.name}.end").alias(_ENDS[1]),

@@ -44,6 +44,11 @@ class Definition:
     merges: bool = False
     ends: bool = False
 
+    @property
+    def has_event_ttl(self) -> bool:
+        """Whether any value's life goes by event time."""
+        return any(state.ttl is not None and state.ttl.clock == "event" for state in self.states)
+
 
 def definition_of(processor: object, streams: Sequence[str], broadcast: str | None = None) -> Definition:
     """Read what a processor is, and refuse what could only fail later.

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import whole
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.declarations.value_checks import check_value
 from holdfast.worker.runtime.event_rows import EventRecord
-from holdfast.worker.runtime.timers import whole
 
 _NONE: Final = type(None)
 _TABLE_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -38,6 +38,10 @@ class Unfit(Exception):
         super().__init__(why.fact)
         self.at = at
         self.why = why
+
+    def moved(self, where: str | None) -> Invalid:
+        """The reason, with another place than that of the value alone."""
+        return Invalid(self.why.fact, **(self.why.facts() | {"where": where}))
 
 
 class _Misfit(Exception):
@@ -155,16 +159,7 @@ def _named_column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return column_of(values, field.type, nullable=field.nullable)
     except Unfit as unfit:
-        raise Unfit(
-            unfit.at,
-            Invalid(
-                unfit.why.fact,
-                where=f"output column {field.name}",
-                found=unfit.why.found,
-                expected=unfit.why.expected,
-                hint=unfit.why.hint,
-            ),
-        ) from unfit
+        raise Unfit(unfit.at, unfit.moved(f"output column {field.name}")) from unfit
 
 
 def _columns_of_dicts(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[Any]]:
@@ -339,7 +334,7 @@ def _unfit(at: int, value: Any, kind: pa.DataType) -> Unfit | None:
     try:
         check_value(value, kind, "")
     except Invalid as why:
-        return Unfit(at, Invalid(why.fact, found=why.found, expected=why.expected, hint=why.hint))
+        return Unfit(at, Unfit(at, why).moved(None))
     try:
         _column([value], kind)
     except (_Misfit, *_TABLE_ERRORS):

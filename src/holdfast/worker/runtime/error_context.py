@@ -76,13 +76,7 @@ def failure(
 def misfit(fact: str, why: Invalid, place: Place) -> kinds_of_error.Failed:
     """Make the error that ends a batch because a value that was written does not fit its type."""
     column = f", {why.where}" if why.where else ""
-    return kinds_of_error.Failed(
-        f"{fact}: {why.fact}",
-        where=f"{place}{column}",
-        found=why.found,
-        expected=why.expected,
-        hint=why.hint,
-    )
+    return kinds_of_error.Failed(f"{fact}: {why.fact}", **(why.facts() | {"where": f"{place}{column}"}))
 
 
 def summary(error: BaseException) -> str:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import offsets_of, whole
 from holdfast.worker.interface import Arrivals
 from holdfast.worker.runtime.error_context import Stopped
 from holdfast.worker.runtime.event_rows import EventRecord, plain, record_class, records, values_of
-from holdfast.worker.runtime.timers import whole
 from holdfast.worker.runtime.ttl import Clocks, times_ms
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class EventDispatcher:
             order = np.argsort(position, kind="stable")
             events = events.take(pa.array(order))
         self._sorted = events
-        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(position, minlength=size))])
+        self.bounds = offsets_of(np.bincount(position, minlength=size))
         self._all_times = None
         if self._clocks is not None and self._time is not None:
             self._all_times = times_ms(events.column(self._time), watermark_ms)

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.runtime.timers import EPOCH, whole
+from holdfast.worker.arrays import whole
+from holdfast.worker.runtime.timers import EPOCH
 
 _HIGHEST_YEAR_US = 253_402_300_799_999_999
 _LOWEST_YEAR_US = -62_135_596_800_000_000
@@ -125,9 +126,7 @@ def _named(name: str, column: pa.ChunkedArray) -> list[Any]:
     try:
         return values_of(whole(column))
     except Invalid as error:
-        raise Invalid(
-            error.fact, where=f"column {name}", found=error.found, expected=error.expected
-        ) from error
+        raise Invalid(error.fact, **(error.facts() | {"where": f"column {name}"})) from error
 
 
 def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: PLR0911 - one a kind

@@ -22,7 +22,7 @@ from holdfast.worker.runtime.context import Context
 from holdfast.worker.runtime.error_context import Place, Stopped, failure, line_of, misfit, summary
 from holdfast.worker.runtime.event_dispatcher import EachEvent, EventDispatcher, NoFeed, WholeKey, collector
 from holdfast.worker.runtime.event_rows import EventRecord, records
-from holdfast.worker.runtime.features.instances import Instances, Settler
+from holdfast.worker.runtime.features.instances import Settler
 from holdfast.worker.runtime.features.partial_aggregates import PartContext, PartFeed, nothing_from
 from holdfast.worker.runtime.row_state.cells import Cells, WrongValue
 from holdfast.worker.runtime.row_state.element_cells import all_elements
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.declarations.processor import Definition
+    from holdfast.worker.runtime.runner_spec import RunnerSpec
 
 DEAD_LETTER = "dead-letter"
 
@@ -57,65 +58,48 @@ class RowRunner:
     Args:
         definition: What the processor is.
         processor: The instance whose methods are called.
-        operator: The user's name of the operator, for errors.
-        output: The schema of the output.
-        key_names: The names of the key columns.
-        stream_names: The names of the streams, as connected.
-        time_columns: The column of each stream with the event time, where it has one.
-        default_clock: "event" where the streams have a watermark, else "processing".
-        on_error: "fail" or "dead-letter".
-        parts: The name of the stream of parts that comes after the others, where hot keys are split.
-        instances: The instances whose state it is; their stream comes after the others, too.
-        before: Whether it runs before the shuffle, over nothing but a batch's events.
+        spec: Its place in the operator.
     """
 
     def __init__(
         self,
         definition: Definition,
         processor: Any,
-        *,
-        operator: str,
-        output: pa.Schema,
-        key_names: tuple[str, ...],
-        stream_names: tuple[str, ...],
-        time_columns: tuple[str | None, ...],
-        default_clock: str,
-        on_error: str,
-        parts: str | None = None,
-        instances: Instances | None = None,
-        before: bool = False,
+        spec: RunnerSpec,
     ) -> None:
         self._name = definition.name
         self._processor = processor
-        self._place = Place(operator)
-        self._output = output
-        self._key_names = key_names
-        self._sets_aside = on_error == DEAD_LETTER
+        self._place = Place(spec.operator)
+        self._output = spec.output
+        self._key_names = spec.key_names
+        self._sets_aside = spec.on_error == DEAD_LETTER
         self._rows: list[Any] = []
         self._clocks = Clocks()
         self._cells: list[Cells] = [cells_of(state, self._clocks) for state in definition.states]
         self._state_class = state_class(definition.name, self._cells)
-        context = PartContext if before else Context
-        self._ctx = context(definition.name, default_clock, has_timers=definition.has_timers)
-        needs_time = any(state.ttl is not None and state.ttl.clock == "event" for state in definition.states)
+        context = PartContext if spec.before else Context
+        self._ctx = context(definition.name, spec.default_clock, has_timers=definition.has_timers)
+        event_clocks = self._clocks if definition.has_event_ttl else None
         make = WholeKey if definition.kind == "key" else EachEvent
         self._feeds: list[EventDispatcher] = [
-            make(name, getattr(processor, handler), self._rows, time, self._clocks if needs_time else None)
-            for name, handler, time in zip(stream_names, definition.handlers, time_columns, strict=True)
+            make(name, getattr(processor, handler), self._rows, time, event_clocks)
+            for name, handler, time in zip(
+                spec.stream_names, definition.handlers, spec.time_columns, strict=True
+            )
         ]
         if definition.merges:
             for feed in self._feeds:
                 feed.collect = nothing_from("on_event")
-        if parts is not None:
+        if spec.parts is not None:
             self._feeds.append(
-                PartFeed(parts, processor.merge, definition.states, definition.name, self._rows)
+                PartFeed(spec.parts, processor.merge, definition.states, definition.name, self._rows)
             )
         self._told = list(self._feeds)
         self._settler: Settler | None = None
-        if instances is not None:
+        if spec.instances is not None:
             self._feeds.append(NoFeed("instances", _nothing, self._rows, None, None))
             on_restore = getattr(processor, "on_restore", None)
-            self._settler = Settler(instances, definition.states, on_restore)
+            self._settler = Settler(spec.instances, definition.states, on_restore)
         self._on_end: Callable[..., Any] | None = processor.on_end if definition.ends else None
         self._collect_end = collector(self._on_end, self._rows) if self._on_end is not None else None
         self._on_timer: Callable[..., Any] | None = processor.on_timer if definition.has_timers else None

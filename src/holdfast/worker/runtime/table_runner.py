@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import latest
 from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.interface import Arrivals, Moment, Outcome, Shared, Touched
 from holdfast.worker.runtime.arrow_columns import conformed
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.declarations.processor import Definition
+    from holdfast.worker.runtime.runner_spec import RunnerSpec
 
 # A pass that fires timers more often than this sets each anew for a time that has passed.
 _MOST_ROUNDS = 10_000
@@ -40,13 +42,7 @@ class TableRunner:
     Args:
         definition: What the processor is.
         processor: The instance whose methods are called.
-        operator: The user's name of the operator, for errors.
-        output: The schema of the output.
-        key_names: The names of the key columns.
-        stream_names: The names of the streams, as connected.
-        time_columns: The column of each stream with the event time, where it has one.
-        default_clock: "event" where the streams have a watermark, else "processing".
-        on_error: "fail" or "dead-letter"; both fail here.
+        spec: Its place in the operator; an error always ends the batch here.
 
     Raises:
         Invalid: A state has the name of something that `state` has of its own.
@@ -56,22 +52,10 @@ class TableRunner:
         self,
         definition: Definition,
         processor: Any,
-        *,
-        operator: str,
-        output: pa.Schema,
-        key_names: tuple[str, ...],
-        stream_names: tuple[str, ...],
-        time_columns: tuple[str | None, ...],
-        default_clock: str,
-        on_error: str,  # noqa: ARG002 - every runner is made alike
+        spec: RunnerSpec,
     ) -> None:
         self._name = definition.name
-        self._operator = operator
-        self._output = output
-        self._key_names = key_names
-        self._streams = stream_names
-        self._times = time_columns
-        self._default_clock = default_clock
+        self._spec = spec
         self._clocks = Clocks()
         self._handlers = [getattr(processor, name) for name in definition.handlers]
         self._on_timers: Callable[..., Any] | None = processor.on_timers if definition.has_timers else None
@@ -81,9 +65,7 @@ class TableRunner:
             check_name(definition.name, state)
             make = Pool if state.has_elements else TableCells
             self._states[state.name] = make(state, self._clocks)
-        self._needs_time = any(
-            state.ttl is not None and state.ttl.clock == "event" for state in definition.states
-        )
+        self._needs_time = definition.has_event_ttl
 
     def share(self, rows: Shared) -> None:
         """Let the handlers read these rows of the broadcast stream."""
@@ -97,13 +79,13 @@ class TableRunner:
         """
         self._moment = moment
         self._size = touched.size
-        self._keys = touched.keys.rename_columns(list(self._key_names))
+        self._keys = touched.keys.rename_columns(list(self._spec.key_names))
         self._clocks.begin(moment)
         self._timers = TimerColumns(touched, moment) if self._on_timers is not None else None
         for cells in self._states.values():
             cells.begin(touched, moment)
         tables = self._fire()
-        given = zip(self._handlers, self._streams, self._times, arrivals, strict=True)
+        given = zip(self._handlers, self._spec.stream_names, self._spec.time_columns, arrivals, strict=True)
         for handler, stream, time, arrived in given:
             if arrived.events.num_rows:
                 times: NDArray[np.int64] | int = self._clocks.watermark_ms
@@ -122,7 +104,9 @@ class TableRunner:
             if written is not None:
                 elements[name] = written
         filled = [table for table in tables if table is not None]
-        return Outcome(columns, elements, pa.concat_tables(filled) if filled else self._output.empty_table())
+        return Outcome(
+            columns, elements, pa.concat_tables(filled) if filled else self._spec.output.empty_table()
+        )
 
     def _fire(self) -> list[pa.Table | None]:
         """Hand over what is due, and what comes to be due by that."""
@@ -136,7 +120,7 @@ class TableRunner:
                     self._name,
                     self._on_timers,
                     Invalid("timers fire without end: each time some are set that are due already"),
-                    Place(self._operator, batch_id=self._moment.batch_id),
+                    Place(self._spec.operator, batch_id=self._moment.batch_id),
                 )
             times = fired.event_times(self._clocks.watermark_ms)
             rows = fired.table(self._keys)
@@ -160,11 +144,11 @@ class TableRunner:
             self._keys,
             self._states,
             self._timers,
-            self._default_clock,
+            self._spec.default_clock,
             self._moment,
             self._shared,
         )
-        place = Place(self._operator, stream=stream, batch_id=self._moment.batch_id)
+        place = Place(self._spec.operator, stream=stream, batch_id=self._moment.batch_id)
         try:
             result = handler(rows, state)
         except Exception as error:
@@ -173,7 +157,7 @@ class TableRunner:
         if result is None:
             return None
         try:
-            return conformed(result, self._output)
+            return conformed(result, self._spec.output)
         except Invalid as error:
             raise misfit(
                 f"what {self._name}.{handler.__name__} returned does not fit", error, place
@@ -184,11 +168,7 @@ class TableRunner:
         keys = None if there.all() else np.flatnonzero(there)
         local = position if keys is None else np.searchsorted(keys, position)
         size = self._size if keys is None else len(keys)
-        latest: NDArray[np.int64] | int = times
-        if not isinstance(times, int):
-            latest = np.full(size, np.iinfo(np.int64).min)
-            np.maximum.at(latest, local, times)
-        return View(keys, size, local, times, latest)
+        return View(keys, size, local, times, times if isinstance(times, int) else latest(local, times, size))
 
 
 def check_name(processor: str, state: State) -> None:

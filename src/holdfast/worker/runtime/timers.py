@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import placed, whole
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 
 if TYPE_CHECKING:
@@ -263,19 +264,3 @@ def due_in_order(timers: Mapping[str, int], event_limit: int, processing_limit: 
     return sorted(
         (at, key) for key, at in timers.items() if at <= (event_limit if key[0] == "e" else processing_limit)
     )
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give a column as one array."""
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
-
-
-def placed(column: pa.Array, at: NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """Give a column with some cells replaced."""
-    if len(at) == len(column) and (at == np.arange(len(at))).all():
-        return values
-    order = np.arange(len(column))
-    order[at] = len(column) + np.arange(len(at))
-    return pa.concat_arrays([column, values.cast(column.type)]).take(pa.array(order))

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.worker.arrays import numbers
 from holdfast.worker.declarations.state_descriptors import Kind
 from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, TIMERS, VALUE_PREFIX
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema
-from holdfast.worker.state.tables.runs import Run, numbers
+from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.worker.arrays import numbers
 from holdfast.worker.declarations.state_descriptors import State, Ttl
 from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
-from holdfast.worker.state.tables.runs import Run, numbers
+from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

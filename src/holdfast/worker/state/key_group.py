@@ -10,9 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from holdfast.worker.arrays import Hashes
     from holdfast.worker.state.group_numbers import Numbering
-
-    Hashes = NDArray[np.uint64]
 
 
 def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:

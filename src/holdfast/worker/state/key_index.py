@@ -16,17 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Unsupported
+from holdfast.worker.arrays import numbers, starts_of, whole
 from holdfast.worker.interface import Elements
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, numbers, whole
+from holdfast.worker.state.tables.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from holdfast.worker.state.tables.runs import Hashes, Places
+    from holdfast.worker.arrays import Hashes, Places
 
 # Elements take about so many times their size while they are Python's.
 _OBJECTS = 3
@@ -165,7 +166,7 @@ def resolve(
     table = pa.concat_tables([*alike, due_keys]).combine_chunks()
     order = np.argsort(h, kind="stable")
     ordered = h[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(h) else np.zeros(0, np.int64)
+    starts = starts_of(ordered)
     position = np.empty(len(h), np.int64)
     position[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(h))))
     first = order[starts]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import numbers, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -36,17 +37,17 @@ from holdfast.worker.state.key_index import Keys, Place, resolve
 from holdfast.worker.state.loading import Evolution, Loader
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, numbers, same_cells, sorted_run, whole
+from holdfast.worker.state.tables.runs import Run, empty_run, same_cells, sorted_run
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS
 from holdfast.worker.state.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from holdfast.worker.arrays import Hashes
     from holdfast.worker.interface import Placing
     from holdfast.worker.state.census import Counts, Totals
     from holdfast.worker.state.local_copies import Copies
-    from holdfast.worker.state.tables.runs import Hashes
 
 # Rows of a base come in blobs of at most so many.
 PAGE_ROWS = SEGMENT_ROWS

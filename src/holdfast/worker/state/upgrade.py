@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import numbers
 from holdfast.worker.declarations.evolution import Change, change_of
 from holdfast.worker.declarations.state_descriptors import State, Ttl
 from holdfast.worker.declarations.types import type_text
@@ -29,7 +30,6 @@ from holdfast.worker.interface import (
 )
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, stored_types
 from holdfast.worker.state.expiry import expired
-from holdfast.worker.state.tables.runs import numbers
 
 _DROP_TIMERS = "timers"
 

@@ -300,19 +300,18 @@ class Keeper:
         """A row as it will be read, in the stream's types."""
         if row is None:
             return None
-        try:
-            column = column_of([row], pa.struct(list(self._broadcast.schema)))
-        except Unfit as unfit:
-            raise unfit.why from unfit
-        return self._make(values_of(column)[0])
+        return self._make(self._in_type(row, pa.struct(list(self._broadcast.schema))))
 
     def _checked_key(self, key: Any) -> Any:
         given = key if isinstance(key, tuple) else (key,)
+        return self._key(self._in_type(given, self._broadcast.state.key_type))
+
+    @staticmethod
+    def _in_type(value: Any, kind: pa.DataType) -> Any:
         try:
-            column = column_of([given], self._broadcast.state.key_type)
+            return values_of(column_of([value], kind))[0]
         except Unfit as unfit:
             raise unfit.why from unfit
-        return self._key(values_of(column)[0])
 
     def _key_of(self, row: EventRecord) -> Any:
         return self._key(tuple(row[name] for name in self._broadcast.keys))

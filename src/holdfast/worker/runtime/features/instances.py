@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import whole
 from holdfast.worker.declarations.state_descriptors import SETTLED, State
 from holdfast.worker.interface import VALUE_PREFIX
 from holdfast.worker.runtime.event_rows import values_of
 from holdfast.worker.state.blob_schema import ROWS, decode, fingerprint_of, form_from_json
-from holdfast.worker.state.tables.runs import whole
+from holdfast.worker.task_facts import local_property
 
 if TYPE_CHECKING:
     from holdfast.worker.interface import Touched
@@ -100,12 +101,7 @@ class Instances:
         return max(self.count, before) if before else 1
 
     def _told(self) -> dict[str, Any] | None:
-        try:
-            from pyspark import TaskContext
-        except ImportError:
-            return None  # a test without Spark
-        context = TaskContext.get()
-        text = context.getLocalProperty(self.property) if context is not None else None
+        text = local_property(self.property)
         return None if text is None else json.loads(text)
 
 

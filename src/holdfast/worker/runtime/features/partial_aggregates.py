@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyarrow.types import is_floating
 
 from holdfast.errors import Invalid, Unsupported
+from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
 from holdfast.worker.declarations.state_descriptors import State, add
-from holdfast.worker.distinct import distinct
 from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
 from holdfast.worker.runtime.context import Context
 from holdfast.worker.runtime.error_context import Stopped
@@ -29,14 +29,13 @@ from holdfast.worker.runtime.event_rows import EventRecord
 from holdfast.worker.runtime.row_state.cells import Cells
 from holdfast.worker.runtime.row_state.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.ttl import Clocks
-from holdfast.worker.state.tables.runs import numbers, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from holdfast.worker.arrays import Hashes, distinct
     from holdfast.worker.declarations.processor import Definition
     from holdfast.worker.interface import Runner, Touched
-    from holdfast.worker.state.tables.runs import Hashes
 
 # The columns of parts beside those of the key: how many events a part is of, and each state.
 EVENTS = "__holdfast_events"
@@ -290,7 +289,7 @@ def _nested(written: pa.Table | None, count: int, state: State) -> pa.Array:
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")
         position, written = position[order], written.take(pa.array(order))
-    starts = np.concatenate([[0], np.cumsum(np.bincount(position, minlength=count))])
+    starts = offsets_of(np.bincount(position, minlength=count))
     element = pa.StructArray.from_arrays([whole(written.column(name)) for name in names], names)
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), element)
 
@@ -354,7 +353,7 @@ class PartRows:
         """The elements of a list or map."""
         lists = self._lists(state)
         lengths = numbers(lists.value_lengths().cast(pa.int64()).fill_null(0))
-        starts = np.concatenate([[0], np.cumsum(lengths)])
+        starts = offsets_of(lengths)
         flat = lists.flatten()
         columns = {name: flat.field(name) for name in [field.name for field in flat.type]}
         slots = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)

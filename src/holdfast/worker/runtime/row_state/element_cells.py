@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from holdfast.worker.arrays import placed, whole
 from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.interface import SLOT_PREFIX, Elements, Moment, Touched
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.runtime.event_rows import freezer, values_of
 from holdfast.worker.runtime.row_state.cells import Cells, WrongValue, refusal
 from holdfast.worker.runtime.row_state.containers import ListHandle, MapHandle, Source, Stored
-from holdfast.worker.runtime.timers import placed, whole
 from holdfast.worker.runtime.ttl import Rule
 
 Handle = TypeVar("Handle", ListHandle, MapHandle)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import first_rows, last_rows, whole
 from holdfast.worker.interface import Moment, Shared
 from holdfast.worker.runtime.context import NO_BROADCAST
 from holdfast.worker.runtime.table_state.table_columns import (
@@ -21,14 +22,20 @@ from holdfast.worker.runtime.table_state.table_columns import (
 )
 from holdfast.worker.runtime.table_state.table_elements import ListColumn, MapColumn, Pool, elements_column
 from holdfast.worker.runtime.table_state.table_timers import TimerColumns
-from holdfast.worker.runtime.table_state.vectors import is_plain_number, mask_of, numbers_of, valid
-from holdfast.worker.runtime.timers import EVENT, letter_of, ms_of, whole
+from holdfast.worker.runtime.table_state.vectors import (
+    another_length,
+    is_plain_number,
+    mask_of,
+    numbers_of,
+    valid,
+)
+from holdfast.worker.runtime.timers import EVENT, letter_of, ms_of
 from holdfast.worker.runtime.ttl import times_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.runtime.table_state.vectors import Mask
+    from holdfast.worker.runtime.table_state.vectors import Positions
 
     Column = ValueColumn | ReducingColumn | AggregatingColumn | ListColumn | MapColumn
 
@@ -161,15 +168,11 @@ class StateTable:
 
     def first(self, column: Any, default: Any = None) -> Any:
         """Give the first event's value of each key; see `max` for nulls."""
-        first = np.full(self.size, -1)
-        first[self.position[::-1]] = np.arange(len(self.position))[::-1]  # the last assignment stays
-        return self._picked(column, first, default)
+        return self._picked(column, first_rows(self.position, self.size), default)
 
     def last(self, column: Any, default: Any = None) -> Any:
         """Give the last event's value of each key; see `max` for nulls."""
-        last = np.full(self.size, -1)
-        last[self.position] = np.arange(len(self.position))
-        return self._picked(column, last, default)
+        return self._picked(column, last_rows(self.position, self.size), default)
 
     def min(self, column: Any, default: Any = None) -> Any:
         """Give the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
@@ -195,9 +198,7 @@ class StateTable:
             where: Which keys.
         """
         timers, key = self._timer_key(name, clock, setting=True)
-        times = self._times(at)
-        mask = self._mask(where)
-        chosen = np.arange(self.size) if mask is None else np.flatnonzero(mask)
+        times, chosen = self._times(at), self._chosen(where)
         for time in (times[chosen].min(), times[chosen].max()) if len(chosen) else ():
             ms_of(int(time))
         timers.set(key, self._view.whole_positions(chosen), times[chosen])
@@ -205,9 +206,7 @@ class StateTable:
     def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:
         """Take a timer of each key away, or of those that a mask says."""
         timers, key = self._timer_key(name, clock)
-        mask = self._mask(where)
-        chosen = np.arange(self.size) if mask is None else np.flatnonzero(mask)
-        timers.cancel(key, self._view.whole_positions(chosen))
+        timers.cancel(key, self._view.whole_positions(self._chosen(where)))
 
     def table(self, **columns: Any) -> pa.Table:
         """Make a table of the key columns and more columns, each with a value a key."""
@@ -216,15 +215,15 @@ class StateTable:
             given = values.get() if isinstance(values, _COLUMNS) else values
             array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
             if len(array) != self.size:
-                raise Invalid(
-                    "an array has another length", where=name, found=str(len(array)), expected=str(self.size)
-                )
+                raise another_length(array, self.size, name)
             at = found.column_names.index(name) if name in found.column_names else -1
             found = found.set_column(at, name, array) if at >= 0 else found.append_column(name, array)
         return found
 
-    def _mask(self, where: Any) -> Mask | None:
-        return mask_of(where, self.size, "where")
+    def _chosen(self, where: Any) -> Positions:
+        """The keys that a mask says, or all."""
+        mask = mask_of(where, self.size, "where")
+        return np.arange(self.size) if mask is None else np.flatnonzero(mask)
 
     def _values(self, column: Any) -> tuple[pa.Array, str]:
         """An event column by name, or an array with a value an event."""
@@ -236,9 +235,7 @@ class StateTable:
             return whole(self._rows.column(column)), f"column {column}"
         array = pa.array(column) if not isinstance(column, (pa.Array, pa.ChunkedArray)) else whole(column)
         if len(array) != len(self.position):
-            raise Invalid(
-                "an array has another length", found=str(len(array)), expected=str(len(self.position))
-            )
+            raise another_length(array, len(self.position), "an array of values")
         return array, "an array"
 
     def _picked(self, column: Any, at: NDArray[np.int64], default: Any) -> Any:
@@ -274,9 +271,7 @@ class StateTable:
         else:
             return np.full(self.size, ms_of(at))
         if len(given) != self.size:
-            raise Invalid(
-                "a timer's times have a value a key", found=str(len(given)), expected=str(self.size)
-            )
+            raise another_length(given, self.size, "the times of a timer")
         return given
 
     def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:

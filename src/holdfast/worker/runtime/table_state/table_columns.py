@@ -14,13 +14,21 @@ import pyarrow.types as kinds
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import first_rows, last_rows, latest, placed, whole
 from holdfast.worker.declarations.state_descriptors import State, add, ufunc_of
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
-from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.runtime.event_rows import values_of
 from holdfast.worker.runtime.row_state.held_cells import thawer
-from holdfast.worker.runtime.table_state.vectors import arrow_of, mask_of, masked, numbers_of, shown, valid
-from holdfast.worker.runtime.timers import placed, whole
+from holdfast.worker.runtime.table_state.vectors import (
+    another_length,
+    arrow_of,
+    column_at,
+    mask_of,
+    masked,
+    numbers_of,
+    shown,
+    valid,
+)
 from holdfast.worker.runtime.ttl import Clocks, Rule, read, rule_of
 
 if TYPE_CHECKING:
@@ -181,20 +189,17 @@ class HeldColumn:
         if rule is None or not rule.event or isinstance(times, int):
             return None, self._now()
         times = times if mask is None else times[mask]
-        latest = np.full(self._view.size, _LOWEST)
-        np.maximum.at(latest, position, times)
+        stamps = latest(position, times, self._view.size)
         old = times <= rule.cutoff
         if not old.any():
-            return None, latest
+            return None, stamps
         row = np.arange(len(position))
-        start = np.full(self._view.size, -1)
-        start[position[~old][::-1]] = row[~old][::-1]  # the last assignment stays
-        last = np.full(self._view.size, -1)
-        last[position] = row
+        start = np.append(row[~old], -1)[first_rows(position[~old], self._view.size)]
+        last = last_rows(position, self._view.size)
         none = (start < 0) & (last >= 0)
         start[none] = last[none]
-        latest[none] = times[last[none]]
-        return alive[position] | (row >= start[position]), latest
+        stamps[none] = times[last[none]]
+        return alive[position] | (row >= start[position]), stamps
 
 
 class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
@@ -302,8 +307,7 @@ class ReducingColumn(HeldColumn):
         elif state.function in (min, max) and (np.isnan(held).any() or np.isnan(values).any()):
             return None
         held = held.copy()
-        first = np.full(len(held), -1)
-        first[position[::-1]] = np.arange(len(position))[::-1]  # the last assignment stays
+        first = first_rows(position, len(held))
         fresh = np.flatnonzero(~alive & (first >= 0))
         if len(fresh):
             held[fresh] = values[first[fresh]]
@@ -322,7 +326,7 @@ class ReducingColumn(HeldColumn):
         for at, value in zip(position.tolist(), values_of(column), strict=True):
             before = held[at]
             held[at] = value if before is None else function(before, value)
-        return _column(held, self._cells.state, self._where)
+        return column_at(held, self._cells.state.type, self._where)
 
 
 class AggregatingColumn(HeldColumn):
@@ -335,9 +339,7 @@ class AggregatingColumn(HeldColumn):
             values = pa.array(values)
         given = values_of(whole(values)) if isinstance(values, (pa.Array, pa.ChunkedArray)) else list(values)
         if len(given) != rows:
-            raise Invalid(
-                "an array has another length", where=self._where, found=str(len(given)), expected=str(rows)
-            )
+            raise another_length(given, rows, self._where)
         mask = mask_of(where, rows, self._where)
         aggregate, thaw = self._cells.state.aggregate, thawer(self._cells.state.type)
         if aggregate is None:
@@ -358,7 +360,7 @@ class AggregatingColumn(HeldColumn):
             before = aggregate.create() if held[at] is None else held[at]
             after = aggregate.add(before if thaw is None else thaw(before), given[row])
             held[at] = after if thaw is None else thaw(after)
-        merged = pc.if_else(pa.array(written), _column(held, self._cells.state, self._where), cells)
+        merged = pc.if_else(pa.array(written), column_at(held, self._cells.state.type, self._where), cells)
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self) -> list[Any]:
@@ -366,15 +368,6 @@ class AggregatingColumn(HeldColumn):
         aggregate = self._cells.state.aggregate
         result = aggregate.result if aggregate is not None else operator.pos
         return [None if held is None else result(held) for held in values_of(self._read(), frozen=False)]
-
-
-def _column(values: list[Any], state: State, where: str) -> pa.Array:
-    try:
-        return column_of(values, state.type)
-    except Unfit as unfit:
-        raise Invalid(
-            unfit.why.fact, where=where, found=unfit.why.found, expected=unfit.why.expected
-        ) from unfit
 
 
 def _largest(values: NDArray[Any]) -> int:

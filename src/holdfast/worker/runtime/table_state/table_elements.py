@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import first_rows, last_rows, latest, offsets_of, placed, starts_of, whole
 from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import SLOT_PREFIX, Moment, Touched
 from holdfast.worker.runtime.table_state.vectors import arrow_of, mask_of, numbers_of
-from holdfast.worker.runtime.timers import placed, whole
 from holdfast.worker.runtime.ttl import Clocks, Rule, rule_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Pool:
             self._next = numbers_of(whole(self._touched.stored(f"{SLOT_PREFIX}{self.state.name}"))).copy()
         order = np.argsort(position, kind="stable")
         ordered = position[order]
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        starts = starts_of(ordered)
         rank = np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
         slot = np.empty(count, np.int64)
         slot[order] = self._next[ordered] + rank
@@ -199,8 +199,7 @@ class ElementsColumn:
         local = self._local()[at]
         order = np.lexsort((self._pool.slot[at], local))
         counts = np.bincount(local, minlength=self._view.size)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        return pa.array(offsets, pa.int32()), pa.array(at[order])
+        return pa.array(offsets_of(counts), pa.int32()), pa.array(at[order])
 
 
 class ListColumn(ElementsColumn):
@@ -259,27 +258,28 @@ class MapColumn(ElementsColumn):
         if mask is not None:
             k, v, position = k.filter(pa.array(mask)), v.filter(pa.array(mask)), position[mask]
         if k.null_count:
-            raise Invalid("a map has no entry for null", where=f"{self._where}, keys")
+            raise Invalid(
+                "a map has no entry for null",
+                where=f"{self._where}, keys",
+                hint=f"leave such events out: state.{pool.state.name}.put(keys, values, where=mask)",
+            )
         if not len(position):
             return
         pool.load()
         known, group = self._grouped(position, k)
         groups = int(group.max()) + 1
-        first, last = np.full(groups, -1), np.full(groups, -1)
-        first[group[::-1]] = np.arange(len(group))[::-1]
-        last[group] = np.arange(len(group))
-        latest = np.full(groups, np.iinfo(np.int64).min)
-        np.maximum.at(latest, group, stamps)
+        first, last = first_rows(group, groups), last_rows(group, groups)
+        newest = latest(group, stamps, groups)
         owner = known[first]
         old, new = np.flatnonzero(owner >= 0), np.flatnonzero(owner < 0)
         pool.v = placed(pool.v, owner[old], v.take(pa.array(last[old])))
         pool.dirty[owner[old]] = True
         if pool.rule is not None:
             before = pool.t[owner[old]]
-            pool.t[owner[old]] = np.maximum(before, latest[old]) if pool.rule.event else stamps[last[old]]
+            pool.t[owner[old]] = np.maximum(before, newest[old]) if pool.rule.event else stamps[last[old]]
         new = new[np.argsort(first[new], kind="stable")]
         at = pa.array(last[new])
-        pool.append(position[first[new]], v.take(at), k.take(at), latest[new])
+        pool.append(position[first[new]], v.take(at), k.take(at), newest[new])
 
     def get(self) -> pa.Array:
         """Give the maps of all keys as an Arrow array of maps."""

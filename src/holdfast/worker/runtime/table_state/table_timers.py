@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.worker.arrays import placed, whole
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 from holdfast.worker.runtime.timers import (
     EVENT,
@@ -17,8 +18,6 @@ from holdfast.worker.runtime.timers import (
     encode,
     encode_all,
     only,
-    placed,
-    whole,
 )
 
 if TYPE_CHECKING:

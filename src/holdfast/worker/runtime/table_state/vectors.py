@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
+from holdfast.worker.arrays import whole
 from holdfast.worker.runtime.arrow_columns import Unfit, cast_column, column_of
-from holdfast.worker.runtime.timers import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,15 +35,33 @@ def arrow_of(values: Any, kind: pa.DataType, size: int, what: str) -> pa.Array:
             column = whole(cast_column(column, kind, what))
     else:
         given: Sequence[Any] = values if isinstance(values, (list, tuple)) else [values] * size
-        try:
-            column = column_of(given, kind)
-        except Unfit as unfit:
-            raise Invalid(
-                unfit.why.fact, where=what, found=unfit.why.found, expected=unfit.why.expected
-            ) from unfit
+        column = column_at(given, kind, what)
     if len(column) != size:
-        raise Invalid("an array has another length", where=what, found=str(len(column)), expected=str(size))
+        raise another_length(column, size, what)
     return column
+
+
+def column_at(values: Sequence[Any], kind: pa.DataType, where: str) -> pa.Array:
+    """Make a column of Python values.
+
+    Raises:
+        Invalid: A value is not of the type.
+    """
+    try:
+        return column_of(values, kind)
+    except Unfit as unfit:
+        raise unfit.moved(where) from unfit
+
+
+def another_length(array: Sized, size: int, where: str) -> Invalid:
+    """An array that has not one value for each key, or for each event."""
+    return Invalid(
+        "an array has another length",
+        where=where,
+        found=str(len(array)),
+        expected=str(size),
+        hint="give a value for each event where something is added, and one for each key where it is set",
+    )
 
 
 def mask_of(where: Any, size: int, what: str) -> Mask | None:
@@ -59,10 +77,11 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
     mask = np.asarray(where)
     if mask.dtype != np.bool_ or mask.shape != (size,):
         raise Invalid(
-            "a mask has a truth value for each",
+            "a mask has a truth value for each key, or for each event",
             where=what,
             found=f"{mask.dtype}, {mask.shape}",
             expected=f"bool, ({size},)",
+            hint="compare an array of that length, as in state.visits.get() > 3",
         )
     return mask
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from holdfast.worker.state.tables.runs import Run, empty_run, merged, numbers, sorted_run
+from holdfast.worker.arrays import numbers
+from holdfast.worker.state.tables.runs import Run, empty_run, merged, sorted_run
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS, Segment, Segments, divided
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.state.tables.runs import Hashes, Places
+    from holdfast.worker.arrays import Hashes, Places
 
 # The tail's part is settled when it has this share of its segment's rows …
 SHARE = 0.125

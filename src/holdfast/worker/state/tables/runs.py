@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.worker.arrays import numbers, whole
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Hashes = NDArray[np.uint64]
-    Places = NDArray[np.int64]
+    from holdfast.worker.arrays import Hashes, Places
+
     Mask = NDArray[np.bool_]
 
 
@@ -116,18 +118,6 @@ def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
     ends = np.cumsum(counts)
     offsets = np.repeat(starts - (ends - counts), counts)
     return np.asarray(np.arange(total) + offsets, np.int64)
-
-
-def numbers(column: pa.Array) -> NDArray[Any]:
-    """A column of numbers without nulls as numpy, without copying where that is possible."""
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, without copying where it is in one already."""
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
 
 
 def empty_run(schema: pa.Schema) -> Run:

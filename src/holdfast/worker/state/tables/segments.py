@@ -13,7 +13,7 @@ from holdfast.worker.state.tables.runs import Run, empty_run, joined, merged
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.state.tables.runs import Hashes
+    from holdfast.worker.arrays import Hashes
 
 # A segment of this many rows is searched and copied in a few milliseconds; larger ones are split.
 SEGMENT_ROWS = 1 << 16

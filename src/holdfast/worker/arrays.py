@@ -1,0 +1,94 @@
+"""Arrow columns and numpy arrays, as all rooms of the worker read and take them apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Hashes = NDArray[np.uint64]
+    Places = NDArray[np.int64]
+
+_LOWEST = np.iinfo(np.int64).min
+
+
+def numbers(column: pa.Array) -> NDArray[Any]:
+    """A column of numbers without nulls as numpy, without copying where that is possible."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, without copying where it is in one already."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
+    """Give a column with some cells replaced."""
+    if len(at) == len(column) and (at == np.arange(len(at))).all():
+        return values
+    order = np.arange(len(column))
+    order[at] = len(column) + np.arange(len(at))
+    return pa.concat_arrays([column, values.cast(column.type)]).take(pa.array(order))
+
+
+def offsets_of(counts: NDArray[Any]) -> Places:
+    """Where each of so many begins when they stand one after the other; the last is where all end."""
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def starts_of(ordered: NDArray[Any]) -> Places:
+    """Where another value begins in an array whose equal values stand together."""
+    if not len(ordered):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+
+
+def first_rows(position: Places, size: int) -> Places:
+    """The first row of each key, by the key of each row; -1 for a key without rows."""
+    first = np.full(size, -1)
+    first[position[::-1]] = np.arange(len(position))[::-1]  # the last assignment stays
+    return first
+
+
+def last_rows(position: Places, size: int) -> Places:
+    """The last row of each key, by the key of each row; -1 for a key without rows."""
+    last = np.full(size, -1)
+    last[position] = np.arange(len(position))
+    return last
+
+
+def latest(position: Places, times: NDArray[Any], size: int) -> Places:
+    """The latest time of each key, by the key of each row; the least number for a key without rows."""
+    found = np.full(size, _LOWEST)
+    np.maximum.at(found, position, times)
+    return found
+
+
+def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
+    """The keys that there are: where each comes first, and which of them each row has.
+
+    Hashes are compared, and then the keys themselves, so that two keys with one hash stay apart. NaN
+    counts as a key of its own in each row where a hash is shared.
+    """
+    _, first, position = np.unique(h, return_index=True, return_inverse=True)
+    taken = keys.take(pa.array(first[position]))
+    if all(_same(whole(a), whole(b)) for a, b in zip(keys.columns, taken.columns, strict=True)):
+        return first, position
+    numbered: dict[tuple[object, ...], int] = {}
+    rows = zip(h.tolist(), *(column.to_pylist() for column in keys.columns), strict=True)
+    at = np.array([numbered.setdefault(row, len(numbered)) for row in rows], np.int64)
+    _, first = np.unique(at, return_index=True)
+    return first, at
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    nulls = pc.and_(one.is_null(), other.is_null())
+    equal = pc.or_(pc.fill_null(pc.equal(one, other), False), nulls)
+    return bool(numbers(equal.cast(pa.int8())).all())
