@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar, cast
 from holdfast.checkpoints.batches import history
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state_growth import state_bytes
-from holdfast.checkpoints.values import Batch, Checkpoint
-from holdfast.errors import NotFound
+from holdfast.checkpoints.values import Batch, Checkpoint, Store
+from holdfast.errors import Corrupt, NotFound
+from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_arguments import Arguments
 from holdfast.jobs.registry.operation_log import Operation, Operations
@@ -215,6 +216,31 @@ class ControlPlane:
             Corrupt: It is damaged.
         """
         return self.cache.get(("checkpoint", uri), lambda: read(open_storage(uri)))
+
+    def readable(self, uri: str) -> Checkpoint | None:
+        """The same; None where there is none yet, or `checkpoint verify` has more to say of it."""
+        try:
+            return self.checkpoint(uri)
+        except (NotFound, Corrupt):
+            return None
+
+    def stores(self, uri: str) -> list[Store]:
+        """The stores of all operators of a checkpoint; none where it cannot be read."""
+        checkpoint = self.readable(uri)
+        operators = () if checkpoint is None else checkpoint.operators
+        return [store for operator in operators for store in operator.stores]
+
+    def measured(self, details: JobDetails, query: QueryStarted, last: int) -> list[tuple[Batch, int]]:
+        """The newest committed batches of a query, with durations and failures, and the state after each.
+
+        Raises:
+            NotFound: There is no checkpoint yet.
+            Corrupt: It is damaged.
+        """
+        heard = [batch for batch in details.batches if batch.query == query.name]
+        told = measured_batches(self.batches(query.checkpoint, last), heard, details.attempts, query.name)
+        sizes = self.sizes(query.checkpoint, tuple(batch.batch_id for batch in told))
+        return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]
 
     def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
         """What the newest committed batches added to a checkpoint, oldest first.

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 
-from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.jobs.registry.reported_skew import newest_skew
 from holdfast.server.api_v1 import models
 from holdfast.server.control_plane import ControlPlane
@@ -57,12 +56,9 @@ def router(plane: ControlPlane) -> APIRouter:
         """The committed batches that a query's checkpoint still keeps, with files and bytes, oldest first."""
         details = plane.details(job, _KEPT)
         chosen = plane.query(details, query)
-        uri = chosen.checkpoint
-        heard = [each for each in details.batches if each.query == chosen.name]
-        found = measured_batches(plane.batches(uri, limit), heard, details.attempts, chosen.name)
-        sizes = plane.sizes(uri, tuple(each.batch_id for each in found))
-        shown = [{**each.as_dict(), "size_bytes": sum(sizes[each.batch_id].values())} for each in found]
-        return models.CheckpointHistory.model_validate({"checkpoint": uri, "batches": shown})
+        measured = plane.measured(details, chosen, limit)
+        shown = [{**batch.as_dict(), "size_bytes": size} for batch, size in measured]
+        return models.CheckpointHistory.model_validate({"checkpoint": chosen.checkpoint, "batches": shown})
 
     @api.get("/jobs/{job}/skew", summary="Which keys have too much")
     def skew(job: JobName) -> models.JobSkew:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from holdfast.checkpoints.batches import FROM_FILES
 from holdfast.checkpoints.state.shares import StoreShares, shares
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import HoldfastError
-from holdfast.jobs.monitoring.checkpoint_history import measured_batches
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import Chart, Point, chart
 from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
@@ -30,51 +30,47 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)
-    found: Checkpoint | None = None
-    batches: tuple[Batch, ...] = ()
-    sizes: Mapping[int, Mapping[int, int]] = {}
-    problem: Mapping[str, Any] | None = None
-    if chosen is not None:
-        try:
-            found = plane.checkpoint(chosen.checkpoint)
-            heard = [each for each in details.batches if each.query == chosen.name]
-            batches = measured_batches(
-                plane.batches(chosen.checkpoint, _LAST), heard, details.attempts, chosen.name
-            )
-            sizes = plane.sizes(chosen.checkpoint, tuple(each.batch_id for each in batches))
-        except HoldfastError as error:
-            problem = error.as_dict()
-    files = [_files(each, sizes) for each in batches]
     firing = firing_by_job(plane)
-    return CheckpointsView(
+    view = CheckpointsView(
         now_ms=plane.clock(),
         job=line_of(details, firing),
-        queries=tuple(each.name for each in details.queries),
-        query=None if chosen is None else chosen.name,
-        checkpoint=None if chosen is None else chosen.checkpoint,
-        problem=problem,
-        batch=None if found is None else found.batch_id,
-        uncommitted=None if found is None else found.uncommitted,
-        oldest_batch=found.committed[0] if found and found.committed else None,
-        kept=0 if found is None else len(found.committed),
-        watermark_ms=None if found is None else found.watermark_ms or None,
-        planned_ms=None if found is None else found.planned_ms,
-        provider=None if found is None else found.provider,
-        size_bytes=0 if found is None else found.size_bytes,
-        new_bytes=0 if found is None else found.new_bytes,
-        charts=_charts(files) if found is not None and found.operators else (),
-        stores=() if found is None else tuple(_store(each, found) for each in shares(found)),
-        sources=()
-        if found is None
-        else tuple(SourceLine(each.name, each.offset, each.planned) for each in found.sources),
-        settings={} if found is None else dict(sorted(found.confs.items())),
-        batches=tuple(reversed(files))[:_SHOWN],
+        queries=tuple(query.name for query in details.queries),
         firing=sum(firing.values()),
+    )
+    if chosen is None:
+        return view
+    view = replace(view, query=chosen.name, checkpoint=chosen.checkpoint)
+    try:
+        view = _with_files(view, plane.checkpoint(chosen.checkpoint))
+        files = [_files(batch, size) for batch, size in plane.measured(details, chosen, _LAST)]
+    except HoldfastError as error:
+        return replace(view, problem=error.as_dict())
+    return replace(
+        view, charts=_charts(files) if view.charts else (), batches=tuple(reversed(files))[:_SHOWN]
     )
 
 
-def _files(batch: Batch, sizes: Mapping[int, Mapping[int, int]]) -> FilesLine:
-    size = sum(sizes.get(batch.batch_id, {}).values())
+def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsView:
+    """The view with what the newest batch says."""
+    return replace(
+        view,
+        batch=checkpoint.batch_id,
+        uncommitted=checkpoint.uncommitted,
+        oldest_batch=checkpoint.committed[0] if checkpoint.committed else None,
+        kept=len(checkpoint.committed),
+        watermark_ms=checkpoint.watermark_ms or None,
+        planned_ms=checkpoint.planned_ms,
+        provider=checkpoint.provider,
+        size_bytes=checkpoint.size_bytes,
+        new_bytes=checkpoint.new_bytes,
+        charts=_charts(()) if checkpoint.operators else (),
+        stores=tuple(_store(store, checkpoint) for store in shares(checkpoint)),
+        sources=tuple(SourceLine(each.name, each.offset, each.planned) for each in checkpoint.sources),
+        settings=dict(sorted(checkpoint.confs.items())),
+    )
+
+
+def _files(batch: Batch, size_bytes: int) -> FilesLine:
     return FilesLine(
         batch.batch_id,
         batch.planned_ms,
@@ -83,7 +79,7 @@ def _files(batch: Batch, sizes: Mapping[int, Mapping[int, int]]) -> FilesLine:
         None if batch.failures is None else len(batch.failures),
         batch.files,
         batch.new_bytes,
-        size,
+        size_bytes,
     )
 
 

@@ -6,7 +6,7 @@ Fields are only ever added. Times are epoch milliseconds; what is not known is N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -386,24 +386,24 @@ class CheckpointsView:
     now_ms: int
     job: JobLine
     queries: tuple[str, ...]
-    query: str | None
-    checkpoint: str | None
-    problem: Mapping[str, Any] | None
-    batch: int | None
-    uncommitted: int | None
-    oldest_batch: int | None
-    kept: int
-    watermark_ms: int | None
-    planned_ms: int | None
-    provider: str | None
-    size_bytes: int
-    new_bytes: int
-    charts: tuple[Chart, ...]
-    stores: tuple[StoreLine, ...]
-    sources: tuple[SourceLine, ...]
-    settings: Mapping[str, str]
-    batches: tuple[FilesLine, ...]
     firing: int
+    query: str | None = None
+    checkpoint: str | None = None
+    problem: Mapping[str, Any] | None = None
+    batch: int | None = None
+    uncommitted: int | None = None
+    oldest_batch: int | None = None
+    kept: int = 0
+    watermark_ms: int | None = None
+    planned_ms: int | None = None
+    provider: str | None = None
+    size_bytes: int = 0
+    new_bytes: int = 0
+    charts: tuple[Chart, ...] = ()
+    stores: tuple[StoreLine, ...] = ()
+    sources: tuple[SourceLine, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    batches: tuple[FilesLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.server.answers import Json, flink_problem
 from holdfast.server.control_plane import ControlPlane
+from holdfast.server.flink.vertices import Vertex, vertices
 
 ID: Final = re.compile(r"[0-9a-f]{32}")
 _REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
@@ -56,22 +57,14 @@ class Call:
         """
         text = self.path[name]
         if not ID.fullmatch(text):
-            raise Refused(
-                400,
-                "Bad request, could not parse parameters:"
-                f' Cannot resolve path parameter ({name}) from value "{text}".',
-            )
+            raise unreadable("path", name, text)
         return text
 
     def number(self, name: str) -> int:
         """A number in the path."""
         text = self.path[name]
         if not re.fullmatch(r"-?[0-9]{1,18}", text):
-            raise Refused(
-                400,
-                "Bad request, could not parse parameters:"
-                f' Cannot resolve path parameter ({name}) from value "{text}".',
-            )
+            raise unreadable("path", name, text)
         return int(text)
 
     def job(self, batches: int | None = None) -> JobDetails:
@@ -85,6 +78,23 @@ class Call:
             return self.plane.brief(job_id) if batches is None else self.plane.details(job_id, batches)
         except NotFound:
             raise Refused(404, f"Job {job_id} not found", _NOT_FOUND) from None
+
+    def vertex(self, batches: int) -> tuple[JobDetails, Vertex]:
+        """The query that the path names as a vertex, and its job with so many of the newest batches.
+
+        Raises:
+            Refused: There is none.
+        """
+        wanted = self.id("vertexid")
+        details = self.job(batches)
+        for vertex in vertices(details):
+            if vertex.vertex_id == wanted:
+                return details, vertex
+        raise Refused(404, f"JobVertex {wanted} not found")
+
+    def listed(self, name: str, default: str = "") -> list[str]:
+        """What a parameter behind the path names, with commas between."""
+        return [part for part in self.query.get(name, default).split(",") if part]
 
     def text(self, name: str, what: str) -> str | None:
         """A text of the body; None where it is not there or null."""
@@ -107,6 +117,15 @@ class Call:
         if value is not None and not isinstance(value, bool):
             raise unfit(what, f"{name} is {json.dumps(value)[:60]}, expected true or false")
         return bool(value)
+
+
+def unreadable(kind: str, name: str, value: str) -> Refused:
+    """The refusal of a parameter; `kind` is `path` or `query`."""
+    return Refused(
+        400,
+        "Bad request, could not parse parameters:"
+        f' Cannot resolve {kind} parameter ({name}) from value "{value}".',
+    )
 
 
 def unfit(what: str, why: str) -> Refused:

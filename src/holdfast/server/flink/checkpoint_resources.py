@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -124,20 +125,22 @@ def subtasks(call: Call) -> Any:
     if one.vertex.vertex_id != wanted:
         raise Refused(404, f"There is no checkpoint statistics for task {wanted}.")
     partitions = _partitions(call.plane, one)
-    took = one.ended_ms - one.began_ms
-    still = stats([0] * len(partitions))
+    took, commit_ms = one.ended_ms - one.began_ms, _commit_ms(found, one)
+    spread = partial(stats, percentiles=False)
+    nothing = [0] * len(partitions)
+    aligned = dict.fromkeys(("buffered", "processed", "persisted", "duration"), stats(nothing))
     return {
         **one.facts(),
         "summary": {
-            "checkpointed_size": stats([new for new, _ in partitions], percentiles=False),
-            "state_size": stats([size for _, size in partitions], percentiles=False),
-            "end_to_end_duration": stats([took] * len(partitions), percentiles=False),
+            "checkpointed_size": spread([new for new, _ in partitions]),
+            "state_size": spread([size for _, size in partitions]),
+            "end_to_end_duration": spread([took for _ in partitions]),
             "checkpoint_duration": {
-                "sync": stats([_commit_ms(found, one)] * len(partitions), percentiles=False),
-                "async": stats([0] * len(partitions), percentiles=False),
+                "sync": spread([commit_ms for _ in partitions]),
+                "async": spread(nothing),
             },
-            "alignment": {"buffered": still, "processed": still, "persisted": still, "duration": still},
-            "start_delay": stats([0] * len(partitions), percentiles=False),
+            "alignment": aligned,
+            "start_delay": spread(nothing),
         },
         "subtasks": [
             {
@@ -147,7 +150,7 @@ def subtasks(call: Call) -> Any:
                 "end_to_end_duration": took,
                 "checkpointed_size": new,
                 "state_size": size,
-                "checkpoint": {"sync": _commit_ms(found, one), "async": 0},
+                "checkpoint": {"sync": commit_ms, "async": 0},
                 "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
                 "start_delay": 0,
                 "unaligned_checkpoint": False,
@@ -162,8 +165,9 @@ def subtasks(call: Call) -> Any:
 def config(call: Call) -> Any:
     """How a job takes checkpoints: with each batch. The interval is the one that was seen."""
     found = call.job(SHOWN)
-    providers = [_provider(call.plane, query.checkpoint) for query in found.queries]
-    backend = next((_BACKENDS[each] for each in providers if each in _BACKENDS), "HashMapStateBackend")
+    checkpoints = [call.plane.readable(query.checkpoint) for query in found.queries]
+    providers = [checkpoint.provider for checkpoint in checkpoints if checkpoint is not None]
+    backend = next((_BACKENDS[kind] for kind in providers if kind in _BACKENDS), "HashMapStateBackend")
     return {
         "mode": "exactly_once",
         "interval": _interval(found.batches),
@@ -227,11 +231,8 @@ def in_progress(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex])
         return []
     shown = []
     for index, vertex in enumerate(nodes):
-        try:
-            checkpoint = plane.checkpoint(vertex.query.checkpoint)
-        except (NotFound, Corrupt):
-            continue
-        if checkpoint.uncommitted is None:
+        checkpoint = plane.readable(vertex.query.checkpoint)
+        if checkpoint is None or checkpoint.uncommitted is None:
             continue
         since = max((each.committed_ms for each in vertex.batches), default=found.status.job.started_ms)
         number = number_of(nodes, index, checkpoint.uncommitted)
@@ -263,17 +264,14 @@ def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
 
 def _partitions(plane: ControlPlane, one: Shown) -> list[tuple[int, int]]:
     """New bytes and all bytes of each partition; nothing where the checkpoint is not the newest one."""
-    try:
-        checkpoint = plane.checkpoint(one.vertex.query.checkpoint)
-    except (NotFound, Corrupt):
+    checkpoint = plane.readable(one.vertex.query.checkpoint)
+    if checkpoint is None or f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
         return []
-    if f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
-        return []
-    found: dict[int, tuple[int, int]] = dict.fromkeys(range(one.vertex.parallelism), (0, 0))
-    for store in (store for operator in checkpoint.operators for store in operator.stores):
-        new, size = found.get(store.id.partition, (0, 0))
-        found[store.id.partition] = (new + store.new_bytes, size + store.size_bytes)
-    return [found[partition] for partition in sorted(found)]
+    partitions: dict[int, tuple[int, int]] = dict.fromkeys(range(one.vertex.parallelism), (0, 0))
+    for store in plane.stores(checkpoint.uri):
+        new, size = partitions.get(store.id.partition, (0, 0))
+        partitions[store.id.partition] = (new + store.new_bytes, size + store.size_bytes)
+    return [partitions[partition] for partition in sorted(partitions)]
 
 
 def _commit_ms(found: JobDetails, one: Shown) -> int:
@@ -289,13 +287,6 @@ def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
     if heard is None:
         return batch.planned_ms, batch.committed_ms or batch.planned_ms
     return heard.committed_ms - heard.duration_ms, heard.committed_ms
-
-
-def _provider(plane: ControlPlane, uri: str) -> str | None:
-    try:
-        return plane.checkpoint(uri).provider
-    except (NotFound, Corrupt):
-        return None
 
 
 def _interval(batches: Sequence[BatchProgress]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.errors import Conflict
@@ -9,7 +10,7 @@ from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.server.answers import Json
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink.calls import Call, Refused, Resource
+from holdfast.server.flink.calls import Call, Refused, Resource, unreadable
 from holdfast.server.flink.vertices import (
     MAX_PARALLELISM,
     Vertex,
@@ -41,11 +42,6 @@ def details(call: Call) -> Any:
     found = call.job(_SEEN)
     job, state, now = found.status.job, state_of(found), call.plane.clock()
     nodes = vertices(found)
-    counts = task_counts(state, 0)
-    for vertex in nodes:
-        counts = {
-            name: count + task_counts(state, vertex.parallelism)[name] for name, count in counts.items()
-        }
     return {
         "jid": job.job_id,
         "application-id": job.job_id,
@@ -61,7 +57,7 @@ def details(call: Call) -> Any:
         "now": now,
         "timestamps": timestamps(found),
         "vertices": [_vertex(each, found, now) for each in nodes],
-        "status-counts": counts,
+        "status-counts": task_counts(state, sum(node.parallelism for node in nodes)),
         "plan": _plan(found),
         "pending-operators": 0,
     }
@@ -95,7 +91,7 @@ def plan(call: Call) -> Any:
 
 def vertex(call: Call) -> Any:
     """One query, with its partitions as subtasks."""
-    found, one = _vertex_of(call)
+    found, one = call.vertex(_SEEN)
     now = call.plane.clock()
     shown = _vertex(one, found, now)
     subtasks = [
@@ -130,12 +126,8 @@ def exceptions(call: Call) -> Any:
     found = call.job()
     most = call.query.get("maxExceptions", str(_EXCEPTIONS))
     if not most.isascii() or not most.isdigit():
-        raise Refused(
-            400,
-            "Bad request, could not parse parameters:"
-            f' Cannot resolve query parameter (maxExceptions) from value "{most}".',
-        )
-    wanted = _labels(call.query.get("failureLabelFilter", ""))
+        raise unreadable("query", "maxExceptions", most)
+    wanted = _labels(call.listed("failureLabelFilter"))
     entries = [entry for each in reversed(found.attempts) if (entry := _exception(each)) is not None]
     entries = [each for each in entries if wanted.items() <= each["failureLabels"].items()]
     shown = entries[: int(most)]
@@ -152,11 +144,7 @@ def end(call: Call) -> Any:
             ' instead. For a graceful shutdown, please use "jobs/:jobId/stop" instead.',
         )
     if mode != "cancel":
-        raise Refused(
-            400,
-            "Bad request, could not parse parameters:"
-            f' Cannot resolve query parameter (mode) from value "{mode}".',
-        )
+        raise unreadable("query", "mode", mode)
     call.id("jobid")
     try:
         found = call.job()
@@ -215,20 +203,6 @@ def _vertex(each: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
     }
 
 
-def _vertex_of(call: Call) -> tuple[JobDetails, Vertex]:
-    """The query that the path names as a vertex.
-
-    Raises:
-        Refused: There is none.
-    """
-    wanted = call.id("vertexid")
-    found = call.job(_SEEN)
-    for each in vertices(found):
-        if each.vertex_id == wanted:
-            return found, each
-    raise Refused(404, f"JobVertex {wanted} not found")
-
-
 def _plan(found: JobDetails) -> dict[str, Any]:
     job = found.status.job
     nodes = [
@@ -261,10 +235,9 @@ def _exception(attempt: Attempt) -> dict[str, Any] | None:
     }
 
 
-def _labels(text: str) -> dict[str, str]:
-    """`key:value,key:value`, as Flink filters by labels."""
-    pairs = (each.partition(":") for each in text.split(",") if each)
-    return {key: value for key, _, value in pairs}
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    """`key:value` each, as Flink filters by labels."""
+    return {key: value for key, _, value in (text.partition(":") for text in texts)}
 
 
 def _end(found: JobDetails) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.errors import Corrupt, NotFound
 from holdfast.jobs.monitoring.flink_metrics import flink_metrics
 from holdfast.jobs.registry.client import JobDetails
-from holdfast.server.flink.calls import Call, Refused, Resource
+from holdfast.server.flink.calls import Call, Resource, unreadable
 from holdfast.server.flink.checkpoint_resources import completed
 from holdfast.server.flink.vertices import Vertex, vertices
 
@@ -37,19 +37,17 @@ def jobs(call: Call) -> Any:
 
 def vertex(call: Call) -> Any:
     """The metrics of a query, by partition: `<subtask>.<name>`."""
-    one = _vertex(call)
-    return _asked(
-        call, {f"{n}.{name}": v for n, each in enumerate(_subtasks(call, one)) for name, v in each.items()}
-    )
+    subtasks = enumerate(_subtasks(call))
+    return _asked(call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()})
 
 
 def subtask_metrics(call: Call) -> Any:
     """The metrics of a query, with its partitions added up."""
     chosen = _range(call.query.get("subtasks", ""))
     found: dict[str, list[float]] = {}
-    for index, each in enumerate(_subtasks(call, _vertex(call))):
+    for index, known in enumerate(_subtasks(call)):
         if chosen is None or index in chosen:
-            for name, value in each.items():
+            for name, value in known.items():
                 found.setdefault(name, []).append(float(value))
     return _aggregated(call, found)
 
@@ -66,14 +64,16 @@ def _of_job(call: Call) -> dict[str, str]:
     record = found.status.job
     nodes = vertices(found)
     done = completed(call.plane, found, nodes)
+    restarts, uptime = sum(attempt.recovers for attempt in found.attempts), _uptime(found, now)
+    committed = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches)
     values: dict[str, int] = {
-        "numRestarts": sum(each.recovers for each in found.attempts),
-        "fullRestarts": sum(each.recovers for each in found.attempts),
-        "uptime": _uptime(found, now),
-        "runningTime": _uptime(found, now),
+        "numRestarts": restarts,
+        "fullRestarts": restarts,
+        "uptime": uptime,
+        "runningTime": uptime,
         "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
-        "numberOfCompletedCheckpoints": sum(v.batches[-1].batch_id + 1 for v in nodes if v.batches),
-        "totalNumberOfCheckpoints": sum(v.batches[-1].batch_id + 1 for v in nodes if v.batches),
+        "numberOfCompletedCheckpoints": committed,
+        "totalNumberOfCheckpoints": committed,
         "numberOfFailedCheckpoints": sum(each.ending == "failed" for each in found.attempts),
         "numberOfInProgressCheckpoints": 0,
     }
@@ -97,23 +97,12 @@ def _uptime(found: JobDetails, now: int) -> int:
     return now - running
 
 
-def _vertex(call: Call) -> Vertex:
-    wanted = call.id("vertexid")
-    for each in vertices(call.job(_SEEN)):
-        if each.vertex_id == wanted:
-            return each
-    raise Refused(404, f"JobVertex {wanted} not found")
-
-
-def _subtasks(call: Call, one: Vertex) -> list[dict[str, str]]:
+def _subtasks(call: Call) -> list[dict[str, str]]:
     """What is known of each partition: rows are shared out evenly, bytes are counted in its files."""
-    sizes: dict[int, int] = {}
-    try:
-        for operator in call.plane.checkpoint(one.query.checkpoint).operators:
-            for store in operator.stores:
-                sizes[store.id.partition] = sizes.get(store.id.partition, 0) + store.size_bytes
-    except (NotFound, Corrupt):
-        pass
+    one = call.vertex(_SEEN)[1]
+    sizes: Counter[int] = Counter()
+    for store in call.plane.stores(one.query.checkpoint):
+        sizes[store.id.partition] += store.size_bytes
     rows, rate, busy = _rates(one)
     share = one.parallelism
     return [
@@ -122,7 +111,7 @@ def _subtasks(call: Call, one: Vertex) -> list[dict[str, str]]:
             "numRecordsInPerSecond": f"{rate / share:.3f}",
             "busyTimeMsPerSecond": f"{busy:.3f}",
             "idleTimeMsPerSecond": f"{max(0.0, 1000.0 - busy):.3f}",
-            "stateSize": str(sizes.get(index, 0)),
+            "stateSize": str(sizes[index]),
         }
         for index in range(share)
     ]
@@ -140,24 +129,20 @@ def _rates(one: Vertex) -> tuple[int, float, float]:
 
 
 def _asked(call: Call, values: Mapping[str, str]) -> list[dict[str, str]]:
-    wanted = [each for each in call.query.get("get", "").split(",") if each]
+    wanted = call.listed("get")
     if not wanted:
         return [{"id": name} for name in values]
     return [{"id": name, "value": values[name]} for name in wanted if name in values]
 
 
 def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    wanted = [each for each in call.query.get("get", "").split(",") if each]
+    wanted = call.listed("get")
     if not wanted:
         return [{"id": name} for name in values]
-    ways = [each for each in call.query.get("agg", ",".join(_SUMS[:4])).split(",") if each]
+    ways = call.listed("agg", ",".join(_SUMS[:4]))
     unknown = [each for each in ways if each not in _SUMS]
     if unknown:
-        raise Refused(
-            400,
-            "Bad request, could not parse parameters:"
-            f' Cannot resolve query parameter (agg) from value "{unknown[0]}".',
-        )
+        raise unreadable("query", "agg", unknown[0])
     return [{"id": n, **{way: _sum(way, values[n]) for way in ways}} for n in wanted if values.get(n)]
 
 
@@ -177,11 +162,7 @@ def _range(text: str) -> set[int] | None:
     for part in text.split(","):
         matched = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
         if matched is None:
-            raise Refused(
-                400,
-                "Bad request, could not parse parameters:"
-                f' Cannot resolve query parameter (subtasks) from value "{text}".',
-            )
+            raise unreadable("query", "subtasks", text)
         chosen.update(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
     return chosen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -97,10 +98,8 @@ def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, what: s
         raise unfit(what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')
     name = job
     if job is not None:
-        try:
+        with suppress(NotFound):
             name = call.plane.status(job).job.name
-        except NotFound:
-            name = job
     operation = call.plane.ask(wanted or os.urandom(16).hex(), verb, name, arguments)
     return Json({"request-id": operation.operation_id}, status)
 

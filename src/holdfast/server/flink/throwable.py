@@ -50,13 +50,11 @@ def serialized(text: str) -> bytes:
         raise Internal("the template of Java's exceptions is damaged")
     head, body = data[: inner - 4], data[inner:]
     message = modified_utf8(text[:_LONGEST])
-    outer, nested = _with_message(head, message), _with_message(body, message)
-    rest = _array_length(data, inner)
     # Behind the nested stream there may be more of the outer one: its length tells where that begins.
-    if rest != len(body):
-        nested = _with_message(body[:rest], message)
-        return outer + len(nested).to_bytes(4, "big") + nested + _with_message(body[rest:], message)
-    return outer + len(nested).to_bytes(4, "big") + nested
+    size = int.from_bytes(data[inner - 4 : inner], "big")
+    nested = _with_message(body[:size], message)
+    parts = (_with_message(head, message), len(nested).to_bytes(4, "big"), nested)
+    return b"".join(parts) + _with_message(body[size:], message)
 
 
 def modified_utf8(text: str) -> bytes:
@@ -78,10 +76,6 @@ def modified_utf8(text: str) -> bytes:
 def _template() -> bytes:
     place = files("holdfast.server") / "data" / "serialized_throwable_template.b64"
     return base64.b64decode(place.read_bytes())
-
-
-def _array_length(data: bytes, inner: int) -> int:
-    return int.from_bytes(data[inner - 4 : inner], "big")
 
 
 def _with_message(data: bytes, message: bytes) -> bytes:
