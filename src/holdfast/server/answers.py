@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from starlette.responses import Response
 
-from holdfast.errors import HoldfastError, Internal
+from holdfast.errors import HoldfastError, Internal, Invalid
 
 OWN: Final = "/api/"
 JSON_SUFFIX: Final = ".json"
@@ -58,6 +59,18 @@ def refusal(path: str, status: int, kind: str, fact: str, hint: str | None = Non
         return flink_problem(status, fact if hint is None else f"{fact}\nhint: {hint}")
     body = {"error": fact, "kind": kind, "exit_code": None, "where": path, "found": None, "expected": None}
     return Json({**body, "hint": hint}, status)
+
+
+def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
+    """The fields of a form that a browser has sent.
+
+    Raises:
+        Invalid: There are more than `most`.
+    """
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=most)
+    except ValueError as error:
+        raise Invalid("this form has too many fields", expected=f"at most {most}") from error
 
 
 def flink_problem(status: int, *texts: str) -> Json:

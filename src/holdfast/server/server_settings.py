@@ -91,10 +91,16 @@ class ServerSettings:
 
 def is_loopback(host: str) -> bool:
     """Whether an address is reached from this machine alone."""
+    address = ip_address(host)
+    return host in _LOOPBACK_NAMES if address is None else address.is_loopback
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """A host as an address; None if it is a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host in _LOOPBACK_NAMES
+        return None
 
 
 def token_from(text: str | None, file: Path | None, environment: str | None) -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import threading
-from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +17,7 @@ from holdfast.server.access.guess_limit import GuessLimit
 from holdfast.server.access.local_peer import PEER
 from holdfast.server.access.login_sessions import Sessions
 from holdfast.server.answers import Json, refusal, wants_page
-from holdfast.server.server_settings import ServerSettings, is_loopback
+from holdfast.server.server_settings import ServerSettings, ip_address, is_loopback
 from holdfast.storage.giving_up import until
 
 COOKIE: Final = "holdfast_session"
@@ -26,11 +25,12 @@ LARGEST_BODY: Final = 1 << 20
 _LONGEST_LENGTH: Final = len(str(LARGEST_BODY))
 BODY_S: Final = 20.0
 ANSWER_S: Final = 60.0
+# What every answer says of itself, unless it says otherwise.
 _DEFAULTS: Final = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
+    ("cache-control", "no-store"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
 )
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 # What a person needs in order to log in, and what a probe of a load balancer asks for.
@@ -109,7 +109,7 @@ class Guard:
         path, method = str(scope["path"]), str(scope["method"])
         if self._limit is None:
             return None if _same_user(scope) else _another_user(path)
-        if self._sessions.knows(session_of(scope, headers)):
+        if self._sessions.knows(session_of(scope)):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -168,7 +168,10 @@ class Guard:
         async def give(message: Message) -> None:
             begun.set()
             if message["type"] == "http.response.start":
-                message = {**message, "headers": _with_defaults(message.get("headers", ()))}
+                headers = MutableHeaders(raw=list(message.get("headers", ())))
+                for name, value in _DEFAULTS:
+                    headers.setdefault(name, value)
+                message = {**message, "headers": headers.raw}
             await send(message)
 
         # A thread cannot be ended from outside: what reads for long looks at this now and then.
@@ -192,13 +195,9 @@ def cookie_name(scope: Scope) -> str:
     return COOKIE if server[1] is None else f"{COOKIE}_{server[1]}"
 
 
-def session_of(scope: Scope, headers: dict[str, str]) -> str:
+def session_of(scope: Scope) -> str:
     """What a browser shows as its session; empty where it shows none."""
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(cookie_name(scope))
-    except CookieError:
-        return ""
-    return "" if morsel is None else morsel.value
+    return HTTPConnection(scope).cookies.get(cookie_name(scope), "")
 
 
 def peer_address(scope: Scope) -> str:
@@ -229,15 +228,7 @@ def _same_user(scope: Scope) -> bool:
     if peer is not None:
         return bool(peer.trusted)
     # Over a connection whose other end nobody has looked up, anybody may be asking.
-    return not _is_address(peer_address(scope))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return ip_address(peer_address(scope).partition("%")[0]) is None
 
 
 def _another_user(path: str) -> Json:
@@ -279,13 +270,6 @@ async def _begins(answering: asyncio.Task[None], begun: asyncio.Event, seconds: 
         await asyncio.wait({answering, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-
-
-def _with_defaults(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What every answer says of itself, unless it says otherwise."""
-    given = list(headers)
-    names = {name.lower() for name, _ in given}
-    return [*given, *((name, value) for name, value in _DEFAULTS if name not in names)]
 
 
 def _who_are_you(scope: Scope, headers: dict[str, str]) -> Response:

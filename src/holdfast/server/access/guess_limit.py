@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.server.server_settings import ip_address
+
 FREE_GUESSES: Final = 5
 LONGEST_WAIT_S: Final = 60.0
 # So many wrong guesses from everywhere within so long, and nobody has free ones any more.
@@ -102,12 +104,7 @@ class GuessLimit:
 
 def _network(address: str) -> str:
     """Whose an address is: with IPv6 everybody has 2⁶⁴ of them."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    known = ip_address(address.partition("%")[0])
+    if isinstance(known, ipaddress.IPv6Address):
+        return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
+    return address if known is None else str(known)

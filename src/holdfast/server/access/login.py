@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.errors import Invalid
 from holdfast.server.access.guard import cookie_name, guesser, session_of, too_often
 from holdfast.server.access.guess_limit import GuessLimit
 from holdfast.server.access.login_sessions import KEPT_S, Sessions
-from holdfast.server.answers import refusal
+from holdfast.server.answers import form_fields, refusal
 from holdfast.server.server_settings import ServerSettings
 
 _MOST_FIELDS = 20
@@ -45,7 +44,7 @@ def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | Non
 
     async def log_out(request: Request) -> Response:
         fields = await _form(request)
-        sessions.end(session_of(request.scope, dict(request.headers)))
+        sessions.end(session_of(request.scope))
         answer = _back(fields)
         answer.delete_cookie(cookie_name(request.scope), httponly=True, samesite="strict")
         return answer
@@ -70,11 +69,7 @@ def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | Non
 
 
 async def _form(request: Request) -> dict[str, str]:
-    text = (await request.body()).decode("utf-8", "replace")
-    try:
-        return {name: values[-1] for name, values in parse_qs(text, max_num_fields=_MOST_FIELDS).items()}
-    except ValueError as error:
-        raise Invalid("this form has too many fields", expected=f"at most {_MOST_FIELDS}") from error
+    return {name: values[-1] for name, values in form_fields(await request.body(), _MOST_FIELDS).items()}
 
 
 def _back(fields: dict[str, str]) -> Response:

@@ -14,7 +14,14 @@ from holdfast.errors import HoldfastError
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import Chart, Point, chart
 from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
-from holdfast.server.dashboard.views import CheckpointsView, FilesLine, PartitionLine, SourceLine, StoreLine
+from holdfast.server.dashboard.views import (
+    CheckpointsView,
+    FilesLine,
+    PartitionLine,
+    SourceLine,
+    StoreLine,
+    view_of,
+)
 
 _LAST: Final = 100
 _SHOWN: Final = 20
@@ -65,21 +72,19 @@ def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsVie
         new_bytes=checkpoint.new_bytes,
         charts=_charts(()) if checkpoint.operators else (),
         stores=tuple(_store(store, checkpoint) for store in shares(checkpoint)),
-        sources=tuple(SourceLine(each.name, each.offset, each.planned) for each in checkpoint.sources),
+        sources=tuple(view_of(SourceLine, source) for source in checkpoint.sources),
         settings=dict(sorted(checkpoint.confs.items())),
     )
 
 
 def _files(batch: Batch, size_bytes: int) -> FilesLine:
-    return FilesLine(
-        batch.batch_id,
-        batch.planned_ms,
-        batch.duration_ms,
-        batch.duration_source == FROM_FILES,
-        None if batch.failures is None else len(batch.failures),
-        batch.files,
-        batch.new_bytes,
-        size_bytes,
+    return view_of(
+        FilesLine,
+        batch,
+        batch=batch.batch_id,
+        estimated=batch.duration_source == FROM_FILES,
+        failures=None if batch.failures is None else len(batch.failures),
+        size_bytes=size_bytes,
     )
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
@@ -22,6 +21,7 @@ from holdfast.jobs.registry.operation_arguments import (
 )
 from holdfast.savepoints.taking.taking import check_label
 from holdfast.server.access import path_policy
+from holdfast.server.answers import form_fields
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.rendering import job_path
 
@@ -47,11 +47,7 @@ async def form(request: Request) -> Fields:
         )
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         raise Invalid("this is no form", expected="application/x-www-form-urlencoded")
-    text = (await request.body()).decode("utf-8", "replace")
-    try:
-        return parse_qs(text, max_num_fields=_MOST)
-    except ValueError as error:
-        raise Invalid("this form has too many fields", expected=f"at most {_MOST}") from error
+    return form_fields(await request.body(), _MOST)
 
 
 def ask(plane: ControlPlane, job: str, fields: Fields) -> str:

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.registry.reported_skew import newest_skew
-from holdfast.model import BatchProgress, JobState, KeyedProgress, OperatorProgress, QueryStarted
+from holdfast.model import BatchProgress, HeavyKey, JobState, KeyedProgress, OperatorProgress, QueryStarted
 from holdfast.observe.alerting import FIRING
 from holdfast.observe.batch_numbers import (
     access_seconds,
@@ -39,6 +39,7 @@ from holdfast.server.dashboard.views import (
     QueryView,
     RecoveryLine,
     SkewLine,
+    view_of,
 )
 
 # In a list of jobs: enough for a small line, and little to read of many jobs.
@@ -123,27 +124,22 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
     recent = details.batches[-_LATELY:]
     newest = recent[-1] if recent else None
     of_queries = details.newest()
-    open_failure = _open_failure(details.attempts)
-    return JobLine(
-        name=job.name,
-        job_id=job.job_id,
+    return view_of(
+        JobLine,
+        job,
         state=job.state.value,
         health=_health(details.status),
         supervised=details.status.supervised,
-        reason=job.reason,
-        failure=open_failure,
-        target=job.target,
-        started_ms=job.started_ms,
-        ended_ms=job.ended_ms,
+        failure=_open_failure(details.attempts),
         queries=len(details.queries),
         batch=None if newest is None else newest.batch_id,
         committed_ms=None if newest is None else newest.committed_ms,
         duration_ms=None if newest is None else newest.duration_ms,
         rows_per_second=_rows_per_second(recent),
         state_rows=_state_rows(of_queries),
-        state_bytes=sum(state_bytes(each) for each in of_queries) if of_queries else None,
-        recent_ms=tuple(each.duration_ms for each in recent),
-        restarts=sum(each.recovers for each in details.attempts),
+        state_bytes=sum(state_bytes(batch) for batch in of_queries) if of_queries else None,
+        recent_ms=tuple(batch.duration_ms for batch in recent),
+        restarts=sum(attempt.recovers for attempt in details.attempts),
         firing=firing[job.name],
     )
 
@@ -183,11 +179,9 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
     batches = [each for each in details.batches if each.query == query.name]
     newest = batches[-1] if batches else None
     watermark = None if newest is None else watermark_ms(newest)
-    return QueryView(
-        name=query.name,
-        query_id=query.query_id,
-        checkpoint=query.checkpoint,
-        promise=query.promise,
+    return view_of(
+        QueryView,
+        query,
         batch=None if newest is None else newest.batch_id,
         watermark_ms=watermark or None,
         lag_ms=plane.clock() - watermark if watermark else None,
@@ -206,18 +200,13 @@ def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
     except NotFound:
         return ()
     return tuple(
-        SkewLine(
-            report.name,
-            report.by,
-            report.rows,
-            report.error,
-            tuple(
-                HeavyKeyLine(", ".join(str(part) for part in key.key), key.rows, key.share, key.partition)
-                for key in report.heavy[:5]
-            ),
-        )
+        view_of(SkewLine, report, keys=tuple(_heavy_key(key) for key in report.heavy[:5]))
         for report in reports
     )
+
+
+def _heavy_key(key: HeavyKey) -> HeavyKeyLine:
+    return view_of(HeavyKeyLine, key, key=", ".join(str(part) for part in key.key))
 
 
 def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
@@ -264,26 +253,19 @@ def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[Key
     expired: Counter[str] = Counter()
     for former in (each.keyed for batch in batches for each in batch.operators if each.name == keyed.name):
         expired.update({} if former is None else {each.name: each.expired for each in former.states})
-    return tuple(
-        KeyedStateLine(each.name, each.entries, each.size_bytes, expired[each.name]) for each in keyed.states
-    )
+    return tuple(view_of(KeyedStateLine, state, expired=expired[state.name]) for state in keyed.states)
 
 
 def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchProgress]) -> OperatorLine:
     keyed = operator.keyed
     access_s = access_seconds(operator)
-    return OperatorLine(
-        name=operator.name,
-        rows=operator.rows,
-        updated=operator.updated,
-        removed=operator.removed,
+    return view_of(
+        OperatorLine,
+        operator,
         late_rows=operator.late_rows + (keyed.late if keyed is not None else 0),
         size_bytes=operator_bytes(operator),
-        memory_bytes=operator.memory_bytes,
-        commit_ms=operator.commit_ms,
         access_ms=None if access_s is None else access_s * 1000,
         cache_hits=cache_hit_ratio(operator),
-        partitions=operator.partitions,
         share=operator_bytes(operator) / whole,
         keyed=keyed is not None,
         timers=None if keyed is None else keyed.timers,
@@ -292,41 +274,21 @@ def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchPro
 
 
 def _batch(batch: BatchProgress) -> BatchLine:
-    return BatchLine(
-        batch=batch.batch_id,
-        committed_ms=batch.committed_ms,
-        duration_ms=batch.duration_ms,
-        input_rows=batch.input_rows,
-        late_rows=batch.late_rows,
-        state_rows=batch.state_rows,
-        watermark_ms=watermark_ms(batch) or None,
-    )
+    return view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
 
 
 def _attempt(attempt: Attempt) -> AttemptLine:
     failure = attempt.failure
-    return AttemptLine(
-        number=attempt.number,
-        began_ms=attempt.began_ms,
-        ended_ms=attempt.ended_ms,
-        ending=attempt.ending,
-        failure=None if failure is None else str(failure),
-        detail=None if failure is None or not failure.detail else failure.detail,
-    )
+    if failure is None:
+        return view_of(AttemptLine, attempt, failure=None, detail=None)
+    return view_of(AttemptLine, attempt, failure=str(failure), detail=failure.detail or None)
 
 
 def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
     """The newest first."""
     return tuple(
-        RecoveryLine(
-            attempt=each.attempt,
-            at_ms=each.at_ms,
-            cause=each.cause,
-            took_ms=each.recovery_ms,
-            phases=_phases(each.phases_ms),
-            went_back=each.went_back,
-        )
-        for each in reversed(details.recoveries)
+        view_of(RecoveryLine, recovery, took_ms=recovery.recovery_ms, phases=_phases(recovery.phases_ms))
+        for recovery in reversed(details.recoveries)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.config.units import rounded_duration, rounded_size
@@ -12,15 +13,18 @@ _COUNTS: Final = ("", "k", "M", "G")
 NOTHING: Final = "–"
 
 
-def size(count: float | None) -> str:
-    """A size in bytes: `1.2 KiB`."""
-    return NOTHING if count is None else rounded_size(count)
+def _known(tell: Callable[[float], str]) -> Callable[[float | None], str]:
+    """The same for a number that may not be known."""
+    return lambda number: NOTHING if number is None else tell(number)
 
 
-def count(number: float | None) -> str:
+size: Final = _known(rounded_size)
+duration: Final = _known(rounded_duration)
+
+
+@_known
+def count(number: float) -> str:
     """`0`, `9,999`, `12.3 k`, `1.20 M`: short enough for a table, exact while that is short."""
-    if number is None:
-        return NOTHING
     if abs(number) < 10_000:
         return f"{number:,.0f}"
     value, unit = float(number), 0
@@ -30,27 +34,21 @@ def count(number: float | None) -> str:
     return f"{value:.{digits}f} {_COUNTS[unit]}"
 
 
-def exact(number: int | None) -> str:
+@_known
+def exact(number: float) -> str:
     """`1,234,567`."""
-    return NOTHING if number is None else f"{number:,}"
+    return f"{number:,}"
 
 
-def rate(number: float | None) -> str:
+@_known
+def rate(number: float) -> str:
     """`0`, `0.4`, `12`, `1,200`, `98.7 k`, each a second."""
-    if number is None:
-        return NOTHING
     return f"{number:.1f}" if 0 < number < 10 else count(number)
 
 
-def duration(ms: float | None) -> str:
-    """A duration: `3 min 5 s`."""
-    return NOTHING if ms is None else rounded_duration(ms)
-
-
-def share(part: float | None) -> str:
+@_known
+def share(part: float) -> str:
     """`0 %`, `0.3 %`, `42 %`."""
-    if part is None:
-        return NOTHING
     return f"{part * 100:.1f} %" if 0 < part < 0.0995 else f"{part * 100:.0f} %"
 
 
@@ -69,16 +67,16 @@ def ago(at_ms: int | None, now_ms: int) -> str:
     return f"{math.floor(seconds)} s ago"
 
 
-def instant(ms: int | None) -> str:
+@_known
+def instant(ms: float) -> str:
     """`2026-03-05 08:41:07 UTC`."""
-    if ms is None:
-        return NOTHING
     return _utc(ms).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def clock(ms: int | None) -> str:
+@_known
+def clock(ms: float) -> str:
     """`08:41:07`."""
-    return NOTHING if ms is None else _utc(ms).strftime("%H:%M:%S")
+    return _utc(ms).strftime("%H:%M:%S")
 
 
 def machine_time(ms: int) -> str:
@@ -86,7 +84,7 @@ def machine_time(ms: int) -> str:
     return _utc(ms).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def _utc(ms: int) -> dt.datetime:
+def _utc(ms: float) -> dt.datetime:
     return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
 
 

@@ -9,7 +9,7 @@ from holdfast.jobs.registry.operation_log import Operation, OperationState
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard import number_format
 from holdfast.server.dashboard.alerts_page import standing
-from holdfast.server.dashboard.views import Health, OperationLine, OperationView
+from holdfast.server.dashboard.views import Health, OperationLine, OperationView, view_of
 
 _HEALTH: Final = {
     OperationState.ASKED: Health.BUSY,
@@ -45,20 +45,18 @@ def operation_line(found: Operation, now_ms: int) -> OperationLine:
     health = _HEALTH[found.state]
     if health is Health.OVER and _is_bad(found):
         health = Health.WARN
-    return OperationLine(
+    return view_of(
+        OperationLine,
+        found,
         operation=found.operation_id,
-        verb=found.verb,
-        job=found.job,
         about=_about(found),
         state=found.state.value,
         health=health,
-        asked_ms=found.asked_ms,
         took_ms=(found.ended_ms or now_ms) - began if found.started_ms else None,
         done=progress.get("done"),
         total=progress.get("total"),
         what=progress.get("what"),
         outcome=None if found.result is None else outcome(found.verb, found.result),
-        error=found.error,
     )
 
 

@@ -20,6 +20,11 @@ _OPERATIONS: Final = 100
 _OPERATIONS_SHOWN: Final = 10
 _SHOWN: Final = 200
 _FRESH_S: Final = 1.5
+# What a page tells of a savepoint as a list of the catalog does.
+_TOLD: Final = (
+    *("savepoint", "id", "label", "created_ms", "batch", "files", "new_bytes", "content"),
+    "problem",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +83,19 @@ def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
         found = plane.cache.get(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
     except HoldfastError as error:
         return CatalogView(catalog, (), error.as_dict())
-    lines = [_line(each, known) for each in reversed(found)]
+    lines = [_line(savepoint, known) for savepoint in reversed(found)]
     return CatalogView(catalog, tuple(lines[:_SHOWN]), None)
 
 
-def _line(each: Listed, known: _Known) -> SavepointLine:
-    manifest = each.manifest
-    proved, proved_ms = known.proofs.get(each.uri, (None, None))
-    query = None if manifest is None else known.queries.get(manifest.query_id)
+def _line(listed: Listed, known: _Known) -> SavepointLine:
+    proved, proved_ms = known.proofs.get(listed.uri, (None, None))
+    told = listed.as_dict()
+    query = known.queries.get(told["query_id"])
     return SavepointLine(
-        savepoint=each.uri,
-        id=each.savepoint_id,
-        label=None if manifest is None else manifest.label,
-        created_ms=None if manifest is None else manifest.created_ms,
+        **{name: told[name] for name in _TOLD},
+        size_bytes=told["bytes"],
         query=query,
-        batch=None if manifest is None else manifest.batch_id,
-        files=None if manifest is None else len(manifest.files),
-        size_bytes=None if manifest is None else manifest.size_bytes,
-        new_bytes=None if manifest is None else manifest.new_bytes,
         mine=query is not None,
         proved=proved,
         proved_ms=proved_ms,
-        content=each.content,
-        problem=each.problem,
     )

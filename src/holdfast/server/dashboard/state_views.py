@@ -74,22 +74,40 @@ class RowLine:
 
 
 @dataclass(frozen=True, slots=True)
-class StateView:
-    """The state of a query at its newest committed batch, or of a savepoint.
+class StateLook:
+    """What was read of a state, for all who look at the same.
 
     Attributes:
-        address: Where it was read.
         batch: Its batch.
         at_ms: When that batch was planned.
         states: What there is to look at.
         state: Which of them is looked at.
-        key: The key that was asked for, as it was written.
-        found: What there is for it.
+        found: What there is for the key that was asked for.
         history: At which of the batches that are kept its value changed, the newest first.
         rows: Some rows of the state, where no key was asked for.
-        offset: How many rows were left out before them.
         more: Whether there are more.
         problem: Why nothing was found, as errors are told everywhere.
+    """
+
+    batch: int | None = None
+    at_ms: int | None = None
+    states: tuple[StateLine, ...] = ()
+    state: StateLine | None = None
+    found: FoundLine | None = None
+    history: tuple[MomentLine, ...] = ()
+    rows: tuple[RowLine, ...] = ()
+    more: bool = False
+    problem: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateView(StateLook):
+    """The state of a query at its newest committed batch, or of a savepoint.
+
+    Attributes:
+        address: Where it was read.
+        key: The key that was asked for, as it was written.
+        offset: How many rows were left out before those that are shown.
     """
 
     now_ms: int
@@ -98,15 +116,6 @@ class StateView:
     query: str | None
     savepoint: str | None
     address: str | None
-    batch: int | None
-    at_ms: int | None
-    states: tuple[StateLine, ...]
-    state: StateLine | None
     key: str | None
-    found: FoundLine | None
-    history: tuple[MomentLine, ...]
-    rows: tuple[RowLine, ...]
     offset: int
-    more: bool
-    problem: Mapping[str, Any] | None
     firing: int

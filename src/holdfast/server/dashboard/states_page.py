@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -20,7 +20,15 @@ from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
 from holdfast.server.dashboard.savepoints_page import catalogs_of
-from holdfast.server.dashboard.state_views import FoundLine, MomentLine, RowLine, StateLine, StateView
+from holdfast.server.dashboard.state_views import (
+    FoundLine,
+    MomentLine,
+    RowLine,
+    StateLine,
+    StateLook,
+    StateView,
+)
+from holdfast.server.dashboard.views import view_of
 from holdfast.storage import open_storage
 
 PAGE: Final = 50
@@ -49,19 +57,6 @@ class Asked:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    states: tuple[StateLine, ...] = ()
-    state: StateLine | None = None
-    batch: int | None = None
-    at_ms: int | None = None
-    found: FoundLine | None = None
-    history: tuple[MomentLine, ...] = ()
-    rows: tuple[RowLine, ...] = ()
-    more: bool = False
-    problem: Mapping[str, Any] | None = None
-
-
 def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
     """The state of one of a job's queries, or of a savepoint; one key of it, or some rows.
 
@@ -74,27 +69,20 @@ def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
     address: str | None = None
     try:
         address = _address(plane, details, asked, None if chosen is None else chosen.checkpoint)
-        seen = _Seen() if address is None else _shared(plane, details, address, asked)
+        look = StateLook() if address is None else _shared(plane, details, address, asked)
     except HoldfastError as error:
-        seen = _Seen(problem=error.as_dict())
-    return StateView(
+        look = StateLook(problem=error.as_dict())
+    return view_of(
+        StateView,
+        look,
         now_ms=plane.clock(),
         job=line_of(details, firing),
         queries=tuple(each.name for each in details.queries),
         query=None if chosen is None else chosen.name,
         savepoint=asked.savepoint,
         address=address,
-        batch=seen.batch,
-        at_ms=seen.at_ms,
-        states=seen.states,
-        state=seen.state,
         key=asked.key,
-        found=seen.found,
-        history=seen.history,
-        rows=seen.rows,
         offset=asked.offset,
-        more=seen.more,
-        problem=seen.problem,
         firing=sum(firing.values()),
     )
 
@@ -114,33 +102,34 @@ def _address(plane: ControlPlane, details: JobDetails, asked: Asked, checkpoint:
     )
 
 
-def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: Asked) -> _Seen:
+def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: Asked) -> StateLook:
     """One look for all who look at the same: it reads files, beside a job that needs the disk itself."""
     catalog = next(iter(catalogs_of(plane, details)), None)
     return plane.cache.get(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
 
 
-def _look(address: str, asked: Asked, catalog: str | None) -> _Seen:
+def _look(address: str, asked: Asked, catalog: str | None) -> StateLook:
     place = place_of(address)
     reader = StateReader(place.storage, place.batch_id)
     states = tuple(_state(operator, state) for operator in reader.operators for state in operator.states)
     batch = reader.batch_id
     at_ms = _planned_ms(Logs(place.storage), batch)
+    seen = StateLook(batch, at_ms, states)
     if not states:
-        return _Seen(batch=batch, at_ms=at_ms)
+        return seen
     name = asked.state or states[0].name
     operator, state = reader.pick(name)
-    shown = _state(operator, state)
+    seen = replace(seen, state=_state(operator, state))
     try:
         if asked.key is not None:
             key = parse_key([asked.key], state.key, state.full_name)
             found = _found(reader.found(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
-            return _Seen(states, shown, batch, at_ms, found, moments)
+            return replace(seen, found=found, history=moments)
         rows, more = _rows(reader, name, asked.offset)
     except HoldfastError as error:
-        return _Seen(states, shown, batch, at_ms, problem=error.as_dict())
-    return _Seen(states, shown, batch, at_ms, rows=rows, more=more)
+        return replace(seen, problem=error.as_dict())
+    return replace(seen, rows=rows, more=more)
 
 
 def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, ...], bool]:
@@ -202,22 +191,10 @@ def _state(operator: NamedOperator, state: NamedState) -> StateLine:
 
 def _found(found: KeyState) -> FoundLine:
     expires: Sequence[int] = [each.expires_ms for each in found.entries if each.expires_ms is not None]
-    return FoundLine(
-        key=plain(found.key),
-        exists=found.exists,
-        value=plain(found.value),
-        partition=found.partition,
-        size_bytes=found.size_bytes,
-        expires_ms=min(expires, default=None),
-    )
+    earliest = min(expires, default=None)
+    return view_of(FoundLine, found, key=plain(found.key), value=plain(found.value), expires_ms=earliest)
 
 
 def _row(entry: Entry) -> RowLine:
-    return RowLine(
-        plain(entry.key),
-        plain(entry.sub),
-        plain(entry.value),
-        entry.expires_ms,
-        entry.partition,
-        entry.size_bytes,
-    )
+    key, sub, value = plain(entry.key), plain(entry.sub), plain(entry.value)
+    return view_of(RowLine, entry, key=key, sub=sub, value=value)

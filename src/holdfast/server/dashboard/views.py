@@ -8,9 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from holdfast.server.dashboard.charts import Chart
+
+
+class _Fields(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+View = TypeVar("View", bound=_Fields)
+
+
+def view_of(kind: type[View], source: object, **others: Any) -> View:
+    """A value for a page: its fields are the source's of the same names, but for the others."""
+    names = (name for name in kind.__dataclass_fields__ if name not in others)
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 class Health(str, Enum):
