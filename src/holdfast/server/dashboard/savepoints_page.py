@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.errors import HoldfastError
@@ -20,11 +20,6 @@ _OPERATIONS: Final = 100
 _OPERATIONS_SHOWN: Final = 10
 _SHOWN: Final = 200
 _FRESH_S: Final = 1.5
-# What a page tells of a savepoint as a list of the catalog does.
-_TOLD: Final = (
-    *("savepoint", "id", "label", "created_ms", "batch", "files", "new_bytes", "content"),
-    "problem",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +84,21 @@ def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
 
 def _line(listed: Listed, known: _Known) -> SavepointLine:
     proved, proved_ms = known.proofs.get(listed.uri, (None, None))
-    told = listed.as_dict()
-    query = known.queries.get(told["query_id"])
-    return SavepointLine(
-        **{name: told[name] for name in _TOLD},
-        size_bytes=told["bytes"],
+    line = SavepointLine(
+        listed.uri, listed.savepoint_id, listed.content, listed.problem, proved=proved, proved_ms=proved_ms
+    )
+    manifest = listed.manifest
+    if manifest is None:
+        return line
+    query = known.queries.get(manifest.query_id)
+    return replace(
+        line,
+        label=manifest.label,
+        created_ms=manifest.created_ms,
         query=query,
+        batch=manifest.batch_id,
+        files=len(manifest.files),
+        size_bytes=manifest.size_bytes,
+        new_bytes=manifest.new_bytes,
         mine=query is not None,
-        proved=proved,
-        proved_ms=proved_ms,
     )

@@ -433,18 +433,18 @@ class SavepointLine:
 
     savepoint: str
     id: str
-    label: str | None
-    created_ms: int | None
-    query: str | None
-    batch: int | None
-    files: int | None
-    size_bytes: int | None
-    new_bytes: int | None
-    mine: bool
-    proved: str | None
-    proved_ms: int | None
     content: str | None
     problem: str | None
+    label: str | None = None
+    created_ms: int | None = None
+    query: str | None = None
+    batch: int | None = None
+    files: int | None = None
+    size_bytes: int | None = None
+    new_bytes: int | None = None
+    mine: bool = False
+    proved: str | None = None
+    proved_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
