@@ -8,15 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.jobs.operations.rescale_spec import moves_of
-from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.registry.operation_arguments import (
     Arguments,
     AwaitCheckpoint,
     Diff,
     Dispose,
     MakeCheckpoint,
-    Rescale,
     TakeSavepoint,
     Verify,
 )
@@ -25,7 +22,8 @@ from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
 from holdfast.server.api_v1.models import Shape
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.flink.vertices import MAX_PARALLELISM, vertices
+from holdfast.server.flink import rescales
+from holdfast.server.flink.vertices import MAX_PARALLELISM
 
 ID = r"^[0-9a-f]{32}$"
 Address = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -177,12 +175,8 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
         """Bring queries into other partitions: the job stops between two batches, and goes on."""
         name = plane.control.running(job).job.name
-        details = plane.brief(name)
-        before = {each.query.name: each.parallelism for each in vertices(details)}
-        moves_of("0" * 32, wanted.partitions, {each.name: each for each in details.queries})
-        asked = _asked(plane, wanted, RESCALE, name, Rescale(wanted.partitions, before))
-        plane.registry.request(name, RESCALE, plane.clock())
-        return asked
+        asked = rescales.ask(plane, plane.brief(name), _id(wanted), wanted.partitions)
+        return Operation.model_validate(asked.as_dict())
 
 
 def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
@@ -219,8 +213,11 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
 def _asked(
     plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Arguments
 ) -> Operation:
-    operation_id = wanted.operation or os.urandom(16).hex()
-    return Operation.model_validate(plane.ask(operation_id, verb, job, arguments).as_dict())
+    return Operation.model_validate(plane.ask(_id(wanted), verb, job, arguments).as_dict())
+
+
+def _id(wanted: Wanted) -> str:
+    return wanted.operation or os.urandom(16).hex()
 
 
 def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> MakeCheckpoint:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.registry.client import JobDetails, JobStatus
@@ -69,9 +69,10 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
     chosen = chosen_query(plane, details, query)
     name = details.status.job.name
     alerts = standing(plane)
+    firing = firing_by_job(plane)
     return JobView(
         now_ms=plane.clock(),
-        job=line_of(details, Counter({name: _count(alerts, name)})),
+        job=line_of(details, firing),
         queries=tuple(each.name for each in details.queries),
         query=None if chosen is None else _query(plane, details, chosen),
         recoveries=_recoveries(details)[:_SHOWN],
@@ -79,7 +80,7 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
         attempts=tuple(_attempt(each) for each in reversed(details.attempts))[:_SHOWN],
         alerts=alert_lines(each for each in alerts if each.job == name),
         operations=operation_lines(plane, name, 5),
-        firing=sum(each.phase == FIRING for each in alerts),
+        firing=sum(firing.values()),
     )
 
 
@@ -171,10 +172,6 @@ def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
     return sum(each.input_rows for each in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
 
 
-def _count(alerts: Sequence[Any], job: str) -> int:
-    return sum(each.job == job and each.phase == FIRING for each in alerts)
-
-
 def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
     batches = [each for each in details.batches if each.query == query.name]
     newest = batches[-1] if batches else None
@@ -210,32 +207,30 @@ def _heavy_key(key: HeavyKey) -> HeavyKeyLine:
 
 
 def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
-    def points(value: Any) -> list[Point]:
-        return [Point(each.batch_id, each.batch_id, each.committed_ms, value(each)) for each in batches]
+    def points(value: Callable[[BatchProgress], float | None]) -> list[Point]:
+        values = [(batch, value(batch)) for batch in batches]
+        return [
+            Point(batch.batch_id, batch.batch_id, batch.committed_ms, number)
+            for batch, number in values
+            if number is not None
+        ]
 
     rates = [
         Point(later.batch_id, later.batch_id, later.committed_ms, _rows_per_second((former, later)) or 0.0)
         for former, later in pairwise(batches)
     ]
-    made = [
-        chart("duration", "Batch duration", "ms", "largest", points(lambda each: each.duration_ms)),
+    charts = [
+        chart("duration", "Batch duration", "ms", "largest", points(lambda batch: batch.duration_ms)),
         chart("rate", "Rows a second", "rows/s", "mean", rates),
     ]
-    if any(each.operators for each in batches):
-        made += [
-            chart("state_rows", "Rows in state", "rows", "newest", _counted(batches)),
+    if any(batch.operators for batch in batches):
+        # Of batches that do not know how many rows there are, nothing is drawn.
+        rows = points(lambda batch: batch.state_rows)
+        charts += [
+            chart("state_rows", "Rows in state", "rows", "newest", rows),
             chart("state_bytes", "Size of state", "bytes", "newest", points(state_bytes)),
         ]
-    return tuple(made)
-
-
-def _counted(batches: Sequence[BatchProgress]) -> list[Point]:
-    """The rows in state of the batches that know them."""
-    return [
-        Point(each.batch_id, each.batch_id, each.committed_ms, each.state_rows)
-        for each in batches
-        if each.state_rows is not None
-    ]
+    return tuple(charts)
 
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:

@@ -63,15 +63,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    numbers = ("size", "count", "exact", "rate", "duration", "share", "clock", "instant")
+    made.filters.update({name: getattr(number_format, name) for name in numbers})
     made.filters.update(
-        size=number_format.size,
-        count=number_format.count,
-        exact=number_format.exact,
-        rate=number_format.rate,
-        duration=number_format.duration,
-        share=number_format.share,
-        clock=number_format.clock,
-        instant=number_format.instant,
         segment=segment,
         plain=plain_text,
         offset=shown_offset,

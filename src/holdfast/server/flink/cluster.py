@@ -15,17 +15,19 @@ FLINK_COMMIT: Final = "c0f8d1a"
 REFRESH_MS: Final = 3000
 
 
-def config(call: Call) -> Any:
-    """What a client has to know before it asks anything else."""
-    del call
-    return {
-        "refresh-interval": REFRESH_MS,
-        "timezone-name": "Coordinated Universal Time",
-        "timezone-offset": 0,
-        "flink-version": FLINK_VERSION,
-        "flink-revision": f"{FLINK_COMMIT} @ 2026-06-14T16:29:03+02:00",
-        "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
-    }
+# What a client has to know before it asks anything else.
+_CONFIG: Final = {
+    "refresh-interval": REFRESH_MS,
+    "timezone-name": "Coordinated Universal Time",
+    "timezone-offset": 0,
+    "flink-version": FLINK_VERSION,
+    "flink-revision": f"{FLINK_COMMIT} @ 2026-06-14T16:29:03+02:00",
+    "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
+}
+# The tasks are Spark's, and its own page shows its executors.
+_TASK_MANAGERS: Final[dict[str, Any]] = {"taskmanagers": []}
+# A job is a Python file, and `holdfast run` starts it.
+_JARS: Final[dict[str, Any]] = {"address": "", "files": []}
 
 
 def overview(call: Call) -> Any:
@@ -45,12 +47,6 @@ def overview(call: Call) -> Any:
         "flink-version": FLINK_VERSION,
         "flink-commit": FLINK_COMMIT,
     }
-
-
-def task_managers(call: Call) -> Any:
-    """None: the tasks are Spark's, and its own page shows its executors."""
-    del call
-    return {"taskmanagers": []}
 
 
 def manager_config(call: Call) -> Any:
@@ -73,17 +69,11 @@ def job_manager_config(call: Call) -> Any:
     return manager_config(call)
 
 
-def jars(call: Call) -> Any:
-    """None: a job is a Python file, and `holdfast run` starts it."""
-    del call
-    return {"address": "", "files": []}
-
-
 RESOURCES: Final = (
-    Resource("GET", "/config", config),
+    Resource("GET", "/config", lambda _: _CONFIG),
     Resource("GET", "/overview", overview),
-    Resource("GET", "/taskmanagers", task_managers),
+    Resource("GET", "/taskmanagers", lambda _: _TASK_MANAGERS),
     Resource("GET", "/jobmanager/config", manager_config),
     Resource("GET", "/jobs/{jobid}/jobmanager/config", job_manager_config),
-    Resource("GET", "/jars", jars),
+    Resource("GET", "/jars", lambda _: _JARS),
 )

@@ -52,12 +52,6 @@ def subtask_metrics(call: Call) -> Any:
     return _aggregated(call, found)
 
 
-def none(call: Call) -> Any:
-    """There are none: no process of Flink's runs here."""
-    del call
-    return []
-
-
 def _of_job(call: Call) -> dict[str, str]:
     found = call.job(_SEEN)
     now = call.plane.clock()
@@ -172,6 +166,7 @@ RESOURCES: Final = (
     Resource("GET", "/jobs/{jobid}/metrics", job),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/metrics", vertex),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", subtask_metrics),
-    Resource("GET", "/taskmanagers/metrics", none),
-    Resource("GET", "/jobmanager/metrics", none),
+    # No process of Flink's runs here.
+    Resource("GET", "/taskmanagers/metrics", lambda _: []),
+    Resource("GET", "/jobmanager/metrics", lambda _: []),
 )

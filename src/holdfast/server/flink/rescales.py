@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from holdfast.jobs.operations.rescale_spec import moves_of
 from holdfast.jobs.operations.rescaler import VERB
+from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.registry.operation_arguments import Rescale
 from holdfast.jobs.registry.operation_log import Operation, OperationState
+from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.calls import Call, Refused, Resource, unfit
 from holdfast.server.flink.stats import stats
 from holdfast.server.flink.vertices import MAX_PARALLELISM, Vertex, vertices
@@ -34,14 +36,25 @@ def require(call: Call) -> Any:
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
         return {}
-    job = call.plane.control.running(found.status.job.name).job
-    operation_id = os.urandom(16).hex()
-    # What cannot be is told now, and not when the job has been stopped for it.
-    moves_of(operation_id, changed, {each.name: each for each in found.queries})
-    before = {each.query.name: each.parallelism for each in nodes.values()}
-    call.plane.ask(operation_id, VERB, job.name, Rescale(changed, before))
-    call.plane.registry.request(job.name, VERB, call.plane.clock())
+    call.plane.control.running(found.status.job.name)
+    ask(call.plane, found, os.urandom(16).hex(), changed)
     return {}
+
+
+def ask(
+    plane: ControlPlane, details: JobDetails, operation_id: str, partitions: Mapping[str, int]
+) -> Operation:
+    """Ask a running job to bring queries into other partitions.
+
+    Raises:
+        HoldfastError: It cannot be: that is told now, and not when the job has been stopped for it.
+    """
+    name = details.status.job.name
+    moves_of(operation_id, partitions, {query.name: query for query in details.queries})
+    before = {vertex.query.name: vertex.parallelism for vertex in vertices(details)}
+    operation = plane.ask(operation_id, VERB, name, Rescale(dict(partitions), before))
+    plane.registry.request(name, VERB, plane.clock())
+    return operation
 
 
 def overview(call: Call) -> Any:
