@@ -70,8 +70,8 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
     made.state.plane = plane
     _tell_errors(made)
     api = APIRouter(prefix=API, responses=problems(_PROBLEMS))
-    for each in (jobs, operations, savepoints, state, metrics):
-        api.include_router(each.router(plane))
+    for room in (jobs, operations, savepoints, state, metrics):
+        api.include_router(room.router(plane))
     made.include_router(api)
     made.add_api_route("/health", _health, include_in_schema=False)
     made.router.routes.extend(
@@ -109,7 +109,7 @@ async def _told(request: Request, error: Exception) -> Response:
 
 async def _unfit(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
-    place = ".".join(str(each) for each in first["loc"])
+    place = ".".join(str(part) for part in first["loc"])
     found = repr(first.get("input"))
     told = Invalid("the request does not fit", where=place, found=found[:200], expected=str(first["msg"]))
     return problem(request.url.path, told)

@@ -158,11 +158,11 @@ class ControlPlane:
         Raises:
             NotFound: There is no such job.
         """
-        found = next((each for each in self.jobs() if job in (each.job.name, each.job.job_id)), None)
+        found = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
         if found is not None:
             return found
         self.registry.job(job)  # tells what there is instead, or that it has come just now
-        return next(each for each in self.control.jobs() if job in (each.job.name, each.job.job_id))
+        return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
 
     def details(self, job: str, batches: int = 1000) -> JobDetails:
         """One job with its newest batches, by name or id.
@@ -200,10 +200,10 @@ class ControlPlane:
         Raises:
             NotFound: There is no such query, or several and none is named.
         """
-        names = ", ".join(each.name for each in details.queries) or "no query has been started yet"
-        for each in details.queries:
-            if each.name == name or (name is None and len(details.queries) == 1):
-                return each
+        names = ", ".join(query.name for query in details.queries) or "no query has been started yet"
+        for query in details.queries:
+            if query.name == name or (name is None and len(details.queries) == 1):
+                return query
         job = details.status.job.name
         fact = f"job {job!r} has no query {name!r}" if name else f"job {job!r} has several queries or none"
         raise NotFound(fact, where=job, found=names, hint="name one of them")

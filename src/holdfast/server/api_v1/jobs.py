@@ -29,7 +29,7 @@ def router(plane: ControlPlane) -> APIRouter:
     @api.get("/jobs", summary="All jobs")
     def jobs() -> models.Jobs:
         """Every job of the state home, the most recently started first."""
-        return models.Jobs.model_validate({"jobs": [each.as_dict() for each in plane.jobs()]})
+        return models.Jobs.model_validate({"jobs": [status.as_dict() for status in plane.jobs()]})
 
     @api.get("/jobs/{job}", summary="One job in full")
     def job(job: JobName, batches: Limit = MOST_SHOWN) -> models.JobDetails:
@@ -42,8 +42,8 @@ def router(plane: ControlPlane) -> APIRouter:
         details = plane.details(job, limit if query is None else _KEPT)
         if query is not None:
             plane.query(details, query)
-        found = [each for each in details.batches if query in (None, each.query)][-limit:]
-        return models.Batches.model_validate({"batches": [each.as_dict() for each in found]})
+        found = [batch for batch in details.batches if query in (None, batch.query)][-limit:]
+        return models.Batches.model_validate({"batches": [batch.as_dict() for batch in found]})
 
     @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
     def checkpoint(job: JobName, query: QueryName = None) -> models.Checkpoint:
@@ -64,7 +64,7 @@ def router(plane: ControlPlane) -> APIRouter:
     def skew(job: JobName) -> models.JobSkew:
         """The newest report of each name that a job's plan watches with `hf.skew.watch`."""
         found = newest_skew(plane.details(job))
-        reports: list[dict[str, Any]] = [{"query": query, **asdict(each)} for query, each in found]
+        reports: list[dict[str, Any]] = [{"query": query, **asdict(report)} for query, report in found]
         return models.JobSkew(reports=reports)
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")

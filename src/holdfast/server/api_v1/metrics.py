@@ -69,7 +69,7 @@ def router(plane: ControlPlane) -> APIRouter:
     @api.get("/alerts", summary="What is wrong")
     def standing_alerts(job: OfJob = None) -> Alerts:
         """The alerts that stand, of all jobs or of one."""
-        return Alerts(alerts=[each.as_dict() for each in alerts(plane.home, named(job))])
+        return Alerts(alerts=[alert.as_dict() for alert in alerts(plane.home, named(job))])
 
     @api.get("/alerts/events", summary="What was wrong")
     def events_of_alerts(
@@ -77,7 +77,7 @@ def router(plane: ControlPlane) -> APIRouter:
         last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
     ) -> AlertEvents:
         """Alerts that fired and cleared, oldest first."""
-        return AlertEvents(events=[each.as_dict() for each in alert_events(plane.home, named(job), last)])
+        return AlertEvents(events=[event.as_dict() for event in alert_events(plane.home, named(job), last)])
 
     @api.get("/jobs/{job}/recovery", summary="What recoveries take")
     def recovery(job: JobName) -> Recoveries:
@@ -88,7 +88,7 @@ def router(plane: ControlPlane) -> APIRouter:
             ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_S
         )
         return Recoveries(
-            recoveries=[each.as_dict() for each in details.recoveries],
+            recoveries=[recovery.as_dict() for recovery in details.recoveries],
             prediction=None if predicted is None else predicted.as_dict(),
         )
 

@@ -130,7 +130,7 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Operations:
         """Operations of this state home, the newest first; old ones are forgotten."""
         name = None if job is None else plane.status(job).job.name
-        found = [each.as_dict() for each in plane.operations.newest(name, limit)]
+        found = [operation.as_dict() for operation in plane.operations.newest(name, limit)]
         return Operations.model_validate({"operations": found})
 
     @api.get("/operations/{operation}", summary="One operation")

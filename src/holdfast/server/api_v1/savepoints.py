@@ -92,7 +92,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
 
 def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
-    names = [each.job.name for each in plane.jobs()] if job is None else [plane.status(job).job.name]
+    names = [status.job.name for status in plane.jobs()] if job is None else [plane.status(job).job.name]
     for name in names:
         yield from plane.catalogs(plane.brief(name))
     if plane.settings.savepoints is not None:
@@ -101,6 +101,6 @@ def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
 
 def _listed(plane: ControlPlane, uri: str, limit: int) -> list[dict[str, Any]]:
     def look() -> list[dict[str, Any]]:
-        return [each.as_dict() for each in listed(open_storage(uri, "catalog"))]
+        return [savepoint.as_dict() for savepoint in listed(open_storage(uri, "catalog"))]
 
     return list(reversed(plane.cache.get(("savepoints", uri), look)))[:limit]

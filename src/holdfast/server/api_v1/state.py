@@ -129,7 +129,7 @@ def router(plane: ControlPlane) -> APIRouter:
     def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
         """The stateful operators of a query, their states, and the columns of these."""
         reader, at = _opened(plane, job, which)
-        return States(**at, operators=[each.as_dict() for each in reader.operators])
+        return States(**at, operators=[operator.as_dict() for operator in reader.operators])
 
     @api.get("/jobs/{job}/state/{state}", summary="A key's value")
     def value(
@@ -160,7 +160,7 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Rows:
         """Some rows of a state. Name the batch to go on in the same state with the next ones."""
         reader, at = _opened(plane, job, which)
-        found = [each.as_dict() for each in islice(reader.scan(state), skip, skip + limit + 1)]
+        found = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
         return Rows(**at, state=state, rows=found[:limit], more=len(found) > limit)
 
     @api.post("/jobs/{job}/sql", summary="SQL over state", response_model=Answer, description=_SQL)
@@ -196,9 +196,9 @@ def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, d
     if not reader.operators:
         raise NotFound("this query has no state", where=place.name, found="no stateful operator")
     heard = [
-        each.committed_ms
-        for each in details.batches
-        if each.query == query.name and each.batch_id == reader.batch_id
+        batch.committed_ms
+        for batch in details.batches
+        if batch.query == query.name and batch.batch_id == reader.batch_id
     ]
     committed = heard[-1] if heard and which.savepoint is None else None
     return reader, {
@@ -244,8 +244,8 @@ async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> 
             raise Unavailable("the client has gone")
         return answer.result()
     finally:
-        for each in (answer, gone):
-            each.cancel()
+        for task in (answer, gone):
+            task.cancel()
         await asyncio.gather(answer, gone, return_exceptions=True)
 
 

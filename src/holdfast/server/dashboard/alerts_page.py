@@ -21,22 +21,22 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
     alerts = metrics_snapshot.alerts(plane.home)
     events = metrics_snapshot.alert_events(plane.home, last=_EVENTS_SHOWN)
     told = [
-        _line(each.event.alert, each.event.kind, each.event.at_ms, each.event.text)
-        for each in reversed(events)
+        _line(event.event.alert, event.event.kind, event.event.at_ms, event.event.text)
+        for event in reversed(events)
     ]
     defaults = Alerts().thresholds
     rules = tuple(
         RuleLine(
-            each.name,
-            each.alert,
-            each.severity,
-            each.above,
-            shown_value(defaults[each.name], each.unit) if each.name in defaults else "off",
-            each.advice,
+            rule.name,
+            rule.alert,
+            rule.severity,
+            rule.above,
+            shown_value(defaults[rule.name], rule.unit) if rule.name in defaults else "off",
+            rule.advice,
         )
-        for each in RULES
+        for rule in RULES
     )
-    firing = sum(each.phase == FIRING for each in alerts)
+    firing = sum(alert.phase == FIRING for alert in alerts)
     return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
 
 
@@ -53,8 +53,8 @@ def standing(plane: ControlPlane) -> Sequence[Alert]:
 
 def alert_lines(alerts: Iterable[Alert]) -> tuple[AlertLine, ...]:
     """Those that fire first, and the worst of them first."""
-    lines = [_line(each, each.phase, each.since_ms, each.text) for each in alerts]
-    return tuple(sorted(lines, key=lambda each: (each.phase != FIRING, each.severity, -each.at_ms)))
+    lines = [_line(alert, alert.phase, alert.since_ms, alert.text) for alert in alerts]
+    return tuple(sorted(lines, key=lambda line: (line.phase != FIRING, line.severity, -line.at_ms)))
 
 
 def _line(alert: Alert, phase: str, at_ms: int, text: str) -> AlertLine:

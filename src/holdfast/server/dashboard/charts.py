@@ -57,12 +57,12 @@ class Chart:
     @property
     def highest(self) -> float:
         """The largest value; 0 where there is none."""
-        return max((each.value for each in self.points), default=0.0)
+        return max((point.value for point in self.points), default=0.0)
 
     @property
     def lowest(self) -> float:
         """The smallest value; 0 where there is none."""
-        return min((each.value for each in self.points), default=0.0)
+        return min((point.value for point in self.points), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ def chart(
 ) -> Chart:
     """A chart of these points, with neighbours folded where there are too many of them."""
     newest = points[-1].value if points else None
-    each = math.ceil(len(points) / most) or 1
+    size = math.ceil(len(points) / most) or 1
     folded = []
     # Counted from the newest, so that only the oldest point can be of fewer batches.
-    for end in range(len(points), 0, -each):
-        part = points[max(0, end - each) : end]
+    for end in range(len(points), 0, -size):
+        part = points[max(0, end - size) : end]
         value = _FOLDS[folding]([point.value for point in part])
         folded.append(Point(part[0].first, part[-1].last, part[-1].at_ms, value))
     return Chart(key, title, unit, folding, newest, tuple(reversed(folded)))
@@ -124,14 +124,14 @@ def drawing(shown: Chart) -> Drawing | None:
         return None
     tell = number_format.BY_UNIT[shown.unit]
     top = _edge(shown.highest * _HEADROOM, shown.unit)
-    values = [each.value for each in shown.points]
+    values = [point.value for point in shown.points]
     spots = _spots(values, top, WIDTH, HEIGHT)
     line = _path(spots)
     area = f"{line}L{spots[-1][0]:g} {HEIGHT}L{spots[0][0]:g} {HEIGHT}Z"
     step = WIDTH / len(values)
     hits = tuple(
-        Hit(round(index * step, 2), round(step, 2), f"{_batches(each)}: {tell(each.value)}")
-        for index, each in enumerate(shown.points)
+        Hit(round(index * step, 2), round(step, 2), f"{_batches(point)}: {tell(point.value)}")
+        for index, point in enumerate(shown.points)
     )
     return Drawing(line, area, spots[-1], tell(top), tell(top / 2), hits)
 

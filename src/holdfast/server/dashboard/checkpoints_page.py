@@ -90,7 +90,7 @@ def _files(batch: Batch, size_bytes: int) -> FilesLine:
 
 def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
     def points(name: str) -> list[Point]:
-        return [Point(each.batch, each.batch, each.planned_ms, getattr(each, name)) for each in files]
+        return [Point(file.batch, file.batch, file.planned_ms, getattr(file, name)) for file in files]
 
     return (
         chart("size_bytes", "What a restart reads", "bytes", "newest", points("size_bytes")),
@@ -99,7 +99,7 @@ def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
 
 
 def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
-    versions = {each.operator_id: each.format_version for each in checkpoint.operators}
+    versions = {operator.operator_id: operator.format_version for operator in checkpoint.operators}
     count = len(store.partitions)
     return StoreLine(
         operator_id=store.operator,
@@ -111,7 +111,10 @@ def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
         largest=None if store.largest is None else store.largest.partition,
         largest_share=store.largest_share,
         times_mean=store.largest_share * count,
-        partitions=tuple(PartitionLine(each.partition, each.bytes, each.rows) for each in store.partitions),
+        partitions=tuple(
+            PartitionLine(partition.partition, partition.bytes, partition.rows)
+            for partition in store.partitions
+        ),
     )
 
 

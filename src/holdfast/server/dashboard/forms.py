@@ -103,7 +103,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
     if len(chosen) != 2:
         raise Invalid("two savepoints are compared", found=f"{len(chosen)} chosen", expected="2")
     # Their ids begin with the time, so the older one is the first.
-    first, second = sorted(chosen, key=lambda each: each.rpartition("/")[2])
+    first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
     return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
 
 

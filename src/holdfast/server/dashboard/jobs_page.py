@@ -54,8 +54,8 @@ _URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2
 def jobs_view(plane: ControlPlane) -> JobsView:
     """Every job: those in trouble first, then those that run, the most recently started first."""
     firing = firing_by_job(plane)
-    lines = [job_line(plane, each, firing) for each in plane.jobs()]
-    lines.sort(key=lambda each: (_URGENCY[each.health], not each.firing))
+    lines = [job_line(plane, status, firing) for status in plane.jobs()]
+    lines.sort(key=lambda line: (_URGENCY[line.health], not line.firing))
     return JobsView(plane.clock(), str(plane.home.path), tuple(lines), sum(firing.values()))
 
 
@@ -73,12 +73,12 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
     return JobView(
         now_ms=plane.clock(),
         job=line_of(details, firing),
-        queries=tuple(each.name for each in details.queries),
+        queries=tuple(started.name for started in details.queries),
         query=None if chosen is None else _query(plane, details, chosen),
         recoveries=_recoveries(details)[:_SHOWN],
         expected=_expected(plane, details),
-        attempts=tuple(_attempt(each) for each in reversed(details.attempts))[:_SHOWN],
-        alerts=alert_lines(each for each in alerts if each.job == name),
+        attempts=tuple(_attempt(attempt) for attempt in reversed(details.attempts))[:_SHOWN],
+        alerts=alert_lines(alert for alert in alerts if alert.job == name),
         operations=operation_lines(plane, name, 5),
         firing=sum(firing.values()),
     )
@@ -97,7 +97,7 @@ def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) ->
 
 def firing_by_job(plane: ControlPlane) -> Counter[str]:
     """How many alerts fire, by job."""
-    return Counter(each.job for each in standing(plane) if each.phase == FIRING)
+    return Counter(alert.job for alert in standing(plane) if alert.phase == FIRING)
 
 
 def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:
@@ -156,10 +156,10 @@ def _health(status: JobStatus) -> Health:
 
 def _open_failure(attempts: Sequence[Attempt]) -> str | None:
     """Why the last driver that ended has failed, unless one after it has committed a batch."""
-    for each in reversed(attempts):
-        if each.failure is not None:
-            return str(each.failure)
-        if each.first_commit_ms is not None or each.ending not in (None, "lost"):
+    for attempt in reversed(attempts):
+        if attempt.failure is not None:
+            return str(attempt.failure)
+        if attempt.first_commit_ms is not None or attempt.ending not in (None, "lost"):
             return None
     return None
 
@@ -169,11 +169,11 @@ def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
     if len(batches) < 2:
         return None
     took_ms = batches[-1].committed_ms - batches[0].committed_ms
-    return sum(each.input_rows for each in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
+    return sum(batch.input_rows for batch in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
 
 
 def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
-    batches = [each for each in details.batches if each.query == query.name]
+    batches = [batch for batch in details.batches if batch.query == query.name]
     newest = batches[-1] if batches else None
     watermark = None if newest is None else watermark_ms(newest)
     return view_of(
@@ -182,10 +182,10 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
         batch=None if newest is None else newest.batch_id,
         watermark_ms=watermark or None,
         lag_ms=plane.clock() - watermark if watermark else None,
-        late_rows=sum(each.late_rows for each in batches),
+        late_rows=sum(batch.late_rows for batch in batches),
         charts=_charts(batches),
         operators=() if newest is None else _operators(newest, batches),
-        batches=tuple(_batch(each) for each in reversed(batches[-_BATCHES_SHOWN:])),
+        batches=tuple(_batch(batch) for batch in reversed(batches[-_BATCHES_SHOWN:])),
         skew=_skew(details, query.name),
     )
 
@@ -235,19 +235,21 @@ def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
     """The rows in state of all queries, where all know them."""
-    rows = [each.state_rows for each in newest if each.state_rows is not None]
+    rows = [batch.state_rows for batch in newest if batch.state_rows is not None]
     return sum(rows) if rows and len(rows) == len(newest) else None
 
 
 def _operators(batch: BatchProgress, batches: Sequence[BatchProgress]) -> tuple[OperatorLine, ...]:
     whole = max(1, state_bytes(batch))
-    return tuple(_operator(each, whole, batches) for each in batch.operators)
+    return tuple(_operator(operator, whole, batches) for operator in batch.operators)
 
 
 def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedStateLine, ...]:
     expired: Counter[str] = Counter()
-    for former in (each.keyed for batch in batches for each in batch.operators if each.name == keyed.name):
-        expired.update({} if former is None else {each.name: each.expired for each in former.states})
+    for former in (
+        operator.keyed for batch in batches for operator in batch.operators if operator.name == keyed.name
+    ):
+        expired.update({} if former is None else {state.name: state.expired for state in former.states})
     return tuple(view_of(KeyedStateLine, state, expired=expired[state.name]) for state in keyed.states)
 
 

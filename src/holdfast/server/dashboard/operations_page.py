@@ -22,7 +22,7 @@ _HEALTH: Final = {
 def operation_lines(plane: ControlPlane, job: str, limit: int) -> tuple[OperationLine, ...]:
     """The newest operations of a job, the newest first."""
     newest = plane.operations.newest(job, limit)
-    return tuple(operation_line(each, plane.clock()) for each in newest)
+    return tuple(operation_line(operation, plane.clock()) for operation in newest)
 
 
 def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
@@ -32,7 +32,7 @@ def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
         NotFound: There is none.
     """
     found = plane.operations.get(operation_id)
-    firing = sum(each.phase == "firing" for each in standing(plane))
+    firing = sum(alert.phase == "firing" for alert in standing(plane))
     return OperationView(
         plane.clock(), operation_line(found, plane.clock()), found.arguments, found.result, firing
     )
@@ -70,7 +70,7 @@ def _about(found: Operation) -> str | None:
     if found.verb == "diff":
         return f"{short_address(given['first'])} and {short_address(given['second'])}"
     if found.verb == "dispose":
-        return ", ".join(short_address(each) for each in given["savepoints"])
+        return ", ".join(short_address(address) for address in given["savepoints"])
     if "savepoint" in given:
         return short_address(given["savepoint"])
     return given.get("label")
@@ -80,7 +80,9 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
     """What came of an operation, in a sentence."""
     if verb in ("savepoint", "stop"):
         made = result.get("savepoints") or []
-        told = ", ".join(f"batch {each['batch']}, {number_format.size(each['bytes'])}" for each in made)
+        told = ", ".join(
+            f"batch {savepoint['batch']}, {number_format.size(savepoint['bytes'])}" for savepoint in made
+        )
         return f"taken: {told}" if made else "stopped"
     if verb in ("restore", "fork"):
         return f"a checkpoint at {result.get('checkpoint')}"
@@ -101,7 +103,7 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
 
 
 def _sum(result: Mapping[str, Any], name: str) -> int:
-    return sum(each.get(name) or 0 for each in result.get("states") or ())
+    return sum(state.get(name) or 0 for state in result.get("states") or ())
 
 
 def short_address(address: str) -> str:

@@ -102,7 +102,7 @@ def job_path(job: Any, page: str = "") -> str:
 
 def query_text(**values: Any) -> str:
     """The part of an address behind the question mark, with it; what is None is left out."""
-    given = {key: each for key, each in values.items() if each is not None}
+    given = {key: value for key, value in values.items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 
 
@@ -124,7 +124,7 @@ def marked(text: str) -> Markup:
     if len(parts) % 2 == 0:
         return escape(text)
     shown = (
-        Markup("<code>{}</code>").format(each) if at % 2 else escape(each) for at, each in enumerate(parts)
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
     )
     return Markup("").join(shown)
 

@@ -42,12 +42,12 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     name = details.status.job.name
     operations = plane.operations.newest(name, _OPERATIONS)
     catalogs = catalogs_of(plane, details)
-    queries = {each.query_id: each.name for each in details.queries}
+    queries = {query.query_id: query.name for query in details.queries}
     proofs: dict[str, tuple[str, int]] = {}
-    for each in reversed(operations):
-        if each.verb == "verify" and each.result is not None and each.ended_ms is not None:
-            told = "whole" if each.result.get("ok") else "damaged"
-            proofs[str(each.arguments.get("savepoint"))] = told, each.ended_ms
+    for operation in reversed(operations):
+        if operation.verb == "verify" and operation.result is not None and operation.ended_ms is not None:
+            told = "whole" if operation.result.get("ok") else "damaged"
+            proofs[str(operation.arguments.get("savepoint"))] = told, operation.ended_ms
     known = _Known(queries, proofs)
     firing = firing_by_job(plane)
     now = plane.clock()
@@ -59,8 +59,8 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
         beside=path_policy.beside(details.status.job.checkpoint, path_policy.FORK),
         can_take=bool(details.queries),
         can_stop=running,
-        catalogs=tuple(_catalog(plane, each, known) for each in catalogs),
-        operations=tuple(operation_line(each, now) for each in operations[:_OPERATIONS_SHOWN]),
+        catalogs=tuple(_catalog(plane, catalog, known) for catalog in catalogs),
+        operations=tuple(operation_line(operation, now) for operation in operations[:_OPERATIONS_SHOWN]),
         firing=sum(firing.values()),
     )
 

@@ -77,7 +77,7 @@ def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
         look,
         now_ms=plane.clock(),
         job=line_of(details, firing),
-        queries=tuple(each.name for each in details.queries),
+        queries=tuple(started.name for started in details.queries),
         query=None if chosen is None else chosen.name,
         savepoint=asked.savepoint,
         address=address,
@@ -92,9 +92,9 @@ def _address(plane: ControlPlane, details: JobDetails, asked: Asked, checkpoint:
     if asked.savepoint is None:
         return checkpoint
     for catalog in catalogs_of(plane, details):
-        for each in listed(catalog):
-            if each.savepoint_id == asked.savepoint:
-                return each.uri
+        for savepoint in listed(catalog):
+            if savepoint.savepoint_id == asked.savepoint:
+                return savepoint.uri
     raise NotFound(
         "there is no such savepoint in the job's catalogs",
         where=asked.savepoint,
@@ -141,7 +141,7 @@ def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, .
             hint="export the state with `holdfast state scan`, or ask it with SQL",
         )
     found = list(islice(reader.scan(name), offset, offset + PAGE + 1))
-    return tuple(_row(each) for each in found[:PAGE]), len(found) > PAGE
+    return tuple(_row(entry) for entry in found[:PAGE]), len(found) > PAGE
 
 
 def _history(
@@ -156,14 +156,14 @@ def _history(
     found = key_history(reader, operator, state, key, catalog=saved)
     lines = [
         MomentLine(
-            batch=each.batch_id,
-            at_ms=each.planned_ms,
-            change=each.change,
-            savepoint=None if each.savepoint is None else each.savepoint.rpartition("/")[2],
-            exists=each.found.exists,
-            value=plain(each.found.value),
+            batch=version.batch_id,
+            at_ms=version.planned_ms,
+            change=version.change,
+            savepoint=None if version.savepoint is None else version.savepoint.rpartition("/")[2],
+            exists=version.found.exists,
+            value=plain(version.found.value),
         )
-        for each in found.versions[-_MOMENTS:]
+        for version in found.versions[-_MOMENTS:]
     ]
     return tuple(reversed(lines))
 
@@ -190,7 +190,7 @@ def _state(operator: NamedOperator, state: NamedState) -> StateLine:
 
 
 def _found(found: KeyState) -> FoundLine:
-    expires: Sequence[int] = [each.expires_ms for each in found.entries if each.expires_ms is not None]
+    expires: Sequence[int] = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
     earliest = min(expires, default=None)
     return view_of(FoundLine, found, key=plain(found.key), value=plain(found.value), expires_ms=earliest)
 

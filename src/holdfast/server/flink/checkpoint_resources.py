@@ -91,12 +91,14 @@ def history(call: Call) -> Any:
     done = completed(call.plane, found, nodes)
     saved = savepoints(found, nodes)
     pending = in_progress(call.plane, found, nodes)
-    shown = sorted([*done, *saved], key=lambda each: (each.ended_ms, each.number), reverse=True)
-    total = sum(each.batches[-1].batch_id + 1 for each in nodes if each.batches) + len(saved)
-    failed = sum(each.ending == "failed" and each.running_ms is not None for each in found.attempts)
+    shown = sorted([*done, *saved], key=lambda one: (one.ended_ms, one.number), reverse=True)
+    total = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches) + len(saved)
+    failed = sum(attempt.ending == "failed" and attempt.running_ms is not None for attempt in found.attempts)
     return {
         "counts": {
-            "restored": sum(each.number > 1 and each.running_ms is not None for each in found.attempts),
+            "restored": sum(
+                attempt.number > 1 and attempt.running_ms is not None for attempt in found.attempts
+            ),
             "total": total + failed + len(pending),
             "in_progress": len(pending),
             "completed": total,
@@ -104,12 +106,12 @@ def history(call: Call) -> Any:
         },
         "summary": _summary([*done, *saved]),
         "latest": {
-            "completed": _first([each for each in shown if not each.savepoint]),
-            "savepoint": _first([each for each in shown if each.savepoint]),
+            "completed": _first([line for line in shown if not line.savepoint]),
+            "savepoint": _first([line for line in shown if line.savepoint]),
             "failed": None,
             "restored": _restored(found, nodes),
         },
-        "history": [*pending, *(each.as_dict() for each in shown)][:SHOWN],
+        "history": [*pending, *(line.as_dict() for line in shown)][:SHOWN],
     }
 
 
@@ -202,10 +204,10 @@ def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -
         uri = vertex.query.checkpoint
         try:
             batches = plane.batches(uri, LOOKED_AT)
-            sizes = plane.sizes(uri, tuple(each.batch_id for each in batches))
+            sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
         except (NotFound, Corrupt):
             continue  # there is no batch yet, or `checkpoint verify` has more to say than fits here
-        heard = {each.batch_id: each for each in found.batches if each.query == vertex.query.name}
+        heard = {batch.batch_id: batch for batch in found.batches if batch.query == vertex.query.name}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
             size = sum(sizes.get(batch.batch_id, {}).values())
@@ -217,7 +219,7 @@ def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -
 
 def savepoints(found: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
     """The savepoints that were taken of a job."""
-    places = {each.query.name: (index, each) for index, each in enumerate(nodes)}
+    places = {node.query.name: (index, node) for index, node in enumerate(nodes)}
     return [
         _saved(note, places[note.query][1], number_of(nodes, places[note.query][0], note.batch_id))
         for note in found.savepoints
@@ -234,7 +236,7 @@ def in_progress(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex])
         checkpoint = plane.readable(vertex.query.checkpoint)
         if checkpoint is None or checkpoint.uncommitted is None:
             continue
-        since = max((each.committed_ms for each in vertex.batches), default=found.status.job.started_ms)
+        since = max((batch.committed_ms for batch in vertex.batches), default=found.status.job.started_ms)
         number = number_of(nodes, index, checkpoint.uncommitted)
         one = Shown(number, vertex, since, since, 0, 0, "").as_dict()
         running = {"className": "in_progress", "status": "IN_PROGRESS", "num_acknowledged_subtasks": 0}
@@ -256,9 +258,9 @@ def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
     number = call.number("checkpointid")
     found = call.job(LOOKED_AT)
     nodes = vertices(found)
-    for each in [*completed(call.plane, found, nodes), *savepoints(found, nodes)]:
-        if each.number == number:
-            return found, each
+    for one in [*completed(call.plane, found, nodes), *savepoints(found, nodes)]:
+        if one.number == number:
+            return found, one
     raise Refused(404, f"Could not find checkpointing statistics for checkpoint {number}.")
 
 
@@ -278,7 +280,7 @@ def _commit_ms(found: JobDetails, one: Shown) -> int:
     """How long the stores of a batch took to be committed."""
     for batch in found.batches:
         if batch.query == one.vertex.query.name and one.address.endswith(f"@{batch.batch_id}"):
-            return max((each.commit_ms for each in batch.operators), default=0)
+            return max((operator.commit_ms for operator in batch.operators), default=0)
     return 0
 
 
@@ -292,8 +294,8 @@ def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
 def _interval(batches: Sequence[BatchProgress]) -> int:
     """The time from one batch to the next that is in the middle of those seen."""
     by_query: dict[str, list[int]] = {}
-    for each in batches:
-        by_query.setdefault(each.query, []).append(each.committed_ms)
+    for batch in batches:
+        by_query.setdefault(batch.query, []).append(batch.committed_ms)
     gaps = sorted(later - former for times in by_query.values() for former, later in pairwise(times))
     return gaps[len(gaps) // 2] if gaps else 0
 
@@ -301,9 +303,9 @@ def _interval(batches: Sequence[BatchProgress]) -> int:
 def _summary(done: Sequence[Shown]) -> dict[str, Any]:
     nothing = stats([0] * len(done))
     return {
-        "checkpointed_size": stats([each.new_bytes for each in done]),
-        "state_size": stats([each.size_bytes for each in done]),
-        "end_to_end_duration": stats([each.ended_ms - each.began_ms for each in done]),
+        "checkpointed_size": stats([one.new_bytes for one in done]),
+        "state_size": stats([one.size_bytes for one in done]),
+        "end_to_end_duration": stats([one.ended_ms - one.began_ms for one in done]),
         "alignment_buffered": nothing,
         "processed_data": nothing,
         "persisted_data": nothing,
@@ -319,7 +321,7 @@ def _restored(found: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | No
     attempt = found.attempts[-1] if found.attempts else None
     if attempt is None or attempt.running_ms is None or not nodes or not nodes[0].batches:
         return None
-    before = [each.batch_id for each in nodes[0].batches if each.committed_ms < attempt.running_ms]
+    before = [batch.batch_id for batch in nodes[0].batches if batch.committed_ms < attempt.running_ms]
     if not before:
         return None
     return {

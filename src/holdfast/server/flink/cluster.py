@@ -32,10 +32,10 @@ _JARS: Final[dict[str, Any]] = {"address": "", "files": []}
 
 def overview(call: Call) -> Any:
     """How many jobs are in each state. A running job is a task manager, a partition of its state a slot."""
-    found = [call.plane.brief(each.job.name) for each in call.plane.jobs()]
-    states = Counter(state_of(each) for each in found)
-    running = [each for each in found if state_of(each) == "RUNNING"]
-    slots = sum(vertex.parallelism for each in running for vertex in vertices(each))
+    found = [call.plane.brief(status.job.name) for status in call.plane.jobs()]
+    states = Counter(state_of(details) for details in found)
+    running = [details for details in found if state_of(details) == "RUNNING"]
+    slots = sum(vertex.parallelism for details in running for vertex in vertices(details))
     return {
         "taskmanagers": len(running),
         "slots-total": slots,

@@ -29,12 +29,14 @@ _SEEN: Final = 100
 
 def listed(call: Call) -> Any:
     """Every job's id and state."""
-    return {"jobs": [{"id": each.status.job.job_id, "status": state_of(each)} for each in _every(call.plane)]}
+    return {
+        "jobs": [{"id": known.status.job.job_id, "status": state_of(known)} for known in _every(call.plane)]
+    }
 
 
 def overview(call: Call) -> Any:
     """Every job in a line, as Flink's command line lists them."""
-    return {"jobs": [_line(each, call.plane.clock()) for each in _every(call.plane)]}
+    return {"jobs": [_line(known, call.plane.clock()) for known in _every(call.plane)]}
 
 
 def details(call: Call) -> Any:
@@ -56,7 +58,7 @@ def details(call: Call) -> Any:
         "maxParallelism": -1,
         "now": now,
         "timestamps": timestamps(found),
-        "vertices": [_vertex(each, found, now) for each in nodes],
+        "vertices": [_vertex(node, found, now) for node in nodes],
         "status-counts": task_counts(state, sum(node.parallelism for node in nodes)),
         "plan": _plan(found),
         "pending-operators": 0,
@@ -77,7 +79,7 @@ def config(call: Call) -> Any:
         "name": job.name,
         "execution-config": {
             "restart-strategy": "Cluster level default restart strategy",
-            "job-parallelism": max((each.parallelism for each in vertices(found)), default=1),
+            "job-parallelism": max((node.parallelism for node in vertices(found)), default=1),
             "object-reuse-mode": False,
             "user-config": {"holdfast.target": job.target, "holdfast.checkpoint": job.checkpoint},
         },
@@ -98,7 +100,7 @@ def vertex(call: Call) -> Any:
         {
             "subtask": index,
             "status": shown["status"],
-            "attempt": max((each.number for each in found.attempts), default=1) - 1,
+            "attempt": max((attempt.number for attempt in found.attempts), default=1) - 1,
             "endpoint": "(driver)",
             "start-time": shown["start-time"],
             "end-time": shown["end-time"],
@@ -128,8 +130,8 @@ def exceptions(call: Call) -> Any:
     if not most.isascii() or not most.isdigit():
         raise unreadable("query", "maxExceptions", most)
     wanted = _labels(call.listed("failureLabelFilter"))
-    entries = [entry for each in reversed(found.attempts) if (entry := _exception(each)) is not None]
-    entries = [each for each in entries if wanted.items() <= each["failureLabels"].items()]
+    entries = [entry for attempt in reversed(found.attempts) if (entry := _exception(attempt)) is not None]
+    entries = [entry for entry in entries if wanted.items() <= entry["failureLabels"].items()]
     shown = entries[: int(most)]
     return {"exceptionHistory": {"entries": shown, "truncated": len(shown) < len(entries)}}
 
@@ -163,12 +165,12 @@ def end(call: Call) -> Any:
 
 
 def _every(plane: ControlPlane) -> list[JobDetails]:
-    return [plane.brief(each.job.name) for each in plane.jobs()]
+    return [plane.brief(status.job.name) for status in plane.jobs()]
 
 
 def _line(found: JobDetails, now: int) -> dict[str, Any]:
     job, state = found.status.job, state_of(found)
-    tasks = sum(each.parallelism for each in vertices(found))
+    tasks = sum(node.parallelism for node in vertices(found))
     return {
         "jid": job.job_id,
         "name": job.name,
@@ -184,22 +186,22 @@ def _line(found: JobDetails, now: int) -> dict[str, Any]:
     }
 
 
-def _vertex(each: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
+def _vertex(node: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
     job, state = found.status.job, state_of(found)
     running = timestamps(found)["RUNNING"] or -1
     end = _end(found)
     return {
-        "id": each.vertex_id,
+        "id": node.vertex_id,
         "slotSharingGroupId": job.job_id,
-        "name": each.name,
+        "name": node.name,
         "maxParallelism": MAX_PARALLELISM,
-        "parallelism": each.parallelism,
+        "parallelism": node.parallelism,
         "status": task_state(state),
         "start-time": running,
         "end-time": end,
         "duration": (now if end < 0 else end) - running if running > 0 else -1,
-        "tasks": task_counts(state, each.parallelism),
-        "metrics": traffic(each),
+        "tasks": task_counts(state, node.parallelism),
+        "metrics": traffic(node),
     }
 
 
@@ -207,14 +209,14 @@ def _plan(found: JobDetails) -> dict[str, Any]:
     job = found.status.job
     nodes = [
         {
-            "id": each.vertex_id,
+            "id": node.vertex_id,
             "operator": "",
-            "parallelism": each.parallelism,
+            "parallelism": node.parallelism,
             "operator_strategy": "",
-            "description": each.name.replace(" -> ", "<br/>+- ") + "<br/>",
+            "description": node.name.replace(" -> ", "<br/>+- ") + "<br/>",
             "optimizer_properties": {},
         }
-        for each in vertices(found)
+        for node in vertices(found)
     ]
     return {"jid": job.job_id, "name": job.name, "type": "STREAMING", "nodes": nodes}
 

@@ -27,8 +27,8 @@ def job(call: Call) -> Any:
 def jobs(call: Call) -> Any:
     """The metrics of all jobs, added up."""
     found: dict[str, list[float]] = {}
-    for each in call.plane.jobs():
-        inner = Call(call.plane, {"jobid": each.job.job_id}, {}, {})
+    for status in call.plane.jobs():
+        inner = Call(call.plane, {"jobid": status.job.job_id}, {}, {})
         for name, value in _of_job(inner).items():
             if _NUMBER.fullmatch(value):  # a path is no sum
                 found.setdefault(name, []).append(float(value))
@@ -68,11 +68,11 @@ def _of_job(call: Call) -> dict[str, str]:
         "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
         "numberOfCompletedCheckpoints": committed,
         "totalNumberOfCheckpoints": committed,
-        "numberOfFailedCheckpoints": sum(each.ending == "failed" for each in found.attempts),
+        "numberOfFailedCheckpoints": sum(attempt.ending == "failed" for attempt in found.attempts),
         "numberOfInProgressCheckpoints": 0,
     }
     if done:
-        last = max(done, key=lambda each: each.ended_ms)
+        last = max(done, key=lambda one: one.ended_ms)
         values["lastCheckpointSize"] = last.new_bytes
         values["lastCheckpointFullSize"] = last.size_bytes
         values["lastCheckpointDuration"] = last.ended_ms - last.began_ms
@@ -113,12 +113,12 @@ def _subtasks(call: Call) -> list[dict[str, str]]:
 
 def _rates(one: Vertex) -> tuple[int, float, float]:
     """Rows that were read, rows a second, and milliseconds of each second at work."""
-    rows = sum(each.input_rows for each in one.batches)
+    rows = sum(batch.input_rows for batch in one.batches)
     if not one.batches:
         return 0, 0.0, 0.0
     began = one.batches[0].committed_ms - one.batches[0].duration_ms
     seconds = max(1, one.batches[-1].committed_ms - began) / 1000
-    busy = sum(each.duration_ms for each in one.batches) / seconds
+    busy = sum(batch.duration_ms for batch in one.batches) / seconds
     return rows, rows / seconds, min(1000.0, busy)
 
 
@@ -134,7 +134,7 @@ def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[
     if not wanted:
         return [{"id": name} for name in values]
     ways = call.listed("agg", ",".join(_SUMS[:4]))
-    unknown = [each for each in ways if each not in _SUMS]
+    unknown = [way for way in ways if way not in _SUMS]
     if unknown:
         raise unreadable("query", "agg", unknown[0])
     return [{"id": n, **{way: _sum(way, values[n]) for way in ways}} for n in wanted if values.get(n)]
@@ -143,7 +143,7 @@ def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[
 def _sum(way: str, values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     if way == "skew":  # how far the values are from even, in percent
-        spread = sum(abs(each - mean) for each in values) / len(values)
+        spread = sum(abs(value - mean) for value in values) / len(values)
         return 100 * spread / mean if mean else 0.0
     return {"min": min(values), "max": max(values), "avg": mean, "sum": sum(values)}[way]
 

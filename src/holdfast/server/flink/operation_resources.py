@@ -134,16 +134,16 @@ def _is_job(call: Call, name: str | None, job_id: str) -> bool:
 def _location(done: Operation) -> dict[str, Any]:
     """The addresses, one behind the other where a job has several queries."""
     taken = (done.result or {}).get("savepoints", [])
-    return {"location": ",".join(each["savepoint"] for each in taken)}
+    return {"location": ",".join(savepoint["savepoint"] for savepoint in taken)}
 
 
 def _checkpoint(call: Call, done: Operation) -> dict[str, Any]:
     batches = (done.result or {}).get("batches", {})
     nodes = vertices(call.job())
     numbers = [
-        number_of(nodes, index, batches[each.query.name])
-        for index, each in enumerate(nodes)
-        if each.query.name in batches
+        number_of(nodes, index, batches[node.query.name])
+        for index, node in enumerate(nodes)
+        if node.query.name in batches
     ]
     return {"checkpointId": max(numbers, default=max(batches.values(), default=0))}
 

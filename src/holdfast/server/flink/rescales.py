@@ -23,15 +23,15 @@ _HISTORY: Final = 100
 def requirements(call: Call) -> Any:
     """How many partitions each query has."""
     return {
-        each.vertex_id: {"parallelism": {"lowerBound": 1, "upperBound": each.parallelism}}
-        for each in vertices(call.job())
+        vertex.vertex_id: {"parallelism": {"lowerBound": 1, "upperBound": vertex.parallelism}}
+        for vertex in vertices(call.job())
     }
 
 
 def require(call: Call) -> Any:
     """Bring queries into other partitions; the job stops between two batches for it."""
     found = call.job()
-    nodes = {each.vertex_id: each for each in vertices(found)}
+    nodes = {vertex.vertex_id: vertex for vertex in vertices(found)}
     wanted = _wanted(call.body, nodes)
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
@@ -72,15 +72,15 @@ def overview(call: Call) -> Any:
 
 def history(call: Call) -> Any:
     """The newest rescales, the newest first."""
-    return [_brief(each) for each in _rescales(call)]
+    return [_brief(operation) for operation in _rescales(call)]
 
 
 def details(call: Call) -> Any:
     """One rescale."""
     wanted = call.id("rescaleuuid")
-    for each in _rescales(call):
-        if each.operation_id == wanted:
-            return _full(call, each)
+    for operation in _rescales(call):
+        if operation.operation_id == wanted:
+            return _full(call, operation)
     raise Refused(404, f"There is no rescale {wanted}.")
 
 
@@ -89,7 +89,13 @@ def summary(call: Call) -> Any:
     done = _rescales(call)
 
     def took(state: OperationState | None) -> dict[str, Any]:
-        return stats([_took(each) for each in done if each.state.ended and state in (None, each.state)])
+        return stats(
+            [
+                _took(operation)
+                for operation in done
+                if operation.state.ended and state in (None, operation.state)
+            ]
+        )
 
     return {
         "rescalesCounts": _counts(done),
@@ -158,54 +164,54 @@ def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, i
 
 def _bounds(key: str, given: Mapping[str, Any]) -> tuple[int, int]:
     low, high = given.get("lowerBound", 1), given.get("upperBound")
-    for each in (low, high):
-        if isinstance(each, bool) or not isinstance(each, int):
+    for bound in (low, high):
+        if isinstance(bound, bool) or not isinstance(bound, int):
             raise unfit(BODY, f"parallelism of {key} needs lowerBound and upperBound")
     return int(low), int(high or 0)
 
 
 def _rescales(call: Call) -> list[Operation]:
     name = call.job().status.job.name
-    return [each for each in call.plane.operations.newest(name, _HISTORY) if each.verb == VERB]
+    return [operation for operation in call.plane.operations.newest(name, _HISTORY) if operation.verb == VERB]
 
 
 def _counts(done: list[Operation]) -> dict[str, int]:
     return {
         "ignored": 0,
-        "inProgress": sum(not each.state.ended for each in done),
-        "completed": sum(each.state is OperationState.COMPLETED for each in done),
-        "failed": sum(each.state is OperationState.FAILED for each in done),
+        "inProgress": sum(not operation.state.ended for operation in done),
+        "completed": sum(operation.state is OperationState.COMPLETED for operation in done),
+        "failed": sum(operation.state is OperationState.FAILED for operation in done),
     }
 
 
 def _first(done: list[Operation], state: OperationState) -> dict[str, Any] | None:
-    return next((_brief(each) for each in done if each.state is state), None)
+    return next((_brief(operation) for operation in done if operation.state is state), None)
 
 
-def _took(each: Operation) -> int:
-    return (each.ended_ms or each.asked_ms) - each.asked_ms
+def _took(operation: Operation) -> int:
+    return (operation.ended_ms or operation.asked_ms) - operation.asked_ms
 
 
-def _brief(each: Operation) -> dict[str, Any]:
+def _brief(operation: Operation) -> dict[str, Any]:
     ended = {OperationState.COMPLETED: "COMPLETED", OperationState.FAILED: "FAILED"}
     reason = None
-    if each.state.ended:
-        reason = "SUCCEEDED" if each.error is None else str(each.error["error"])
+    if operation.state.ended:
+        reason = "SUCCEEDED" if operation.error is None else str(operation.error["error"])
     return {
-        "rescaleUuid": each.operation_id,
-        "resourceRequirementsUuid": each.operation_id,
+        "rescaleUuid": operation.operation_id,
+        "resourceRequirementsUuid": operation.operation_id,
         "rescaleAttemptId": 1,
-        "startTimestampInMillis": each.asked_ms,
-        "endTimestampInMillis": each.ended_ms or -1,
-        "terminalState": ended.get(each.state),
+        "startTimestampInMillis": operation.asked_ms,
+        "endTimestampInMillis": operation.ended_ms or -1,
+        "terminalState": ended.get(operation.state),
         "triggerCause": "UPDATE_REQUIREMENT",
         "terminatedReason": reason,
     }
 
 
-def _full(call: Call, each: Operation) -> dict[str, Any]:
-    wanted, before = each.arguments["partitions"], each.arguments.get("before", {})
-    done = each.state is OperationState.COMPLETED
+def _full(call: Call, operation: Operation) -> dict[str, Any]:
+    wanted, before = operation.arguments["partitions"], operation.arguments.get("before", {})
+    done = operation.state is OperationState.COMPLETED
     shown = {
         node.vertex_id: {
             "jobVertexId": node.vertex_id,
@@ -220,14 +226,14 @@ def _full(call: Call, each: Operation) -> dict[str, Any]:
     }
     states = [
         {
-            "state": "WaitingForResources" if each.started_ms is None else "Restarting",
-            "enterTimestampInMillis": each.asked_ms,
-            "leaveTimestampInMillis": each.ended_ms or -1,
-            "durationInMillis": _took(each) if each.state.ended else -1,
-            "stringifiedException": None if each.error is None else str(each.error["error"]),
+            "state": "WaitingForResources" if operation.started_ms is None else "Restarting",
+            "enterTimestampInMillis": operation.asked_ms,
+            "leaveTimestampInMillis": operation.ended_ms or -1,
+            "durationInMillis": _took(operation) if operation.state.ended else -1,
+            "stringifiedException": None if operation.error is None else str(operation.error["error"]),
         }
     ]
-    return {**_brief(each), "vertices": shown, "slots": {}, "schedulerStates": states}
+    return {**_brief(operation), "vertices": shown, "slots": {}, "schedulerStates": states}
 
 
 RESOURCES: Final = (

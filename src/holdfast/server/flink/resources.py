@@ -25,5 +25,5 @@ def routes(plane: ControlPlane) -> list[Route]:
         *rescales.RESOURCES,
         *job_resources.RESOURCES,
     ]
-    found.sort(key=lambda each: [(part.startswith("{"), part) for part in each.path.split("/")])
-    return [route for each in found for route in each.routes(plane)]
+    found.sort(key=lambda resource: [(part.startswith("{"), part) for part in resource.path.split("/")])
+    return [route for resource in found for route in resource.routes(plane)]

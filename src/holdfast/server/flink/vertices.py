@@ -70,7 +70,7 @@ class Vertex:
     def name(self) -> str:
         """The query's name, and its operators in the order of the plan."""
         operators = self.batches[-1].operators if self.batches else ()
-        return " -> ".join([self.query.name, *(each.name for each in operators), "Sink"])
+        return " -> ".join([self.query.name, *(operator.name for operator in operators), "Sink"])
 
 
 def vertices(details: JobDetails) -> list[Vertex]:
@@ -78,8 +78,8 @@ def vertices(details: JobDetails) -> list[Vertex]:
     job_id = details.status.job.job_id
     found = []
     for query in details.queries:
-        batches = tuple(each for each in details.batches if each.query == query.name)
-        partitions = [each.partitions for each in batches[-1].operators] if batches else []
+        batches = tuple(batch for batch in details.batches if batch.query == query.name)
+        partitions = [operator.partitions for operator in batches[-1].operators] if batches else []
         found.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
     return found
 
@@ -116,7 +116,7 @@ def timestamps(details: JobDetails) -> dict[str, int]:
     job = details.status.job
     found = dict.fromkeys(_JOB_STATES, 0)
     found["INITIALIZING"] = found["CREATED"] = job.started_ms
-    own = [each for each in details.attempts if each.began_ms >= job.started_ms]
+    own = [attempt for attempt in details.attempts if attempt.began_ms >= job.started_ms]
     for attempt in own:
         found["RUNNING"] = attempt.running_ms or found["RUNNING"]
         if attempt.ending == "failed":
@@ -130,7 +130,7 @@ def timestamps(details: JobDetails) -> dict[str, int]:
 
 def traffic(vertex: Vertex) -> dict[str, Any]:
     """What a query has read and how long it was at work, over the batches that are kept."""
-    rows = sum(each.input_rows for each in vertex.batches)
+    rows = sum(batch.input_rows for batch in vertex.batches)
     whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0
     return {
         "read-bytes": 0,
@@ -143,5 +143,5 @@ def traffic(vertex: Vertex) -> dict[str, Any]:
         "write-records-complete": False,
         "accumulated-backpressured-time": 0,
         "accumulated-idle-time": 0,
-        "accumulated-busy-time": float(sum(each.duration_ms for each in vertex.batches)),
+        "accumulated-busy-time": float(sum(batch.duration_ms for batch in vertex.batches)),
     }

@@ -115,7 +115,7 @@ class _Server(uvicorn.Server):
         await self.lifespan.startup()
         tls = self.config.ssl
         self.servers: list[Any] = [
-            Acceptor(each, self._connection, tls, self._within) for each in sockets or ()
+            Acceptor(listening, self._connection, tls, self._within) for listening in sockets or ()
         ]
         self.started = True
         self.answers.set()
