@@ -17,6 +17,7 @@ from holdfast.checkpoints.recording import Recorder
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Names
 
 URI = "memory://checkpoint"
 
@@ -155,3 +156,42 @@ def test_what_sparks_memory_provider_has_cleaned_up_is_not_missed(tmp_path: Path
     taken = without_checksums({path: data for path, data in files.items() if path != "state/0/0/7.delta"})
     [problem] = verify(MemoryStorage(taken, URI), record=record).problems
     assert (problem.file, "it is gone" in problem.what) == ("state/0/0/7.delta", True)
+
+
+class CleanedUp(MemoryStorage):
+    """A checkpoint whose query deletes one more file each time that a store has been listed."""
+
+    def __init__(self, files: Files, store: str, due: list[str]) -> None:
+        super().__init__(files, URI)
+        self._store = store
+        self._due = due
+
+    def list(self, path: str = "") -> Names:
+        listing = super().list(path)
+        if path == self._store and self._due:
+            name = self._due.pop(0)
+            for file in (name, f".{name}.crc"):
+                self.delete(f"{path}/{file}")
+        return listing
+
+
+# What RocksDB's provider has deleted in a former turn, and what it deletes in this one, snapshots first.
+FORMER = [f"{version}.changelog" for version in range(1, 4)]
+DUE = ["4.zip", "8.zip", *(f"{version}.changelog" for version in range(4, 12))]
+
+
+@pytest.mark.parametrize("begun", range(len(DUE) + 1))
+def test_what_rocksdbs_provider_deletes_during_a_verification_is_not_missed(
+    begun: int, tmp_path: Path
+) -> None:
+    """Wherever in its turn it is when a store is listed, on a storage that is as slow as verify itself."""
+    store = "state/0/0"
+    whole = golden_files("4.2/aggregate-changelog")
+    third = {
+        f"{store}/{name.replace('8', '12')}": whole[f"{store}/{name}"] for name in ("8.zip", ".8.zip.crc")
+    }
+    files = {**whole, **third}
+    record = recorded(files, tmp_path)
+    gone = {f"{store}/{file}" for name in (*FORMER, *DUE[:begun]) for file in (name, f".{name}.crc")}
+    left = {path: data for path, data in files.items() if path not in gone}
+    assert verify(CleanedUp(left, store, DUE[begun:]), record=record).problems == ()

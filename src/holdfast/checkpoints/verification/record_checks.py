@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
@@ -94,11 +95,16 @@ def _oldest(tree: Tree, store: StoreId) -> int | None:
     named = (layout.version_file(store, name) for name in tree.names(store.folder))
     files = [file for file in named if file is not None]
     versions = {file.version for file in files}
-    newest_base = max((file.version for file in files if file.kind.whole), default=0)
+    bases = [file.version for file in files if file.kind.whole]
+    # The changes before this one go back to the empty store, and need no base.
+    first_gap = next(version for version in count(layout.FIRST_VERSION) if version not in versions)
 
     def left_behind(file: StoreFile) -> bool:
+        if file.kind is Kind.CHANGELOG:
+            # RocksDB's provider deletes all snapshots that are due before any of the changes.
+            return first_gap <= file.version < min(bases, default=0)
         # The memory provider deletes a version's snapshot, and the changes of the same version a turn later.
         alone = versions.isdisjoint((file.version - 1, file.version + 1))
-        return file.kind is Kind.DELTA and alone and file.version < newest_base
+        return file.kind is Kind.DELTA and alone and file.version < max(bases, default=0)
 
     return min((file.version for file in files if not left_behind(file)), default=None)
