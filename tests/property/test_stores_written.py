@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state_rows import state_rows
 
 from golden import golden_files
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.formats.rows.murmur3 import partition_of, row_hash
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from state_rows import state_rows
 
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.engine.session.workers import ship_by_value
 from holdfast.formats.rows.spark_types import parse_struct
@@ -88,7 +88,7 @@ def by_us(checkpoint: Path, batch: int, store: str | None) -> Counter[Any]:
 def written_back(checkpoint: Path) -> None:
     """What is read as values becomes the bytes that Spark wrote."""
     for row in state_rows(open_storage(checkpoint)):
-        codec: StateCodec = row._codec
+        codec: StateCodec = row.codec
         assert codec.schema is not None
         key = RowCodec(parse_struct(codec.schema.key_schema, ""))
         value = RowCodec(parse_struct(codec.schema.value_schema, ""))

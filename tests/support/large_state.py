@@ -8,8 +8,9 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from state_rows import state_rows
+
 from golden import golden_on_disk
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.layout import StoreId
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter

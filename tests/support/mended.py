@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.state.rows import state_rows
+from state_rows import state_rows
+
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.snapshot import SST_MAGIC
 from holdfast.formats.files.sst import sst_entries
@@ -25,7 +26,7 @@ def view_of(catalog: Storage, savepoint_id: str) -> SavepointView:
 
 def rows_of(storage: Storage, label: str) -> list[tuple[dict[str, Any], Any]]:
     """Key and value of every row of a state, straight from its family."""
-    return [(row.key, row.value) for row in state_rows(storage, state=label)]
+    return [(row.key, row.value) for row in state_rows(storage) if row.state.label == label]
 
 
 def simple(storage: Storage, label: str) -> dict[Any, Any]:

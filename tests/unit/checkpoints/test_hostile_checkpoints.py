@@ -16,6 +16,7 @@ import open_snapshots
 import pytest
 from damages import Files
 from hostile import INPUTS, SEED, Format, entry_of, hostile, require_answered, with_entry
+from state_rows import state_rows
 
 from golden import UNNAMED, golden_files, without_checksums
 from holdfast import layout
@@ -23,7 +24,6 @@ from holdfast.checkpoints.batches import history
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import cut
 from holdfast.checkpoints.state.rocksdb import laid_out
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.formats.files.snapshot import METADATA

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, hidden
+from state_rows import state_rows
 
 from golden import UNNAMED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.create.migrating import migrate
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import How, cut
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.storage import open_storage

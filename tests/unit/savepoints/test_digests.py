@@ -17,11 +17,11 @@ from large_state import (
     large_checkpoint,
     large_rows,
 )
+from state_rows import StateRow, state_rows
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.edit_api import edit
-from holdfast.checkpoints.state.rows import StateRow, state_rows
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, manifest_of
 from holdfast.savepoints.catalog.catalog import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from state_rows import state_rows
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
-from holdfast.checkpoints.state.rows import state_rows
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.offset_log import PROVIDER

@@ -10,14 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.replay import Overlay
 from holdfast.checkpoints.state.rocksdb import opened
-from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.files.compression import decompressed
@@ -32,83 +31,6 @@ from holdfast.storage.port import Storage, full
 CHUNK = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class StateRow:
-    """One key of one state, with its value.
-
-    Attributes:
-        state: Which state it is of.
-        partition: The partition that it is in.
-        key_row: The key as an UnsafeRow; as it is stored where the state is encoded as Avro.
-        value_rows: The value's rows likewise: one, or the elements of a list.
-        is_list: Whether the value is a list.
-    """
-
-    state: StateName
-    partition: int
-    key_row: bytes
-    value_rows: tuple[bytes, ...]
-    is_list: bool
-    _codec: StateCodec = field(repr=False, compare=False)
-
-    @property
-    def key(self) -> Any:
-        """The key's values by name, as `formats.unsafe_row.RowCodec` gives them; bytes of Avro as they are.
-
-        Raises:
-            Corrupt: It is not of its schema.
-            Unsupported: Its schema has a type that is not known here.
-        """
-        return self._codec.key_values(self.key_row)
-
-    @property
-    def value(self) -> Any:
-        """The value likewise, or a list of such.
-
-        Raises:
-            Corrupt: It is not of its schema.
-            Unsupported: Its schema has a type that is not known here.
-        """
-        found = [self._codec.value_values(row) for row in self.value_rows]
-        return found if self.is_list else found[0]
-
-
-def state_rows(
-    storage: Storage,
-    batch_id: int | None = None,
-    *,
-    operator_id: int | None = None,
-    state: str | None = None,
-    tell: ProgressCallback | None = None,
-) -> Iterator[StateRow]:
-    """Every row of state at a committed batch, partition by partition, in no order that means anything.
-
-    A query may run meanwhile; then a file that an older batch needs may go.
-
-    Cost: about 2 microseconds a row, and one more for each field that is looked at; the disk's room of one
-    partition where the checkpoint is not on this machine.
-
-    Args:
-        storage: The checkpoint, or a savepoint's view.
-        batch_id: A committed batch whose files are kept; the newest by default.
-        operator_id: Only this operator's.
-        state: Only the state of this name: a column family's, or a store's where it has none.
-        tell: Called with stores done, stores in all, and what is being done.
-
-    Raises:
-        NotFound: The batch is not committed, or a file that it needs is gone.
-        Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
-        Unavailable: The storage does not answer.
-    """
-    for codec, partition, pairs in state_chunks(storage, batch_id, operator_id=operator_id, tell=tell):
-        if state is not None and codec.name.label != state:
-            continue
-        for key, value in pairs:
-            rows, is_list = codec.values.rows(value, codec.where)
-            yield StateRow(codec.name, partition, codec.key_row(key), rows, is_list, codec)
-
-
 def state_chunks(
     storage: Storage,
     batch_id: int | None = None,
@@ -116,10 +38,20 @@ def state_chunks(
     operator_id: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-    """The same rows as they are stored, some thousand of one state and partition at a time.
+    """All state at a committed batch as it is stored, some thousand rows of a state and partition at a time.
 
     The keys are without the number of their column family; what is around keys and values is known to the
-    codec. For who works on all rows: a fraction of the cost of `state_rows`.
+    codec. They come partition by partition, in no order that means anything. A query may run meanwhile; then
+    a file that an older batch needs may go.
+
+    Cost: about a microsecond a row, and the disk's room of one partition where the checkpoint is not on this
+    machine.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        batch_id: A committed batch whose files are kept; the newest by default.
+        operator_id: Only this operator's.
+        tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         NotFound: The batch is not committed, or a file that it needs is gone.

@@ -101,7 +101,7 @@ class StoreWriter:
 
         Args:
             keys: The keys as they are stored, without the number of the family.
-            rows: The row of each key's value, as `StateRow.value_rows` has it.
+            rows: The row of each key's value, as `ValueForm.rows` gives it.
             family: Their column family.
         """
         stored = self._stored(keys, family)
