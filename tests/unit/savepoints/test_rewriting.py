@@ -14,7 +14,7 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.rows.murmur3 import partition_of
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
+from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite, sweeps
 from holdfast.storage.memory import MemoryStorage
 
 EVERY = [*NAMES, *GATHERED, REPARTITIONED]
@@ -72,6 +72,29 @@ def test_keys_go_where_spark_looks_for_them(tmp_path: Path) -> None:
     assert rows
     for row in rows:
         assert row.partition == partition_of(row.key_row, fields, 1, 7, "")
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 200), (3, 200), (200, 3), (6, 9), (1, 70), (70, 1)])
+def test_few_stores_are_open_at_once_and_every_key_is_written_once(before: int, after: int) -> None:
+    groups = list(sweeps(before, after))
+    assert sorted(to for _, targets in groups for to in targets) == list(range(after))
+    assert max(len(targets) for _, targets in groups) <= 32
+    for value in range(2 * before * after):
+        assert [value % before in origins for origins, targets in groups if value % after in targets] == [True]
+
+
+def test_as_many_partitions_as_spark_has_by_default(tmp_path: Path) -> None:
+    """Under the limit of open files that a shell has."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    old = golden("4.2/aggregate-changelog")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, limits[0]), limits[1]))
+    try:
+        new = rewritten(old, StateShape(rocksdb=True, partitions=200, state_format=1), tmp_path / "w")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert contents(new) == contents(old)
 
 
 def test_checksums_are_those_that_spark_writes(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ batch of its own that reads nothing: the state of every partition is written who
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,9 +32,10 @@ from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
 from holdfast.storage.port import Storage, full
 
-# How much all writers of an operator may hold in memory together, and each at least.
+# How many stores are written at once: each of RocksDB's has about six files open.
+_OPEN: Final = 32
+# How much all of them may hold in memory together, and each at most.
 _BUFFERS: Final = 256 << 20
-_BUFFER: Final = 4 << 20
 _MOST: Final = 64 << 20
 _UNSAFE_ROW: Final = "unsaferow"
 
@@ -67,7 +70,9 @@ def rewrite(
     decided by something that is not known here.
 
     Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores take
-    their room on the disk, the heap's are held in memory, one operator at a time. No Spark.
+    their room on the disk, the heap's are held in memory, at most 32 at a time. Where the old and the new
+    number of partitions have no large divisor in common, it is read once for every 32 new partitions. No
+    Spark.
 
     Args:
         checkpoint: The checkpoint; it is changed.
@@ -108,6 +113,20 @@ def rewrite(
     return batch.batch_id
 
 
+def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
+    """Old and new partitions, such that no row goes from an old one to a new one of another group.
+
+    A partition is the rest of a hash divided by their number. By the greatest divisor that both numbers have,
+    a key's old and new partition leave the same rest. Where a group has more new partitions than may be open
+    at once, its old ones are read several times.
+    """
+    step = math.gcd(before, after)
+    for first in range(step):
+        targets = range(first, after, step)
+        for start in range(0, len(targets), _OPEN):
+            yield range(first, before, step), targets[start : start + _OPEN]
+
+
 def _on_rocksdb(checkpoint: Storage) -> bool:
     return provider_class(read(checkpoint).confs) == ROCKSDB_PROVIDER
 
@@ -135,29 +154,24 @@ class _Rewriting:
         values = replace(states.values, rocksdb=shape.rocksdb)
         self._form = StoreForm(values, codec_of(batch.offsets), shape.state_format > 1)
         self._same_form = states.values == values
+        self._placements: dict[StateName, Placement] = {}
         self._targets: dict[StateName, StateCodec] = {}
         self._ids: list[list[str]] = [[] for _ in range(self._partitions)]
         self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
 
     def store(self, name: str) -> None:
         """Write what every partition has of one store."""
-        numbers = self._families(name)
-        places: dict[StateName, Placement] = {}
-        with ExitStack() as stack:
-            writers = [stack.enter_context(self._writer(name, to, numbers)) for to in range(self._partitions)]
-            for partition in range(self._operator.partitions):
-                store = StoreId(self._operator.operator_id, partition, name)
-                as_stored = self._same_form and self._given(store) == numbers
-                for state, pairs in store_chunks(self._checkpoint, self._states, store):
-                    if not self._moves:
-                        self._add(writers[partition], state, pairs, as_stored=as_stored)
-                        continue
-                    if state.name not in places:
-                        places[state.name] = Placement(self._checkpoint, self._operator, state, self._where)
-                    for to, some in self._placed(places[state.name], store, pairs).items():
-                        self._add(writers[to], state, some, as_stored=as_stored)
-            for to, writer in enumerate(writers):
-                self._ids[to].append(writer.finish().unique_id or "")
+        families = self._families(name)
+        for origins, targets in sweeps(self._operator.partitions, self._partitions):
+            buffer_bytes = min(_BUFFERS // len(targets), _MOST)
+            with ExitStack() as stack:
+                writers = {
+                    to: stack.enter_context(self._writer(name, to, families, buffer_bytes)) for to in targets
+                }
+                for partition in origins:
+                    self._copy(StoreId(self._operator.operator_id, partition, name), families, writers)
+                for to, writer in writers.items():
+                    self._ids[to].append(writer.finish().unique_id or "")
 
     def ids(self) -> tuple[tuple[str, ...], ...]:
         """The unique ids of what was written, by partition and store."""
@@ -183,7 +197,15 @@ class _Rewriting:
         path = OperatorMetadataFile(self._operator.operator_id, self._batch.batch_id).render()
         self._checkpoint.write(path, data)
 
-    def _writer(self, name: str, partition: int, families: Families) -> StoreWriter:
+    def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
+        """Write the rows of a partition that belong to one of these writers."""
+        as_stored = self._same_form and self._given(store) == families
+        for state, pairs in store_chunks(self._checkpoint, self._states, store):
+            placed = self._placed(state, store, pairs) if self._moves else {store.partition: pairs}
+            for to in placed.keys() & writers.keys():
+                self._add(writers[to], state, placed[to], as_stored=as_stored)
+
+    def _writer(self, name: str, partition: int, families: Families, buffer_bytes: int) -> StoreWriter:
         store = StoreId(self._operator.operator_id, partition, name)
         return StoreWriter(
             self._checkpoint,
@@ -192,7 +214,7 @@ class _Rewriting:
             self._folder / store.folder.replace("/", "-"),
             families=families,
             now_ms=self._now_ms,
-            buffer_bytes=min(max(_BUFFERS // self._partitions, _BUFFER), _MOST),
+            buffer_bytes=buffer_bytes,
         )
 
     def _given(self, store: StoreId) -> Families:
@@ -209,10 +231,14 @@ class _Rewriting:
                 return given.with_names(known)
         return Families({}).with_names(known)
 
-    def _placed(self, place: Placement, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
+    def _placed(self, state: StateCodec, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
         """Rows by the partition that they go to."""
+        placement = self._placements.get(state.name)
+        if placement is None:
+            placement = Placement(self._checkpoint, self._operator, state, self._where)
+            self._placements[state.name] = placement
         placed: dict[int, Pairs] = {}
-        for value, pair in zip(place.hashes([key for key, _ in pairs]), pairs, strict=True):
+        for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):
             if value % self._operator.partitions != store.partition:
                 raise self._elsewhere(store, value % self._operator.partitions)
             placed.setdefault(value % self._partitions, []).append(pair)
