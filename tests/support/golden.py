@@ -6,6 +6,7 @@ import functools
 import tarfile
 from pathlib import Path
 
+from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.storage.memory import MemoryStorage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
@@ -41,6 +42,19 @@ def golden_files(name: str) -> dict[str, bytes]:
 def golden(name: str) -> MemoryStorage:
     """One in memory."""
     return MemoryStorage(golden_files(name), uri=f"memory://golden/{name}")
+
+
+def golden_with_confs(name: str, **confs: str) -> MemoryStorage:
+    """One whose newest batch is fixed to other settings, given without `spark.sql.streaming.`."""
+    files = dict(golden_files(name))
+    batches = [path.removeprefix("offsets/") for path in files if path.startswith("offsets/")]
+    batch_id = max(int(batch) for batch in batches if batch.isdecimal())
+    newest = f"offsets/{batch_id}"
+    old = parse_offsets(files[newest], newest)
+    new = {**old.confs, **{f"spark.sql.streaming.{key}": value for key, value in confs.items()}}
+    files[newest] = OffsetLog(old.version, {**(old.fields or {}), "conf": new}, old.offsets).render()
+    files.pop(f"offsets/.{batch_id}.crc", None)
+    return MemoryStorage(files, uri=f"memory://golden/{name}")
 
 
 def golden_on_disk(name: str, folder: Path) -> Path:

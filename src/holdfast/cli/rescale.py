@@ -31,7 +31,7 @@ def rescale(
             help="A new directory. [the checkpoint's name with -pN]",
         ),
     ] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs, should it be needed.")] = None,
     stopped: options.Stopped = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,

@@ -342,14 +342,16 @@ def rescale(
     What is rescaled stays as it is. The state is moved in a batch of its own, which reads nothing; the query
     goes on with the batch after that one. Let no other query run on the old checkpoint afterwards.
 
-    Spark itself moves what is in RocksDB; a session is started for it, or the running one used.
+    Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
+    Spark. Only where RocksDB has keys whose place is not known here (rows encoded as Avro; intervals and maps
+    as keys) Spark moves them, in a session that is started for it, or the running one.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A directory that does not exist; by default beside the checkpoint, with `-pN` behind its
             name.
         partitions: How many partitions the state is to have.
-        master: Where Spark runs.
+        master: Where Spark runs, should it be needed.
         stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
             none. The checkpoint is watched all the same, for some seconds to two minutes.
         tell: Called with what is done, what there is in all, and what is being done.

@@ -11,14 +11,13 @@ from catalogs import Hands, catalog, file_query, target
 from command import Holdfast
 
 import holdfast as hf
-from golden import KEYED, golden, golden_files, golden_on_disk
+from golden import KEYED, golden, golden_files, golden_on_disk, golden_with_confs
 from holdfast.at_rest.create.migrating import Migrated, apply_migration, planned_migration
 from holdfast.at_rest.keyed.keyed_operators import keyed_operators
 from holdfast.checkpoints.checkpoint import read, state_format
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, Unsupported
-from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -116,25 +115,19 @@ def test_what_cannot_be(name: str, wanted: dict[str, object], error: type[Holdfa
         planned_migration(Source(golden(name)), target(), **wanted)  # type: ignore[arg-type]
 
 
-def changed_confs(name: str, **confs: str) -> MemoryStorage:
-    files = dict(golden_files(name))
-    newest = f"offsets/{read(golden(name)).batch_id}"
-    old = parse_offsets(files[newest], newest)
-    new = {**old.confs, **{f"spark.sql.streaming.{key}": value for key, value in confs.items()}}
-    files[newest] = OffsetLog(old.version, {**(old.fields or {}), "conf": new}, old.offsets).render()
-    return MemoryStorage(files)
-
-
 def test_what_is_not_known_of_a_checkpoint_is_refused() -> None:
     strict = {"statefulOperator.useStrictDistribution": "false"}
-    loose = changed_confs(JOIN, **strict)
+    loose = golden_with_confs(JOIN, **strict)
     with pytest.raises(Unsupported, match="not certain"):
         planned_migration(Source(loose), target(), partitions=3)
     assert planned_migration(Source(loose), target(), backend="rocksdb").after.rocksdb
-    avro = changed_confs("4.2/aggregate-rocksdb", **{"stateStore.encodingFormat": "avro"})
+    avro = golden_with_confs("4.2/aggregate-rocksdb", **{"stateStore.encodingFormat": "avro"})
     with pytest.raises(Unsupported, match="Avro"):
         planned_migration(Source(avro), target(), backend="memory")
-    foreign = changed_confs(JOIN, **{"stateStore.providerClass": "com.example.Provider"})
+    with pytest.raises(Unsupported, match="Avro"):
+        planned_migration(Source(avro), target(), partitions=3)
+    assert planned_migration(Source(avro), target(), state_format=2).after.state_format == 2
+    foreign = golden_with_confs(JOIN, **{"stateStore.providerClass": "com.example.Provider"})
     with pytest.raises(Unsupported, match="cannot be moved here") as unknown:
         planned_migration(Source(foreign), target(), backend="rocksdb")
     assert unknown.value.found == "com.example.Provider"

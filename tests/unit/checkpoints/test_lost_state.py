@@ -22,7 +22,7 @@ from holdfast.checkpoints.verification.findings import Verification
 from holdfast.checkpoints.verification.lost_state import NONE_OR_GONE
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.savepoints.rewrite.rescaling import provider_of
+from holdfast.savepoints.rewrite.state_move import provider_of
 from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage

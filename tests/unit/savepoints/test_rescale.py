@@ -1,4 +1,4 @@
-"""Other partitions for state of the memory provider, and what every rescale refuses. Without Spark."""
+"""Other partitions for the state of any query, and what a rescale refuses. Without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from catalogs import Hands, catalog, file_query, target
 
-from golden import GATHERED, NAMES, golden, golden_files
+from golden import GATHERED, NAMES, REPARTITIONED, UNNAMED, golden, golden_files, golden_with_confs
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
@@ -23,7 +23,11 @@ from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
 HEAP = [name for name in NAMES if "memory" in name]
-ROCKS = "4.2/aggregate-changelog"
+# Its rows have all expired.
+EMPTY = "4.2/dedupe-changelog"
+# State whose keys nobody here can place.
+AVRO = {"stateStore.encodingFormat": "avro"}
+ROCKS, ROCKS2 = "4.2/aggregate-changelog", "4.2/state-format2"
 
 
 def no_spark(_: Path, __: int, ___: int) -> None:
@@ -43,7 +47,7 @@ def do(
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", HEAP)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != EMPTY])
 def test_rows_stay_as_they_are(name: str, partitions: int, tmp_path: Path) -> None:
     checkpoint, new = golden(name), target()
     before, files = contents(checkpoint), dict(checkpoint.files)
@@ -114,7 +118,7 @@ def test_what_spark_has_lost_is_not_published(tmp_path: Path) -> None:
 
     new = target()
     with pytest.raises(Internal, match="not what they were, and nothing was written"):
-        do(Source(golden(ROCKS)), new, 3, tmp_path, lose)
+        do(Source(golden_with_confs(ROCKS, **AVRO)), new, 3, tmp_path, lose)
     assert not new.files
 
 
@@ -125,13 +129,25 @@ def test_spark_is_told_the_format_of_the_state(tmp_path: Path) -> None:
         told.append((read_id(checkpoint), partitions, state_format))
         raise Unsupported("that is enough")
 
-    for name in (ROCKS, "4.2/aggregate-format2"):
+    for name in (ROCKS, ROCKS2):
         with pytest.raises(Unsupported, match="enough"):
-            do(Source(golden(name)), target(), 3, tmp_path / name, stop)
-    assert told == [
-        (read(golden(ROCKS)).query_id, 3, 1),
-        (read(golden("4.2/aggregate-format2")).query_id, 3, 2),
-    ]
+            do(Source(golden_with_confs(name, **AVRO)), target(), 3, tmp_path / name, stop)
+    assert told == [(read(golden(ROCKS)).query_id, 3, 1), (read(golden(ROCKS2)).query_id, 3, 2)]
+
+
+def test_spark_does_only_what_is_not_known_here() -> None:
+    assert plan_rescale(Source(golden_with_confs(ROCKS, **AVRO)), target(), 3).starts_spark
+    assert not plan_rescale(Source(golden_with_confs(ROCKS, **AVRO)), target(), 2).starts_spark
+    for name in (*NAMES, *GATHERED, REPARTITIONED):
+        assert not plan_rescale(Source(golden(name)), target(), 7).starts_spark, name
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_what_spark_has_not_noted_is_refused_at_once(name: str) -> None:
+    """Spark 3.5 notes no operators, and Spark's own repartitioning goes by them too."""
+    with pytest.raises(Unsupported) as error:
+        plan_rescale(Source(golden(name)), target(), 3)
+    assert error.value.found == "an operator without a name"
 
 
 def read_id(checkpoint: Path) -> str:

@@ -74,13 +74,17 @@ def test_keys_go_where_spark_looks_for_them(tmp_path: Path) -> None:
         assert row.partition == partition_of(row.key_row, fields, 1, 7, "")
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 200), (3, 200), (200, 3), (6, 9), (1, 70), (70, 1)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(2, 2), (2, 200), (3, 200), (200, 3), (6, 9), (1, 70), (70, 1)]
+)
 def test_few_stores_are_open_at_once_and_every_key_is_written_once(before: int, after: int) -> None:
     groups = list(sweeps(before, after))
     assert sorted(to for _, targets in groups for to in targets) == list(range(after))
     assert max(len(targets) for _, targets in groups) <= 32
     for value in range(2 * before * after):
-        assert [value % before in origins for origins, targets in groups if value % after in targets] == [True]
+        assert [value % before in origins for origins, targets in groups if value % after in targets] == [
+            True
+        ]
 
 
 def test_as_many_partitions_as_spark_has_by_default(tmp_path: Path) -> None:

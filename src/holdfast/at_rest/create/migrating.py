@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
-from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.checkpoints.values import Checkpoint
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
-from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.operators import is_processor
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
-from holdfast.savepoints.restoring import Operation, free
-from holdfast.savepoints.rewrite.rescaling import at_rest, prove_same, provider_of, refuse_uncertain
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
+from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.rewrite.rewriting import StateShape
+from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage import open_storage
@@ -42,15 +39,10 @@ _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY}
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationPlan:
+class MigrationPlan(MovePlan):
     """What a migration would do.
 
     Attributes:
-        source: The checkpoint or savepoint.
-        original: The checkpoint; of a savepoint, the one that it was taken of.
-        checkpoint: The checkpoint that is to be made.
-        batch_id: The batch whose state it is.
-        query_id: The query, which stays the same.
         before: What its state is like.
         partitions_before: How many partitions each operator has, but for those that one task has all of.
         after: What its state is to be like.
@@ -60,11 +52,6 @@ class MigrationPlan:
         usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
-    source: str
-    original: str
-    checkpoint: str
-    batch_id: int
-    query_id: str
     before: StateShape
     partitions_before: tuple[int, ...]
     after: StateShape
@@ -95,35 +82,18 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
-    """A checkpoint whose state was moved.
+class Migrated(Moved):
+    """A checkpoint whose state was migrated.
 
     Attributes:
-        plan: What was done.
-        batch_id: The newest batch in it: the one that moved the state, and read nothing.
-        before: What each state held.
-        after: What each state holds: the same.
         size_bytes: The bytes of the state after.
         keyed: The keys of Holdfast's keyed operators, before as after, where they were put into other groups.
             `before` and `after` are then of the rows that their groups are kept in afterwards.
     """
 
     plan: MigrationPlan
-    batch_id: int
-    before: tuple[StateContent, ...]
-    after: tuple[StateContent, ...]
     size_bytes: int
     keyed: tuple[KeyedContent, ...] = ()
-
-    @property
-    def checkpoint(self) -> str:
-        """The checkpoint's address."""
-        return self.plan.checkpoint
-
-    @property
-    def rows(self) -> int:
-        """The rows of all states."""
-        return sum(each.rows for each in self.after)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -245,12 +215,9 @@ def apply_migration(
     work = WorkingCopy(folder, clock, chance, tell)
     work.copied_at(source, plan.batch_id)
     keyed = _regrouped(work.checkpoint, plan, folder / "groups", clock, tell)
-    before = contents(work.checkpoint, tell=tell)
-    rewrite(work.checkpoint, plan.after, folder / "stores", clock, tell)
-    after = contents(work.checkpoint, tell=tell)
-    prove_same(before, after, plan.source)
-    made = work.published(target, Operation.MIGRATE, (plan.source, plan.original), guard)
-    return Migrated(plan, made.batch_id, before, after, read(target).size_bytes, keyed)
+    backend = by_files(plan.after, folder / "stores", clock, tell)
+    made = move(work, plan, backend, target, Operation.MIGRATE, guard, tell)
+    return Migrated(plan, made.batch_id, made.before, made.after, read(target).size_bytes, keyed)
 
 
 def _regrouped(
@@ -286,32 +253,22 @@ def planned_migration(
 ) -> MigrationPlan:
     """Look at what is to be moved, and where to; see `migrate`."""
     wanted = _backend(backend)
-    view, original = source.view()
-    free(target, source.uri, Operation.MIGRATE)
-    found, batch_id = at_rest(source, view)
-    before = _shape(found, source.uri)
+    state = state_at_rest(source, target, Operation.MIGRATE)
+    before = state.shape
     rocksdb = before.rocksdb if wanted is None else wanted == ROCKSDB
     after = StateShape(
         rocksdb=rocksdb,
         partitions=before.partitions if partitions is None else partitions,
         state_format=_format(state_format, before, rocksdb=rocksdb),
     )
-    spread = tuple(operator.partitions for operator in found.operators if not operator.gathered)
-    if any(each != after.partitions for each in spread):
-        refuse_uncertain(found, source.uri)
-    _refuse_impossible(view, found, source.uri, before, after)
-    groups = _key_groups(view, source.uri, key_groups)
+    _refuse_impossible(state, after)
     return MigrationPlan(
-        source=source.uri,
-        original=original,
-        checkpoint=target.uri,
-        batch_id=batch_id,
-        query_id=found.query_id,
+        *state.common(target),
         before=before,
-        partitions_before=spread,
+        partitions_before=state.partitions,
         after=after,
-        size_bytes=found.size_bytes,
-        key_groups_before=groups,
+        size_bytes=state.found.size_bytes,
+        key_groups_before=_key_groups(state.view, source.uri, key_groups),
         key_groups=key_groups,
     )
 
@@ -375,16 +332,6 @@ def _name(shape: StateShape) -> str:
     return ROCKSDB if shape.rocksdb else MEMORY
 
 
-def _shape(found: Checkpoint, uri: str) -> StateShape:
-    spread = [operator.partitions for operator in found.operators if not operator.gathered]
-    noted = found.confs.get("spark.sql.shuffle.partitions", "")
-    return StateShape(
-        rocksdb=provider_of(found, uri) == ROCKSDB_PROVIDER,
-        partitions=spread[0] if spread else int(noted) if noted.isdigit() else 1,
-        state_format=max(operator.format_version for operator in found.operators),
-    )
-
-
 def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
     if wanted is None:
         return (before.state_format if before.rocksdb else 2) if rocksdb else 1
@@ -398,11 +345,8 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
     return wanted
 
 
-def _refuse_impossible(
-    view: Storage, found: Checkpoint, uri: str, before: StateShape, after: StateShape
-) -> None:
-    states = operator_states(view, found.batch_id)
-    for operator in states:
+def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
+    for operator in operator_states(state.view, state.batch_id):
         families = {codec.name.family for codec in operator.known() if codec.name.family != DEFAULT_STORE}
         if not after.rocksdb and (families or is_processor(operator.name)):
             why = (
@@ -412,14 +356,19 @@ def _refuse_impossible(
             )
             raise Unsupported(
                 f"Spark's store on the heap cannot hold this operator: {why}",
-                where=uri,
+                where=state.source.uri,
                 found=f"operator {operator.operator_id}, {operator.name}",
                 expected=ROCKSDB,
             )
-        moves = operator.partitions != after.partitions or before.rocksdb != after.rocksdb
-        if operator.values.avro and moves:
+        if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
-                "rows that are encoded as Avro stay in the backend and the partitions that they are in",
-                where=uri,
+                "rows that are encoded as Avro stay in the backend that they are in",
+                where=state.source.uri,
                 found=f"operator {operator.operator_id}, {operator.name}",
+                hint="leave --backend out",
             )
+    if state.moving(after.partitions):
+        state.refuse_uncertain()
+        unplaced = state.unplaced(after.partitions)
+        if unplaced is not None:
+            raise unplaced

@@ -18,6 +18,7 @@ _MASK: Final = 0xFFFFFFFF
 _WORD: Final = 8
 _INTS: Final = frozenset({"boolean", "byte", "short", "integer", "date"})
 _LONGS: Final = frozenset({"long", "timestamp", "timestamp_ntz"})
+_ATOMS: Final = _INTS | _LONGS | {"float", "double", "string", "binary", "void"}
 _SIZES: Final = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4}
 _SMALL_DECIMAL: Final = 18
 _WHAT = "a key of state"
@@ -41,6 +42,24 @@ def row_hash(row: bytes, fields: Sequence[Mapping[str, Any]], count: int, where:
     for index, field in enumerate(fields[:count]):
         value = _field(row, 0, len(fields), index, field["type"], value, where)
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+def require_hashed(kind: Any, where: str) -> None:
+    """See that the hash of a type is known here.
+
+    Raises:
+        Unsupported: It is not.
+    """
+    if isinstance(kind, dict):
+        if kind.get("type") == "struct":
+            for field in kind["fields"]:
+                require_hashed(field["type"], where)
+        elif kind.get("type") == "array":
+            require_hashed(kind["elementType"], where)
+        else:
+            raise _unknown(str(kind.get("type")), where)
+    elif kind not in _ATOMS and not kind.startswith("decimal"):
+        raise _unknown(kind, where)
 
 
 def partition_of(
@@ -80,7 +99,7 @@ def _fixed(row: bytes, at: int, kind: str, seed: int, where: str) -> int:
         return hashed(_without_sign_of_zero(row[at : at + _SIZES.get(kind, _WORD)]), seed)
     if kind in _INTS:
         return _int(int.from_bytes(row[at : at + _SIZES[kind]], "little", signed=kind != "boolean"), seed)
-    raise Unsupported("the hash of this type is not known here", where=where, found=kind)
+    raise _unknown(kind, where)
 
 
 def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: int, where: str) -> int:
@@ -92,7 +111,17 @@ def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: in
         return seed
     if kind.get("type") == "array":
         return _array(row, start, kind["elementType"], seed, where)
-    raise Unsupported("the hash of this type is not known here", where=where, found=str(kind.get("type")))
+    raise _unknown(str(kind.get("type")), where)
+
+
+def _unknown(kind: str, where: str) -> Unsupported:
+    return Unsupported(
+        "the hash of this type is not known here",
+        where=where,
+        found=kind,
+        hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`, if RocksDB"
+        " has them",
+    )
 
 
 def _array(row: bytes, start: int, kind: Any, seed: int, where: str) -> int:

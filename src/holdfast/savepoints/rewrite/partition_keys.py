@@ -11,6 +11,7 @@ from holdfast.checkpoints.values import Operator
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.operators import FamilyUse, KeyPlacement, family_of, operator_kind, use_of
+from holdfast.formats.rows.murmur3 import require_hashed
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.row_hashes import row_hashes
 from holdfast.layout import OperatorMetadataFile
@@ -31,7 +32,7 @@ class Placement:
         where: Its address, for messages.
 
     Raises:
-        Unsupported: By what the operator's keys go is not known here.
+        Unsupported: By what the operator's keys go is not known here, or the hash of its type.
         Corrupt: The state has no schema.
     """
 
@@ -44,6 +45,8 @@ class Placement:
         self._part: KeyKind | None = None
         self._inside = 0
         self._hashed = self._by(checkpoint, operator)
+        for field in self._fields[: self._hashed]:
+            require_hashed(field["type"], where)
 
     def hashes(self, keys: Sequence[bytes]) -> list[int]:
         """Spark's hash of what decides the partition: it is the rest of a division by their number.
@@ -53,7 +56,6 @@ class Placement:
 
         Raises:
             Corrupt: A key is damaged.
-            Unsupported: A key has a type whose hash is not known here.
         """
         if not self._hashed:
             # What goes by no key at all is gathered in one task.

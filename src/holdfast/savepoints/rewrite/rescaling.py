@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast import layout
-from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
-from holdfast.checkpoints.state.contents import StateContent, contents
-from holdfast.checkpoints.values import Checkpoint
-from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
-from holdfast.errors import Conflict, Internal, Invalid, Unsupported
-from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.providers import PROVIDERS, provider_class
-from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
-from holdfast.layout import OperatorMetadataFile
+from holdfast.checkpoints.state.contents import StateContent
+from holdfast.errors import Unsupported
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
-from holdfast.savepoints.restoring import Operation, free
-from holdfast.savepoints.rewrite.rewriting import StateShape, rewrite
+from holdfast.savepoints.restoring import Operation
+from holdfast.savepoints.rewrite.rewriting import StateShape
+from holdfast.savepoints.rewrite.state_move import (
+    Moved,
+    MovePlan,
+    Repartition,
+    StateAtRest,
+    by_files,
+    by_spark,
+    move,
+    state_at_rest,
+)
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage.port import Storage
 
-# Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
-Repartition = Callable[[Path, int, int], None]
-
 _LOG: Final = logging.getLogger("holdfast.savepoints")
-
-_STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 
 def _short(provider: str) -> str:
@@ -41,45 +38,45 @@ def _short(provider: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RescalePlan(JsonShape):
+class RescalePlan(MovePlan, JsonShape):
     """What a rescale would do.
 
     Attributes:
-        source: The checkpoint or savepoint.
-        original: The checkpoint; of a savepoint, the one that it was taken of.
-        checkpoint: The checkpoint that is to be made.
-        batch_id: The batch whose state it is.
-        query_id: The query, which stays the same.
         before: How many partitions each operator has, but for those that one task has all of.
-        partitions: How many they are to have.
-        provider: The class of the state store.
-        state_format: The state-checkpoint format.
+        after: How the state is to be kept: as it is, in another number of partitions.
         size_bytes: The bytes of the state.
+        starts_spark: Whether Spark does it: where some keys go is not known here.
         usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
-    source: str
-    original: str = field(metadata=NOT_IN_JSON)
-    checkpoint: str
-    batch_id: int = field(metadata=json_as("from_batch"))
-    query_id: str
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
-    partitions: int
-    provider: str = field(metadata=json_as(convert=_short))
-    state_format: int
+    after: StateShape = field(metadata=NOT_IN_JSON)
     size_bytes: int = field(metadata=json_as(formerly="bytes"))
+    starts_spark: bool
     usage: CheckpointUsage | None = None
+
+    @property
+    @in_json
+    def partitions(self) -> int:
+        """How many partitions the operators are to have."""
+        return self.after.partitions
+
+    @property
+    @in_json_as(convert=_short)
+    def provider(self) -> str:
+        """The class of the state store."""
+        return self.after.provider
+
+    @property
+    @in_json
+    def state_format(self) -> int:
+        """The state-checkpoint format."""
+        return self.after.state_format
 
     @property
     def same(self) -> bool:
         """Whether nothing has to be moved."""
-        return all(each == self.partitions for each in self.before)
-
-    @property
-    @in_json
-    def starts_spark(self) -> bool:
-        """Whether Spark does it: its own repartitioning knows RocksDB only."""
-        return not self.same and self.provider == ROCKSDB_PROVIDER
+        return all(number == self.partitions for number in self.before)
 
     @property
     @in_json
@@ -89,33 +86,19 @@ class RescalePlan(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Rescaled(JsonShape):
-    """A checkpoint in other partitions.
-
-    Attributes:
-        plan: What was done.
-        batch_id: The newest batch in it; the one that moved the state, and read nothing.
-        states: What each state holds, before as after.
-    """
+class Rescaled(Moved, JsonShape):
+    """A checkpoint in other partitions; where nothing had to move, its newest batch is the source's."""
 
     plan: RescalePlan = field(metadata=json_spread())
-    batch_id: int = field(metadata=json_as(formerly="batch"))
-    states: tuple[StateContent, ...]
 
     @property
-    def checkpoint(self) -> str:
-        """The checkpoint's address."""
-        return self.plan.checkpoint
-
-    @property
-    @in_json
-    def rows(self) -> int:
-        """The rows of all states."""
-        return sum(state.rows for state in self.states)
+    def states(self) -> tuple[StateContent, ...]:
+        """What each state holds, before as after."""
+        return self.after
 
 
 def plan_rescale(source: Source, target: Storage, partitions: int) -> RescalePlan:
-    """Look at what is to be rescaled, and where to; changes nothing and reads no state.
+    """Look at what is to be rescaled, and where to; changes nothing and reads no rows.
 
     Args:
         source: A checkpoint, or a savepoint.
@@ -126,33 +109,35 @@ def plan_rescale(source: Source, target: Storage, partitions: int) -> RescalePla
         NotFound: There is no such checkpoint or savepoint.
         Conflict: Something is at the target, or a batch is under way in the checkpoint.
         Invalid: The query has no state.
-        Unsupported: Its state store is not one that is known here.
+        Unsupported: Its state store is not one that is known here, or nobody knows where its keys go.
     """
-    view, original = source.view()
-    free(target, source.uri, Operation.RESCALE)
-    found, batch_id = at_rest(source, view)
-    provider = provider_of(found, source.uri)
-    refuse_uncertain(found, source.uri)
-    gathered = [operator for operator in found.operators if operator.gathered]
-    if gathered and len(gathered) < len(found.operators) and provider == ROCKSDB_PROVIDER:
-        raise Unsupported(
-            "Spark's repartitioning would lose the state of an operator that goes by no key",
-            where=source.uri,
-            found=f"operator {gathered[0].operator_id}, {gathered[0].name}, beside others",
-            hint="keep the number of partitions, or let the aggregate without keys be a query of its own",
-        )
+    state = state_at_rest(source, target, Operation.RESCALE)
+    state.refuse_uncertain()
     return RescalePlan(
-        source=source.uri,
-        original=original,
-        checkpoint=target.uri,
-        batch_id=batch_id,
-        query_id=found.query_id,
-        before=tuple(operator.partitions for operator in found.operators if not operator.gathered),
-        partitions=partitions,
-        provider=provider,
-        state_format=max(operator.format_version for operator in found.operators),
-        size_bytes=found.size_bytes,
+        *state.common(target),
+        before=state.partitions,
+        after=replace(state.shape, partitions=partitions),
+        size_bytes=state.found.size_bytes,
+        starts_spark=_starts_spark(state, partitions),
     )
+
+
+def _starts_spark(state: StateAtRest, partitions: int) -> bool:
+    """Whether Spark has to move the state; its own repartitioning knows RocksDB only."""
+    unplaced = state.unplaced(partitions)
+    if unplaced is None:
+        return False
+    if not state.shape.rocksdb or not all(operator.name for operator in state.found.operators):
+        raise unplaced
+    for operator in state.found.operators:
+        if operator.gathered:
+            raise Unsupported(
+                "Spark's repartitioning would lose the state of an operator that goes by no key",
+                where=state.source.uri,
+                found=f"operator {operator.operator_id}, {operator.name}, beside others",
+                hint="keep the number of partitions, or let the aggregate without keys be a query of its own",
+            )
+    return True
 
 
 def rescale(
@@ -169,11 +154,10 @@ def rescale(
 ) -> Rescaled:
     """Make the checkpoint that was planned.
 
-    The source is copied into a directory of its own, by hard links where that is possible, and changed there.
-    Then the rows of each state are counted and hashed, without regard to partition and order: they have to be
-    what they were. Only then the target is written, its `metadata` last.
+    The source is copied into a directory of its own, by hard links where that is possible, and changed there;
+    the target is written after the proof, its `metadata` last.
 
-    Cost: all state is read twice and written once by Spark, or here for the memory provider.
+    Cost: all state is read three times and written once.
 
     Args:
         source: The checkpoint or savepoint.
@@ -194,107 +178,11 @@ def rescale(
     _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
     work = WorkingCopy(folder, clock, chance, tell)
     work.copied_at(source, plan.batch_id)
-    before = contents(work.checkpoint)
+    backend = None
     if plan.starts_spark:
-        repartition(work.place, plan.partitions, plan.state_format)
+        backend = by_spark(plan.after, repartition)
     elif not plan.same:
-        shape = StateShape(rocksdb=False, partitions=plan.partitions, state_format=plan.state_format)
-        rewrite(work.checkpoint, shape, folder / "stores", clock)
-    if not plan.same:
-        _note_partitions(work.checkpoint, plan.partitions)
-    after = contents(work.checkpoint)
-    prove_same(before, after, plan.source)
-    made = work.published(target, Operation.RESCALE, (plan.source, plan.original), guard)
+        backend = by_files(plan.after, folder / "stores", clock, tell)
+    made = move(work, plan, backend, target, Operation.RESCALE, guard, tell)
     _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
-    return Rescaled(plan, made.batch_id, after)
-
-
-def at_rest(source: Source, view: Storage) -> tuple[Checkpoint, int]:
-    """What is in a checkpoint whose state is to be moved, and its batch.
-
-    Raises:
-        NotFound: There is no such checkpoint or savepoint.
-        Conflict: A batch is under way in the checkpoint.
-        Invalid: The query has no state.
-    """
-    found = read(view)
-    if found.batch_id is None or not found.operators:
-        raise Invalid(
-            "there is no state to be moved",
-            where=source.uri,
-            found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="restore it as it is; a query without state takes the number of the session that starts it",
-        )
-    if source.savepoint_id is None and found.uncommitted is not None:
-        raise Conflict(
-            "a batch is planned and not committed: it runs now, or will run again",
-            where=source.uri,
-            found=f"batch {found.uncommitted}",
-            expected=f"none after batch {found.batch_id}",
-            hint="take a savepoint and use that, which needs nothing; or stop the query between two batches,"
-            " as `holdfast stop` does, or start it once more, with `availableNow` as its trigger, and let"
-            " it finish; a sink that has rows of that batch already would get them twice",
-        )
-    return found, found.batch_id
-
-
-def provider_of(found: Checkpoint, uri: str) -> str:
-    """The class of the state store.
-
-    Raises:
-        Unsupported: It is not one that is known here.
-    """
-    provider = provider_class(found.confs)
-    if provider not in PROVIDERS:
-        raise Unsupported(
-            "state of this store cannot be moved here",
-            where=uri,
-            found=provider,
-            expected="RocksDB, or the memory provider",
-        )
-    return provider
-
-
-def refuse_uncertain(found: Checkpoint, uri: str) -> None:
-    """Refuse other partitions where Spark does not say that the hash of a key decides its own.
-
-    Raises:
-        Unsupported: It does not.
-    """
-    if found.confs.get(_STRICT, "true") != "true":
-        raise Unsupported(
-            "which partition a key belongs to is not certain in this checkpoint",
-            where=uri,
-            found=f"{_STRICT}={found.confs[_STRICT]}",
-            expected="true, as every Spark since 3.3 fixes it",
-            hint="keep the number of partitions that it has",
-        )
-
-
-def _note_partitions(checkpoint: Storage, partitions: int) -> None:
-    """Correct what Spark's repartitioning leaves as it was: an operator's metadata of version 1."""
-    for operator in read(checkpoint).operators:
-        path = OperatorMetadataFile(operator.operator_id).render()
-        if checkpoint.size(path) is None:
-            continue
-        noted = parse_operator(checkpoint.read(path), path).with_partitions(partitions)
-        checkpoint.delete(layout.HadoopChecksum(path).render())
-        checkpoint.write(path, noted.render(), replace=True)
-
-
-def prove_same(before: Sequence[StateContent], after: Sequence[StateContent], where: str) -> None:
-    """See that every state has the rows that it had.
-
-    Raises:
-        Internal: One has not.
-    """
-    lost = [one for one in before if one not in after] or [one for one in after if one not in before]
-    if not lost:
-        return
-    raise Internal(
-        "the rows of a state are not what they were, and nothing was written",
-        where=where,
-        found=f"operator {lost[0].state.operator_id}, {lost[0].state.label}: {lost[0].rows:,} rows",
-        expected="the same rows before and after",
-        hint="the source is as it was; please report this with the query's operators and Spark's version",
-    )
+    return Rescaled(plan, made.batch_id, made.before, made.after)

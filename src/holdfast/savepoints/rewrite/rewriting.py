@@ -106,11 +106,28 @@ def rewrite(
             work.store(name)
             done += operator.partitions
         ids[operator.operator_id] = work.ids()
-        work.note_partitions()
+    note_partitions(checkpoint, batch.batch_id, shape.partitions)
     batch.commit(ids if shape.state_format > 1 else None)
     if tell is not None:
         tell(done, total, "writing state")
     return batch.batch_id
+
+
+def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None:
+    """Have the metadata of the operators say how many partitions there are.
+
+    Spark's own repartitioning leaves metadata of version 1 as it was; whoever reads the state by it, Spark's
+    own reader among them, misses the partitions that are new.
+    """
+    for folder in operator_folders(checkpoint, batch_id):
+        noted = read_operator(checkpoint, folder.metadata_path)
+        if noted is None or all(store.partitions == partitions for store in noted.stores):
+            continue
+        version_batch = None if noted.version == 1 else batch_id
+        path = OperatorMetadataFile(folder.operator_id, version_batch).render()
+        if noted.version == 1:
+            checkpoint.delete(layout.HadoopChecksum(path).render())
+        checkpoint.write(path, noted.with_partitions(partitions).render(), replace=noted.version == 1)
 
 
 def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
@@ -176,26 +193,6 @@ class _Rewriting:
     def ids(self) -> tuple[tuple[str, ...], ...]:
         """The unique ids of what was written, by partition and store."""
         return tuple(tuple(each) for each in self._ids)
-
-    def note_partitions(self) -> None:
-        """Have the operator's metadata say how many partitions there are."""
-        if not self._moves:
-            return
-        [found] = [
-            each
-            for each in operator_folders(self._checkpoint, self._batch.before)
-            if each.operator_id == self._operator.operator_id
-        ]
-        noted = read_operator(self._checkpoint, found.metadata_path)
-        if noted is None or found.metadata_path is None:
-            return
-        data = noted.with_partitions(self._partitions).render()
-        if noted.version == 1:
-            self._checkpoint.delete(layout.HadoopChecksum(found.metadata_path).render())
-            self._checkpoint.write(found.metadata_path, data, replace=True)
-            return
-        path = OperatorMetadataFile(self._operator.operator_id, self._batch.batch_id).render()
-        self._checkpoint.write(path, data)
 
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
         """Write the rows of a partition that belong to one of these writers."""

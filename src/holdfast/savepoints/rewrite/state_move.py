@@ -1,0 +1,287 @@
+"""State moved into another shape: on a copy, with a proof, into a new checkpoint.
+
+A rescale and a migration are such moves. What they have in common is here: how they look at the state before,
+which of it goes where, and the steps of the move. The files are written here, without Spark; Spark's own
+repartitioning does what is not known here, in the same steps and under the same proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast import layout
+from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
+from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
+from holdfast.errors import Conflict, Internal, Invalid, Unsupported
+from holdfast.formats.providers import PROVIDERS, provider_class
+from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
+from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.restoring import Operation, free
+from holdfast.savepoints.rewrite.partition_keys import Placement
+from holdfast.savepoints.rewrite.rewriting import StateShape, note_partitions, rewrite
+from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
+from holdfast.storage.port import Storage, full
+
+# Called with a checkpoint on a local disk that nobody else uses, the partitions, and its state format.
+Repartition = Callable[[Path, int, int], None]
+# Brings the state of a copy into another shape, in a batch of its own.
+Backend = Callable[[WorkingCopy], object]
+
+_STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """What every move of state would do.
+
+    Attributes:
+        source: The checkpoint or savepoint.
+        original: The checkpoint; of a savepoint, the one that it was taken of.
+        checkpoint: The checkpoint that is to be made.
+        batch_id: The batch whose state it is.
+        query_id: The query, which stays the same.
+    """
+
+    source: str
+    original: str = field(metadata=NOT_IN_JSON)
+    checkpoint: str
+    batch_id: int = field(metadata=json_as("from_batch"))
+    query_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A checkpoint whose state was moved.
+
+    Attributes:
+        plan: What was done.
+        batch_id: The newest batch in it: the one that moved the state, and read nothing.
+        before: What each state held.
+        after: What each state holds: the same.
+    """
+
+    plan: MovePlan = field(metadata=json_spread())
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    before: tuple[StateContent, ...] = field(metadata=NOT_IN_JSON)
+    after: tuple[StateContent, ...] = field(metadata=json_as("states"))
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's address."""
+        return self.plan.checkpoint
+
+    @property
+    @in_json
+    def rows(self) -> int:
+        """The rows of all states."""
+        return sum(state.rows for state in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class StateAtRest:
+    """A checkpoint or savepoint whose state is to be moved.
+
+    Attributes:
+        source: It, as a person has named it.
+        view: It as a checkpoint.
+        original: The address of the checkpoint; of a savepoint, of the one that it was taken of.
+        found: What is in it.
+        batch_id: Its batch.
+        shape: How it keeps its state.
+        partitions: How many partitions each operator has, but for those that one task has all of.
+    """
+
+    source: Source
+    view: Storage
+    original: str
+    found: Checkpoint
+    batch_id: int
+    shape: StateShape
+    partitions: tuple[int, ...]
+
+    def common(self, target: Storage) -> tuple[str, str, str, int, str]:
+        """The fields of every plan."""
+        return self.source.uri, self.original, target.uri, self.batch_id, self.found.query_id
+
+    def refuse_uncertain(self) -> None:
+        """Refuse other partitions where Spark does not say that the hash of a key decides its own.
+
+        Raises:
+            Unsupported: It does not.
+        """
+        if self.found.confs.get(_STRICT, "true") != "true":
+            raise Unsupported(
+                "which partition a key belongs to is not certain in this checkpoint",
+                where=self.source.uri,
+                found=f"{_STRICT}={self.found.confs[_STRICT]}",
+                expected="true, as every Spark since 3.3 fixes it",
+                hint="keep the number of partitions that it has",
+            )
+
+    def moving(self, partitions: int) -> list[Operator]:
+        """The operators whose keys go to other partitions."""
+        return [
+            operator
+            for operator in self.found.operators
+            if not operator.gathered and operator.partitions != partitions
+        ]
+
+    def unplaced(self, partitions: int) -> Unsupported | None:
+        """Why it is not known here where all keys go; None where it is known.
+
+        Cost: the schemas of the states are read.
+        """
+        states = {each.operator_id: each for each in operator_states(self.view, self.batch_id)}
+        for operator in self.moving(partitions):
+            where = full(self.source.uri, f"{layout.STATE}/{operator.operator_id}")
+            if states[operator.operator_id].values.avro:
+                return Unsupported(
+                    "where keys that are encoded as Avro go is not known here",
+                    where=where,
+                    found=operator.name,
+                    hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
+                )
+            for state in states[operator.operator_id].known():
+                if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
+                    continue
+                try:
+                    Placement(self.view, operator, state, where)
+                except Unsupported as error:
+                    return error
+        return None
+
+
+def state_at_rest(source: Source, target: Storage, operation: Operation) -> StateAtRest:
+    """Look at state that is to be moved, and where to; changes nothing and reads no rows.
+
+    Raises:
+        NotFound: There is no such checkpoint or savepoint.
+        Conflict: Something is at the target, or a batch is under way in the checkpoint.
+        Invalid: The query has no state.
+        Unsupported: Its state store is not one that is known here.
+    """
+    view, original = source.view()
+    free(target, source.uri, operation)
+    found = read(view)
+    if found.batch_id is None or not found.operators:
+        raise Invalid(
+            "there is no state to be moved",
+            where=source.uri,
+            found="no committed batch" if found.batch_id is None else "a query without stateful operators",
+            hint="restore it as it is; a query without state takes the number of the session that starts it",
+        )
+    if source.savepoint_id is None and found.uncommitted is not None:
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=source.uri,
+            found=f"batch {found.uncommitted}",
+            expected=f"none after batch {found.batch_id}",
+            hint="take a savepoint and use that, which needs nothing; or stop the query between two batches,"
+            " as `holdfast stop` does, or start it once more, with `availableNow` as its trigger, and let"
+            " it finish; a sink that has rows of that batch already would get them twice",
+        )
+    partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
+    noted = found.confs.get("spark.sql.shuffle.partitions", "")
+    shape = StateShape(
+        rocksdb=provider_of(found, source.uri) == ROCKSDB_PROVIDER,
+        partitions=partitions[0] if partitions else int(noted) if noted.isdigit() else 1,
+        state_format=max(operator.format_version for operator in found.operators),
+    )
+    return StateAtRest(source, view, original, found, found.batch_id, shape, partitions)
+
+
+def provider_of(found: Checkpoint, uri: str) -> str:
+    """The class of the state store.
+
+    Raises:
+        Unsupported: It is not one that is known here.
+    """
+    provider = provider_class(found.confs)
+    if provider not in PROVIDERS:
+        raise Unsupported(
+            "state of this store cannot be moved here",
+            where=uri,
+            found=provider,
+            expected="RocksDB, or the memory provider",
+        )
+    return provider
+
+
+def move(
+    work: WorkingCopy,
+    plan: MovePlan,
+    backend: Backend | None,
+    target: Storage,
+    operation: Operation,
+    guard: CheckpointGuard | None,
+    tell: ProgressCallback | None,
+) -> Moved:
+    """Move the state of a copy, prove that it is the same, and make a checkpoint of it.
+
+    The rows of each state are counted and hashed before and after, without regard to partition and order.
+    Only then the target is written, its `metadata` last.
+
+    Args:
+        work: The copy.
+        plan: What is to be done.
+        backend: What moves the state; None where it stays where it is.
+        target: The checkpoint that is to be made.
+        operation: What makes it.
+        guard: The guard of the checkpoint that was copied; None where it was a savepoint.
+        tell: Called with stores read, stores in all, and what is being done.
+
+    Raises:
+        Conflict: The checkpoint that was copied is used after all, or somebody has begun to write to the
+            target.
+        Corrupt: The state is damaged.
+        Internal: The rows are not what they were; nothing was written.
+    """
+    before = contents(work.checkpoint, tell=tell)
+    if backend is not None:
+        backend(work)
+    after = contents(work.checkpoint, tell=tell)
+    _prove_same(before, after, plan.source)
+    made = work.published(target, operation, (plan.source, plan.original), guard)
+    return Moved(plan, made.batch_id, before, after)
+
+
+def by_files(shape: StateShape, folder: Path, clock: Clock, tell: ProgressCallback | None) -> Backend:
+    """Write the files of the state anew, without Spark, in a directory that is not there yet."""
+    return lambda work: rewrite(work.checkpoint, shape, folder, clock, tell)
+
+
+def by_spark(shape: StateShape, repartition: Repartition) -> Backend:
+    """Have Spark bring the state of RocksDB into other partitions."""
+
+    def run(work: WorkingCopy) -> None:
+        repartition(work.place, shape.partitions, shape.state_format)
+        batch_id = read(work.checkpoint).batch_id
+        if batch_id is not None:
+            note_partitions(work.checkpoint, batch_id, shape.partitions)
+
+    return run
+
+
+def _prove_same(before: Sequence[StateContent], after: Sequence[StateContent], where: str) -> None:
+    """See that every state has the rows that it had.
+
+    Raises:
+        Internal: One has not.
+    """
+    lost = [one for one in before if one not in after] or [one for one in after if one not in before]
+    if not lost:
+        return
+    raise Internal(
+        "the rows of a state are not what they were, and nothing was written",
+        where=where,
+        found=f"operator {lost[0].state.operator_id}, {lost[0].state.label}: {lost[0].rows:,} rows",
+        expected="the same rows before and after",
+        hint="the source is as it was; please report this with the query's operators and Spark's version",
+    )
