@@ -236,7 +236,7 @@ def shapes_in(file: Path) -> Iterator[str]:
                         names |= {f"{name} (field)" for name in annotated(owner)}
                     if names:
                         yield " ".join(sorted(names))
-        if isinstance(owner, ast.Call) and getattr(owner.func, "attr", "") == "emit_json":
+        if isinstance(owner, ast.Call) and ast.unparse(owner.func) in ("emit_json", "output.emit_json"):
             names = set(literal_names(owner))
             if names:
                 yield " ".join(sorted(names))

@@ -25,7 +25,9 @@ from holdfast.cli import (
     restore,
     run,
     savepoint,
+    savepoint_proof,
     savepoint_records,
+    savepoint_removal,
     serve,
     skew,
     state,
@@ -113,11 +115,15 @@ app.add_typer(
 app.add_typer(
     savepoint.app, name="savepoint", short_help="Take, list, show, verify or delete savepoints of any query."
 )
+savepoint.app.command("verify")(savepoint_proof.verify)
+savepoint.app.command("diff")(savepoint_proof.diff)
+savepoint.app.command("delete")(savepoint_removal.delete)
+savepoint.app.command("gc")(savepoint_removal.gc)
 savepoint.app.command("digest")(savepoint_records.digest)
 savepoint.app.command("label")(savepoint_records.label)
 state.app.command("history")(state_key.history)
 state.app.command("explain")(state_key.explain)
-state.app.command("diff")(savepoint.diff)
+state.app.command("diff")(savepoint_proof.diff)
 state.app.command("edit")(state_edit.edit)
 state.app.command("undo")(state_edit.undo)
 state.app.command("erase")(state_erase.erase)

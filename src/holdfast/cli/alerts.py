@@ -36,9 +36,8 @@ def list_alerts(
     They are what supervisors and `hf.watch` have seen: the verb itself looks at no job.
     """
     from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts
-    from holdfast.jobs.state_home import StateHome
 
-    place = StateHome(options.settings(home).home.resolve())
+    place = options.state_home(home)
     name = None if job is None else _name(place, job)
     standing = alerts(place, name)
     events = alert_events(place, name, last) if last else []

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
 from holdfast.errors import Invalid
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirm(question: str, does: str = "deletes something") -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from holdfast.cli import options, output
-from holdfast.cli.asking import Yes, confirm
+from holdfast.cli.arguments import JobName
+from holdfast.cli.asking import confirm
 from holdfast.cli.stop import Timeout
 
 
 def cancel(
-    job: options.JobName,
+    job: JobName,
     timeout: Timeout = 60.0,
-    yes: Yes = False,
+    yes: options.Yes = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,

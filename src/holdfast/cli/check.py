@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.run import Conf, Pairs, pairs
 
 if TYPE_CHECKING:
     from holdfast.model import UpgradeReport
@@ -41,8 +40,8 @@ def check(
             help="The code that wrote the state, if the savepoint does not record its plan.",
         ),
     ] = None,
-    set_: Pairs = None,
-    conf: Conf = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs. [local[2]]")] = None,
     home: options.Home = None,
     deep: Annotated[
@@ -63,16 +62,13 @@ def check(
             against=against,
             query=query,
             old=old,
-            overrides=pairs("--set", set_),
-            conf=pairs("--conf", conf),
+            overrides=options.pairs("--set", set_),
+            conf=options.pairs("--conf", conf),
             master=master,
             home=options.settings(home).ensure_home().resolve(),
             deep=deep,
         )
-    if json:
-        output.emit_json(report.as_dict())
-    else:
-        _show(report)
+    output.show(report, json, _show)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.values import Batch, Checkpoint
     from holdfast.checkpoints.verification.findings import Verification
 
-app = typer.Typer(
-    help="Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+app = options.group(
+    "Look into the checkpoint of any Structured Streaming query, without Spark; it may run meanwhile."
 )
 
 Address = Annotated[
@@ -69,13 +66,12 @@ def history(
     """
     from holdfast import checkpoints
     from holdfast.jobs.monitoring.checkpoint_history import with_registry
-    from holdfast.jobs.state_home import StateHome
 
     with progress("history", "partitions") as tell:
         batches = checkpoints.history(checkpoint, last, tell)
-    batches = with_registry(StateHome(options.settings(home).home.resolve()), checkpoint, batches)
+    batches = with_registry(options.state_home(home), checkpoint, batches)
     if json:
-        output.emit_json({"checkpoint": checkpoint, "batches": [each.as_dict() for each in batches]})
+        output.emit_json({"checkpoint": checkpoint, "batches": [batch.as_dict() for batch in batches]})
         return
     _show_history(batches)
 
@@ -87,10 +83,7 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
 
     with progress("verify", "files") as tell:
         found = checkpoints.verify(checkpoint, tell, home=home)
-    if json:
-        output.emit_json(found.as_dict())
-    else:
-        _show_verification(found)
+    output.show(found, json, _show_verification)
     if not found.ok:
         raise typer.Exit(Corrupt.exit_code)
 

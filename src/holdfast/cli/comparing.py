@@ -7,18 +7,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.restore import show_made
+from holdfast.cli.new_checkpoint import show_restored
 
 if TYPE_CHECKING:
     from holdfast.jobs.trials.comparison import Compared
     from holdfast.jobs.trials.output_diff import Outputs, RowSample
 
 
-def show_compared(compared: Compared, json: bool) -> None:
+def show_compared(compared: Compared) -> None:
     """Print both verdicts, and what differs."""
-    if json:
-        output.emit_json(compared.as_dict())
-        return
     first, last = compared.batches[0], compared.batches[-1]
     output.line(
         f"batches {first} to {last} over {compared.input_rows:,} rows of input:"
@@ -36,7 +33,7 @@ def show_compared(compared: Compared, json: bool) -> None:
         else f"different: {' and '.join(_different(compared))}"
     )
     if compared.fork is not None:
-        show_made(compared.fork, json=False)
+        show_restored(compared.fork)
 
 
 def _different(compared: Compared) -> Iterable[str]:
@@ -63,14 +60,14 @@ def _show_outputs(outputs: Outputs) -> None:
                 if column not in others:
                     output.line(f"  {sign} column {column}")
         output.line("  rows are compared by the columns that both have")
-    if outputs.same_rows and any(each.missing for each in outputs.batches):
+    if outputs.same_rows and any(batch.missing for batch in outputs.batches):
         output.line("  all batches together hold the same rows; some come in another batch")
     output.table(
         ["BATCH", "ORIGINAL", "NEW", "MISSING", "EXTRA"],
         [
-            (each.batch_id, each.original_rows, each.new_rows, each.missing, each.extra)
-            for each in outputs.batches
-            if each.missing or each.extra
+            (batch.batch_id, batch.original_rows, batch.new_rows, batch.missing, batch.extra)
+            for batch in outputs.batches
+            if batch.missing or batch.extra
         ],
     )
     for sign, samples in (("-", outputs.missing), ("+", outputs.extra)):

@@ -8,7 +8,6 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.progress import progress
-from holdfast.cli.run import Conf, Pairs, pairs
 
 if TYPE_CHECKING:
     from holdfast.jobs.trials.drill import Drilled
@@ -35,8 +34,8 @@ def drill(
         ),
     ] = "5m",
     query: options.Query = None,
-    set_: Pairs = None,
-    conf: Conf = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -52,16 +51,13 @@ def drill(
             savepoint,
             job=job,
             query=query,
-            overrides=pairs("--set", set_),
-            conf=pairs("--conf", conf),
+            overrides=options.pairs("--set", set_),
+            conf=options.pairs("--conf", conf),
             longest=max_,
             home=home,
             tell=tell,
         )
-    if json:
-        output.emit_json(drilled.as_dict())
-    else:
-        _show(drilled)
+    output.show(drilled, json, _show)
     if not drilled.ok:
         raise typer.Exit(1)
 

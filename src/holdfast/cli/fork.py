@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import options
+from holdfast.cli import options, output
+from holdfast.cli.arguments import Savepoint
 from holdfast.cli.comparing import show_compared
+from holdfast.cli.new_checkpoint import plan_of_savepoint, show_plan, show_restored
 from holdfast.cli.progress import progress
-from holdfast.cli.restore import planned, show_made, show_plan
-from holdfast.cli.run import Conf, Pairs, pairs
-from holdfast.cli.savepoint import DropExpired, Savepoint
 from holdfast.errors import Invalid
 
 
@@ -47,10 +46,10 @@ def fork(  # noqa: PLR0917 - each is an option
         int,
         typer.Option("--samples", min=0, metavar="N", help="With --compare: how many rows to show."),
     ] = 5,
-    drop_expired: DropExpired = False,
+    drop_expired: options.DropExpired = False,
     query: options.Query = None,
-    set_: Pairs = None,
-    conf: Conf = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -95,12 +94,12 @@ def fork(  # noqa: PLR0917 - each is an option
             batches=batches,
             samples=samples,
             query=query,
-            overrides=pairs("--set", set_),
-            conf=pairs("--conf", conf),
+            overrides=options.pairs("--set", set_),
+            conf=options.pairs("--conf", conf),
             home=home,
             tell=tell,
         )
-    show_compared(compared, json)
+    output.show(compared, json, show_compared)
     if not compared.equal:
         raise typer.Exit(1)
 
@@ -116,8 +115,8 @@ def _fork(savepoint: str, checkpoint: str | None, dry_run: bool, json: bool, *, 
             hint="name a directory that does not exist",
         )
     if dry_run:
-        show_plan(planned(savepoint, checkpoint, Operation.FORK), json)
+        output.show_plan(plan_of_savepoint(savepoint, checkpoint, Operation.FORK), json, show_plan)
         return
     with progress("fork", "files") as tell:
         made = savepoints.fork(savepoint, checkpoint, drop_expired=drop_expired, tell=tell)
-    show_made(made, json)
+    output.show(made, json, show_restored)

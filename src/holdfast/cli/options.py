@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.clock import now_ms
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
     from holdfast.jobs.registry.client import Control
+    from holdfast.jobs.state_home import StateHome
 
 Home = Annotated[
     str | None,
     typer.Option("--home", metavar="DIR", help="State home. [env: HOLDFAST_HOME; default: .holdfast]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
 Stopped = Annotated[
     bool,
     typer.Option(
@@ -28,6 +29,33 @@ Stopped = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Label = Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")]
+DropExpired = Annotated[
+    bool,
+    typer.Option(
+        "--drop-expired",
+        help="Leave out expired keyed state, by the batch's own time and watermark.",
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", min=0, metavar="N", help="A committed batch whose state is still retained. [newest]"
+    ),
+]
+Operator = Annotated[
+    str | None, typer.Option("--operator", metavar="NAME", help="The operator: its name or number.")
+]
+Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs.")]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting or parameter of the job."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; wins over the job's own."),
+]
 
 Ha = Annotated[
     str | None,
@@ -53,6 +81,11 @@ Query = Annotated[
 ]
 
 
+def group(help_: str) -> typer.Typer:
+    """Several verbs under one word."""
+    return typer.Typer(help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
 def settings(home: str | None, **others: str | None) -> Settings:
     """The settings that hold for this call: options by name, None for one that was not given."""
     from holdfast.config.settings import Settings
@@ -60,9 +93,35 @@ def settings(home: str | None, **others: str | None) -> Settings:
     return Settings.resolve({"home": home, **others}, os.environ, Path.cwd())
 
 
+def state_home(home: str | None) -> StateHome:
+    """The state home that holds for this call."""
+    from holdfast.jobs.state_home import StateHome
+
+    return StateHome(settings(home).home.resolve())
+
+
 def control(home: str | None) -> Control:
     """The jobs of the state home that holds for this call."""
     from holdfast.jobs.registry.client import Control
-    from holdfast.jobs.state_home import StateHome
 
-    return Control(StateHome(settings(home).home.resolve()), now_ms)
+    return Control(state_home(home), now_ms)
+
+
+def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
+    """The settings that a repeated option names.
+
+    Raises:
+        Invalid: One is not KEY=VALUE.
+    """
+    found: dict[str, str] = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise Invalid(
+                "this is not a setting",
+                where=f"{flag} {text}",
+                expected="KEY=VALUE",
+                hint=f"write {flag} KEY=VALUE, once for each",
+            )
+        found[key.strip()] = value.strip()
+    return found

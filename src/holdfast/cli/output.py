@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 
@@ -14,6 +14,32 @@ def emit_json(value: Any) -> None:
     """One JSON document, or one line of many."""
     sys.stdout.write(json.dumps(value, indent=None, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+class Shown(Protocol):
+    """What a verb has worked out."""
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Plain values for JSON."""
+
+
+T = TypeVar("T", bound=Shown)
+
+
+def show(value: T, json: bool, render: Callable[[T], None]) -> None:
+    """A value as JSON, or as a person reads it."""
+    if json:
+        emit_json(value.as_dict())
+    else:
+        render(value)
+
+
+def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool = True) -> None:
+    """The same of what would be done, or has been done: the JSON says which of both."""
+    if json:
+        emit_json({"dry_run": dry_run, **plan.as_dict()})
+    else:
+        render(plan)
 
 
 def compact(value: Any, longest: int = 200) -> str:

@@ -67,7 +67,7 @@ def take_periodically(
                     record=record_of(origin, home),
                 )
                 due = time.monotonic() + every_ms / 1000
-                _show(found, json)
+                output.show(found, json, _show)
                 first = False
                 if digest:
                     _digest(digests, into, found.query_id, due)
@@ -89,10 +89,7 @@ def _digest(digests: PendingDigests, catalog: Storage, query_id: str, due: float
         output.say(f"digests of {made.rows or 0:,} rows recorded: {made.uri}")
 
 
-def _show(found: PeriodicTake, json: bool) -> None:
-    if json:
-        output.emit_json(found.as_dict())
-        return
+def _show(found: PeriodicTake) -> None:
     if found.taken is None:
         output.say(f"batch {found.batch_id}: nothing new since the last savepoint")
         return

@@ -28,21 +28,12 @@ if TYPE_CHECKING:
 
 QUIET_S = 5.0
 
-Pairs = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting or parameter of the job."),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; wins over the job's own."),
-]
-
 
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The job file, and the job in it.")],
     *,
-    set_: Pairs = None,
-    conf: Conf = None,
+    set_: options.Pairs = None,
+    conf: options.Conf = None,
     savepoint: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,7 +43,7 @@ def run(
             help="Start from this savepoint; there must be no checkpoint yet. Repeat it for each query.",
         ),
     ] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    master: options.Master = None,
     rest: Annotated[
         bool,
         typer.Option("--rest/--no-rest", help="Whether to serve REST and the dashboard while the job runs."),
@@ -100,7 +91,9 @@ def run(
         )
     if dry_run:
         settings = options.settings(home, ha=ha, lease=lease)
-        _explain(target, pairs("--set", set_), pairs("--conf", conf), savepoints, settings, json)
+        _explain(
+            target, options.pairs("--set", set_), options.pairs("--conf", conf), savepoints, settings, json
+        )
         if served is not None:
             server_options.say_warning(served)
         return
@@ -116,8 +109,8 @@ def run(
     spec = DriverSpec(
         target=target,
         home=str(place),
-        overrides=pairs("--set", set_),
-        conf=pairs("--conf", conf),
+        overrides=options.pairs("--set", set_),
+        conf=options.pairs("--conf", conf),
         master=master,
         savepoints=savepoints,
         fallback=fallback,
@@ -290,18 +283,3 @@ def narrator() -> Callable[[Event], None]:
 
 def _emit_event(event: Event) -> None:
     output.emit_json({"event": event.kind, "text": event.text, **event.facts})
-
-
-def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    """The settings that a repeated option names.
-
-    Raises:
-        Invalid: One is not KEY=VALUE.
-    """
-    found: dict[str, str] = {}
-    for each in given or []:
-        key, equals, value = each.partition("=")
-        if not key or not equals:
-            raise Invalid("this is not a setting", where=f"{flag} {each}", expected="KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import Savepoint
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.formats.savepoint.savepoint_label import LabelChange
     from holdfast.savepoints.proof.digests import Digested
 
 # What a shell makes of a command that Ctrl-C has ended.
@@ -58,24 +61,23 @@ def digest(
             )
         wanted = pending(catalog)
     found: list[Digested] = []
-    for each in wanted:
-        state = not_digested(catalog, each)
+    for savepoint_id in wanted:
+        state = not_digested(catalog, savepoint_id)
         if not dry_run:
             with progress("digest", "stores") as tell:
                 state = make(state.uri, gentle=False if full_speed else None, tell=tell)
         found.append(state)
         if not json:
             _show(state, dry_run=dry_run)
-    if json and single:
-        output.emit_json({"dry_run": dry_run, **found[0].as_dict()})
-    elif json:
-        output.emit_json({"dry_run": dry_run, "savepoints": [each.as_dict() for each in found]})
+    if json:
+        made = [digested.as_dict() for digested in found]
+        output.emit_json({"dry_run": dry_run, **(made[0] if single else {"savepoints": made})})
     elif not found:
         output.line("no digests are pending")
 
 
 def label(
-    savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")],
+    savepoint: Savepoint,
     text: Annotated[str | None, typer.Argument(metavar="LABEL", help="The new label.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
     dry_run: options.DryRun = False,
@@ -97,9 +99,10 @@ def label(
     catalog, savepoint_id = opened(savepoint)
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
-    if json:
-        output.emit_json({"dry_run": dry_run, **change.as_dict()})
-        return
+    output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)
+
+
+def _show_label(savepoint_id: str, change: LabelChange, *, dry_run: bool) -> None:
     before, after = (value or "no label" for value in (change.before, change.label))
     output.line(f"{'would label' if dry_run else 'labelled'} {savepoint_id}: {after} (before: {before})")
 

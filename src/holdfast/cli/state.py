@@ -9,50 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import Key, Place, State, place_of
 from holdfast.cli.progress import progress
-from holdfast.cli.where import place_of
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.at_rest.read.model import KeyState, NamedOperator
+    from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
     from holdfast.at_rest.read.state_reader import StateReader
     from holdfast.formats.rows.spark_types import Struct
 
-app = typer.Typer(
-    help="Look into the state of any query, by key or in SQL, without Spark; it may run meanwhile.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+app = options.group(
+    "Look into the state of any query, by key or in SQL, without Spark; it may run meanwhile."
 )
-
-Place = Annotated[
-    str,
-    typer.Argument(
-        metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch."
-    ),
-]
-State = Annotated[
-    str,
-    typer.Argument(
-        metavar="[STATE]",
-        help="STATE, OPERATOR.STATE, or an operator with one state. Optional if there is only one.",
-    ),
-]
-Key = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY", help="column=value …, JSON, or the value alone if the key has one column."),
-]
-Batch = Annotated[
-    int | None,
-    typer.Option(
-        "--batch", min=0, metavar="N", help="A committed batch whose state is still retained. [newest]"
-    ),
-]
-Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="The operator: its name or number.")
-]
 
 
 def opened(place: str, home: str | None, batch: int | None) -> StateReader:
@@ -64,7 +34,18 @@ def opened(place: str, home: str | None, batch: int | None) -> StateReader:
     return StateReader(found.storage, found.batch_id)
 
 
-def named(
+def picked_key(
+    reader: StateReader, state: str, key: list[str] | None, operator: str | None
+) -> tuple[NamedOperator, NamedState, dict[str, Any]]:
+    """The operator, the state and the key that a person means."""
+    from holdfast.at_rest.read.keys import parse_key
+
+    name, words = _named(reader, state, key, operator)
+    chosen, meant = reader.pick(name, operator)
+    return chosen, meant, parse_key(words, meant.key, meant.full_name)
+
+
+def _named(
     reader: StateReader, state: str, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
@@ -78,7 +59,7 @@ def named(
 
 @app.command("list")
 def list_states(
-    place: Place, batch: Batch = None, home: options.Home = None, json: options.Json = False
+    place: Place, batch: options.Batch = None, home: options.Home = None, json: options.Json = False
 ) -> None:
     """List the states that there are, with the columns of their keys and values."""
     reader = opened(place, home, batch)
@@ -98,20 +79,17 @@ def get(
     place: Place,
     state: State,
     key: Key = None,
-    operator: Operator = None,
-    batch: Batch = None,
+    operator: options.Operator = None,
+    batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show what a state holds for one key; exit 3 if the state does not have the key."""
     reader = opened(place, home, batch)
-    found = reader.get_written(*named(reader, state, key, operator), operator)
+    found = reader.get_written(*_named(reader, state, key, operator), operator)
     if not found.exists:
         raise missing(found)
-    if json:
-        output.emit_json(found.as_dict())
-    else:
-        _show_found(found)
+    output.show(found, json, _show_found)
 
 
 @app.command("scan")
@@ -136,8 +114,8 @@ def scan(
     to: Annotated[
         str | None, typer.Option("--to", metavar="FILE", help="Write the rows to FILE.parquet or FILE.jsonl.")
     ] = None,
-    operator: Operator = None,
-    batch: Batch = None,
+    operator: options.Operator = None,
+    batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -219,8 +197,8 @@ def _show_found(found: KeyState) -> None:
     value = shown["value"]
     if isinstance(value, list):
         output.line(f"value  {len(value):,} rows")
-        for each in value:
-            output.line(f"  {output.compact(each)}")
+        for row in value:
+            output.line(f"  {output.compact(row)}")
     else:
         output.line(f"value  {output.compact(value, 2000)}")
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.asking import Yes, confirm
+from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.asking import confirm
 from holdfast.cli.progress import progress
-from holdfast.cli.where import checkpoint_of
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.at_rest.edit.editing import Edited, EditPlan
+    from holdfast.at_rest.edit.undoing import Undone, UndoPlan
 
 Why = Annotated[
     str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the savepoint.")
@@ -61,7 +62,7 @@ def edit(
         str | None, typer.Option("--label", metavar="TEXT", help="A name for people. [the source's]")
     ] = None,
     home: options.Home = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -76,27 +77,26 @@ def edit(
     from holdfast.savepoints.taking.taking import check_label
 
     check_label(label)
-    asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(_row(each) for each in insert or ()))
+    asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(map(_row, insert or ())))
     address = checkpoint_of(source, home)
     with progress("edit", "parts") as tell:
         opened = edit_api.source_of(address, to, tell, keep=not dry_run)
         with opened as (catalog, savepoint_id, target):
             plan = editing.plan_edit(catalog, savepoint_id, target, asked, tell=tell)
             if dry_run:
-                plan = edit_api.as_asked(plan, address)
-                _show_plan(plan, json)
+                output.show_plan(edit_api.as_asked(plan, address), json, _show_plan)
                 return
             if not yes:
                 _preview(plan)
                 confirm(f"Make a savepoint of {plan.savepoint} with this?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
-    _show_made(made, json)
+    output.show(made, json, _show_made)
 
 
 def undo(
     savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.")],
     why: Why = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -105,19 +105,20 @@ def undo(
 
     plan = edit_api.plan_undo(savepoint)
     if dry_run:
-        if json:
-            output.emit_json({"dry_run": True, **plan.as_dict()})
-        else:
-            output.line(f"would make a savepoint with the state of {plan.back_to}")
+        output.show_plan(plan, json, _show_undo_plan)
         return
     if not yes:
         confirm(f"Take back {plan.change.statement!r}, to the state of {plan.back_to}?", _DOES)
-    made = edit_api.undo(savepoint, why=why)
-    if json:
-        output.emit_json(made.as_dict())
-        return
+    output.show(edit_api.undo(savepoint, why=why), json, _show_undone)
+
+
+def _show_undo_plan(plan: UndoPlan) -> None:
+    output.line(f"would make a savepoint with the state of {plan.back_to}")
+
+
+def _show_undone(made: Undone) -> None:
     output.line(made.uri)
-    output.say(f"it has the state of {plan.back_to}; the edit stays in {plan.savepoint}")
+    output.say(f"it has the state of {made.plan.back_to}; the edit stays in {made.plan.savepoint}")
 
 
 def _row(text: str) -> dict[str, Any]:
@@ -130,10 +131,7 @@ def _row(text: str) -> dict[str, Any]:
     return given
 
 
-def _show_plan(plan: EditPlan, json: bool) -> None:
-    if json:
-        output.emit_json({"dry_run": True, **plan.as_dict()})
-        return
+def _show_plan(plan: EditPlan) -> None:
     output.line(f"would {plan.statement}, in state {plan.state} of {plan.savepoint}")
     _preview(plan, output.line)
 
@@ -145,8 +143,8 @@ def _preview(plan: EditPlan, line: Any = output.say) -> None:
         f" {tally.deleted:,} deleted, {tally.inserted:,} inserted, in"
         f" {len(plan.partitions):,} partition{'' if len(plan.partitions) == 1 else 's'}"
     )
-    for each in plan.as_dict()["samples"]:
-        line(f"  {_words(each['before'])}  →  {_words(each['after'])}")
+    for sample in plan.as_dict()["samples"]:
+        line(f"  {_words(sample['before'])}  →  {_words(sample['after'])}")
     if tally.touched > len(tally.samples):
         line(f"  and {tally.touched - len(tally.samples):,} more")
 
@@ -155,10 +153,7 @@ def _words(row: dict[str, Any] | None) -> str:
     return "nothing" if row is None else output.compact(row, 100)
 
 
-def _show_made(made: Edited, json: bool) -> None:
-    if json:
-        output.emit_json(made.as_dict())
-        return
+def _show_made(made: Edited) -> None:
     output.line(made.uri)
     _preview(made.plan)
     output.say(

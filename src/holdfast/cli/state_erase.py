@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.asking import Yes, confirm
+from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.asking import confirm
+from holdfast.cli.new_checkpoint import show_usage
 from holdfast.cli.progress import progress
-from holdfast.cli.rescale import show_usage
-from holdfast.cli.where import checkpoint_of
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.erase.certificate import Certificate
+    from holdfast.at_rest.erase.erase_plan import ErasePlan
 
 
 def erase(
@@ -45,7 +49,7 @@ def erase(
         typer.Option("--certificate", metavar="FILE", help="Write the certificate to this file, as JSON."),
     ] = None,
     home: options.Home = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -75,8 +79,7 @@ def erase(
                 usage_fields = None if usage is None else usage.as_dict()
                 output.emit_json({"dry_run": True, **plan.as_dict(), "usage": usage_fields})
             else:
-                for line in plan.lines():
-                    output.line(line)
+                _show_lines(plan)
                 show_usage(usage, output.line)
             _tell_outcome(plan.outcome)
             return
@@ -99,15 +102,16 @@ def erase(
             tell=tell,
         )
     problem = None if target is None else _written(target, made.render())
-    if json:
-        output.emit_json(made.as_dict())
-    else:
-        for line in made.lines():
-            output.line(line)
+    output.show(made, json, _show_lines)
     if problem is not None:
         output.say(f"the certificate above could not be written to {certificate}: {problem}")
         raise typer.Exit(Unavailable.exit_code)
     _tell_outcome(made.outcome)
+
+
+def _show_lines(value: ErasePlan | Certificate) -> None:
+    for line in value.lines():
+        output.line(line)
 
 
 def _require_writable(target: Path) -> None:

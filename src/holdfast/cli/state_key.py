@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import Key, Place, State
 from holdfast.cli.progress import progress
-from holdfast.cli.state import Batch, Key, Operator, Place, State, missing, named, opened
+from holdfast.cli.state import missing, opened, picked_key
 from holdfast.clock import now_ms
 from holdfast.formats.rows.plain import plain
 
@@ -25,26 +26,19 @@ def history(
         str | None,
         typer.Option("--savepoints", metavar="DIR", help="Also search this directory of savepoints."),
     ] = None,
-    operator: Operator = None,
-    batch: Batch = None,
+    operator: options.Operator = None,
+    batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show each value that a key has had over the batches that are kept, and over savepoints."""
     from holdfast.at_rest.insight.history import key_history
-    from holdfast.at_rest.read.keys import parse_key
     from holdfast.storage import open_storage
 
     reader = opened(place, home, batch)
-    name, words = named(reader, state, key, operator)
-    chosen, meant = reader.pick(name, operator)
-    values = parse_key(words, meant.key, meant.full_name)
+    chosen = picked_key(reader, state, key, operator)
     catalog = None if savepoints is None else open_storage(savepoints, "catalog")
-    found = key_history(reader, chosen, meant, values, catalog=catalog)
-    if json:
-        output.emit_json(found.as_dict())
-    else:
-        _show_history(found)
+    output.show(key_history(reader, *chosen, catalog=catalog), json, _show_history)
 
 
 def explain(
@@ -54,27 +48,21 @@ def explain(
     rank: Annotated[
         bool, typer.Option("--rank/--no-rank", help="Show its rank among the largest keys; reads all rows.")
     ] = True,
-    operator: Operator = None,
-    batch: Batch = None,
+    operator: options.Operator = None,
+    batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
     """Show why a key has its value: which batch wrote it, from which input, and when it expires."""
     from holdfast.at_rest.insight.explaining import explain as explained
-    from holdfast.at_rest.read.keys import parse_key
 
     reader = opened(place, home, batch)
-    name, words = named(reader, state, key, operator)
-    chosen, meant = reader.pick(name, operator)
-    values = parse_key(words, meant.key, meant.full_name)
+    chosen = picked_key(reader, state, key, operator)
     with progress("explain", "stores") as tell:
-        found = explained(reader, chosen, meant, values, now_ms(), rank=rank, tell=tell)
+        found = explained(reader, *chosen, now_ms(), rank=rank, tell=tell)
     if not found.found.exists:
         raise missing(found.found)
-    if json:
-        output.emit_json(found.as_dict())
-    else:
-        _show_explanation(found)
+    output.show(found, json, _show_explanation)
 
 
 def _show_history(found: KeyHistory) -> None:
@@ -91,13 +79,13 @@ def _show_history(found: KeyHistory) -> None:
         ["BATCH", "PLANNED", "CHANGE", "VALUE", "FROM"],
         [
             (
-                str(each.batch_id),
-                output.moment(each.planned_ms),
-                each.change,
-                output.compact(plain(each.found.value), 120) if each.found.exists else "–",
-                each.savepoint or "the checkpoint",
+                str(version.batch_id),
+                output.moment(version.planned_ms),
+                version.change,
+                output.compact(plain(version.found.value), 120) if version.found.exists else "–",
+                version.savepoint or "the checkpoint",
             )
-            for each in found.versions
+            for version in found.versions
         ],
     )
 
@@ -123,7 +111,7 @@ def _show_explanation(found: Explanation) -> None:
         output.line()
         output.table(
             ["SOURCE", "AFTER", "UP TO"],
-            [(each.source, _offset(each.after), _offset(each.upto)) for each in found.inputs],
+            [(read.source, _offset(read.after), _offset(read.upto)) for read in found.inputs],
         )
 
 

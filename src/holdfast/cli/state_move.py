@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import AtRest
+from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
-from holdfast.cli.rescale import show_usage
-from holdfast.cli.run import Pairs, pairs
 
 if TYPE_CHECKING:
     from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def migrate(
-    source: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.")
-    ],
+    source: AtRest,
     backend: Annotated[
         str | None,
         typer.Option("--backend", metavar="NAME", help="rocksdb, or memory (hashmap). [unchanged]"),
@@ -64,29 +62,18 @@ def migrate(
     """
     from holdfast.at_rest.create import migrating
 
+    wanted: dict[str, Any] = {
+        "backend": backend,
+        "partitions": partitions,
+        "state_format": state_format,
+        "key_groups": key_groups,
+    }
     if dry_run:
-        plan = migrating.plan_migrate(
-            source,
-            to,
-            backend=backend,
-            partitions=partitions,
-            state_format=state_format,
-            key_groups=key_groups,
-        )
-        _show_plan(plan, json)
+        output.show_plan(migrating.plan_migrate(source, to, **wanted), json, _show_plan)
         return
     with progress("migrate", "stores") as tell:
-        made = migrating.migrate(
-            source,
-            to,
-            backend=backend,
-            partitions=partitions,
-            state_format=state_format,
-            key_groups=key_groups,
-            stopped=stopped,
-            tell=tell,
-        )
-    _show_made(made, json)
+        made = migrating.migrate(source, to, **wanted, stopped=stopped, tell=tell)
+    output.show(made, json, _show_made)
 
 
 def bootstrap(
@@ -105,10 +92,10 @@ def bootstrap(
     to: Annotated[
         str, typer.Option("--to", metavar="DIR", help="The directory of savepoints; created if absent.")
     ],
-    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="A name for people.")] = None,
+    label: options.Label = None,
     query: options.Query = None,
-    set_: Pairs = None,
-    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs.")] = None,
+    set_: options.Pairs = None,
+    master: options.Master = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -120,43 +107,28 @@ def bootstrap(
     """
     from holdfast.jobs.trials import bootstrapping
 
-    function = bootstrapping.plan_of(given)
-    settings = pairs("--set", set_)
-    place = options.settings(home).home
+    wanted: dict[str, Any] = {
+        "history": bootstrapping.plan_of(given),
+        "query": query,
+        "overrides": options.pairs("--set", set_),
+        "master": master,
+        "home": options.settings(home).home,
+    }
     if dry_run:
-        plan = bootstrapping.planned(
-            target, to, history=function, query=query, overrides=settings, master=master, home=place
-        )
-        _show_start(plan, json)
+        output.show_plan(bootstrapping.planned(target, to, **wanted), json, _show_start)
         return
     with progress("bootstrap", "stores") as tell:
-        made = bootstrapping.bootstrap(
-            target,
-            to,
-            history=function,
-            query=query,
-            label=label,
-            overrides=settings,
-            master=master,
-            home=place,
-            tell=tell,
-        )
-    _show_warm(made, json)
+        made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
+    output.show(made, json, _show_warm)
 
 
-def _show_start(plan: BootstrapPlan, json: bool) -> None:
-    if json:
-        output.emit_json({"dry_run": True, **plan.as_dict()})
-        return
+def _show_start(plan: BootstrapPlan) -> None:
     given = f"states {', '.join(plan.states)}" if plan.states else "its history"
     output.line(f"would run {plan.name} over {given}, and make a savepoint in {plan.catalog}")
     _show_sources(plan)
 
 
-def _show_warm(made: Bootstrapped, json: bool) -> None:
-    if json:
-        output.emit_json(made.as_dict())
-        return
+def _show_warm(made: Bootstrapped) -> None:
     output.line(made.uri)
     over = f"states {', '.join(made.plan.states)}" if made.plan.states else f"{made.input_rows:,} rows"
     output.say(f"{made.plan.name} knows {made.rows:,} rows of state out of {over}")
@@ -164,8 +136,8 @@ def _show_warm(made: Bootstrapped, json: bool) -> None:
 
 
 def _show_sources(plan: BootstrapPlan) -> None:
-    for number, each in enumerate(plan.sources):
-        facts = each.beginning.as_dict()
+    for number, source in enumerate(plan.sources):
+        facts = source.beginning.as_dict()
         begins = (
             f"behind {facts['files_read']:,} files that count as read"
             if "files_read" in facts
@@ -173,45 +145,31 @@ def _show_sources(plan: BootstrapPlan) -> None:
             if facts["offset"] is not None
             else "where its own options say"
         )
-        output.say(f"source {number}, {each.kind}, begins {begins}")
+        output.say(f"source {number}, {source.kind}, begins {begins}")
 
 
-def _show_plan(plan: MigrationPlan, json: bool) -> None:
-    if json:
-        output.emit_json({"dry_run": True, **plan.as_dict()})
-        return
+def _show_plan(plan: MigrationPlan) -> None:
     output.line(
         f"would make {plan.checkpoint} of batch {plan.batch_id}: {_change(plan)}; {plan.size_bytes:,} bytes"
     )
     show_usage(plan.usage, output.line)
 
 
-def _show_made(made: Migrated, json: bool) -> None:
-    if json:
-        output.emit_json(made.as_dict())
-        return
-    plan = made.plan
-    output.line(made.checkpoint)
-    output.say(f"{_change(plan)}: {made.rows:,} rows are proved to be the same")
-    output.say(
-        f"query {plan.query_id} goes on with batch {made.batch_id + 1}; its old checkpoint is as it was"
-    )
-    output.say(
-        "start it with spark.sql.streaming.stateStore.checkpointFormatVersion"
-        f"={plan.after.state_format}; its backend and partitions are noted in the checkpoint"
-    )
+def _show_made(made: Migrated) -> None:
+    show_moved(made, _change(made.plan))
+    say_format(made.plan.after.state_format, "; its backend and partitions are noted in the checkpoint")
 
 
 def _change(plan: MigrationPlan) -> str:
     facts = plan.as_dict()
-    before = ", ".join(str(each) for each in sorted(set(plan.partitions_before))) or "1"
+    before = ", ".join(map(str, sorted(set(plan.partitions_before)))) or "1"
     pairs: tuple[tuple[str, str, str], ...] = (
         ("backend", facts["backend_before"], facts["backend"]),
         ("partitions", before, str(facts["partitions"]) if plan.partitions_before else "1"),
         ("format", str(facts["state_format_before"]), str(facts["state_format"])),
     )
     if plan.key_groups is not None:
-        groups = ", ".join(str(each) for each in sorted(set(plan.key_groups_before.values())))
+        groups = ", ".join(map(str, sorted(set(plan.key_groups_before.values()))))
         pairs += (("key groups", groups, str(plan.key_groups)),)
     moved = [f"{what} {old} to {new}" for what, old, new in pairs if old != new]
     return ", ".join(moved) or "everything as before"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import JobName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    job: options.JobName,
+    job: JobName,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep updating until the job ends or Ctrl-C.")
     ] = False,
@@ -62,10 +63,9 @@ def _follow(job: str, home: str | None, json: bool) -> None:
 
 def _firing(job: str, home: str | None) -> tuple[Alert, ...]:
     from holdfast.jobs.monitoring.metrics_snapshot import alerts
-    from holdfast.jobs.state_home import StateHome
     from holdfast.observe.alerting import FIRING
 
-    place = StateHome(options.settings(home).home.resolve())
+    place = options.state_home(home)
     return tuple(alert for alert in alerts(place, job) if alert.phase == FIRING)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import JobName
 from holdfast.cli.progress import progress
-from holdfast.cli.savepoint import DropExpired
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.errors import Conflict, HoldfastError, Invalid
 
@@ -24,7 +24,7 @@ Timeout = Annotated[
 
 
 def stop(
-    job: options.JobName,
+    job: JobName,
     savepoint: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +41,7 @@ def stop(
             help="Whether to count and hash the savepoint's rows, or leave that pending.",
         ),
     ] = True,
-    drop_expired: DropExpired = False,
+    drop_expired: options.DropExpired = False,
     timeout: Timeout = 300.0,
     home: options.Home = None,
     dry_run: options.DryRun = False,

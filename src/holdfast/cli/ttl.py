@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import Place
 from holdfast.cli.progress import progress
-from holdfast.cli.state import Batch, Operator, Place, opened
+from holdfast.cli.state import opened
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def ttl(
             help="The time to live that Spark's state has now. [inferred]",
         ),
     ] = None,
-    operator: Operator = None,
-    batch: Batch = None,
+    operator: options.Operator = None,
+    batch: options.Batch = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
@@ -72,15 +73,15 @@ def ttl(
             tell=tell,
         )
     if json:
-        states = [each.as_dict() for each in found]
+        states = [preview.as_dict() for preview in found]
         output.emit_json(
             {"batch": reader.batch_id, "ttl_ms": ttl_ms, "watermark_ms": delay_ms, "states": states}
         )
         return
     rule = f"a time to live of {what_if}" if what_if is not None else f"a watermark delay of {watermark}"
     output.line(f"batch {reader.batch_id}, under {rule}")
-    for each in found:
-        _show(each)
+    for preview in found:
+        _show(preview)
 
 
 def _show(found: WhatIf) -> None:
@@ -92,7 +93,7 @@ def _show(found: WhatIf) -> None:
         share = found.freed_rows / max(found.rows, 1)
         output.line(f"  would free {found.freed_rows:,} rows ({share:.1%}), {found.freed_bytes or 0:,} bytes")
         output.line(f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms)}")
-    most = max((each.rows for each in found.histogram), default=0)
-    for each in found.histogram:
-        bar = "█" * max(round(_WIDTH * each.rows / max(most, 1)), 1 if each.rows else 0)
-        output.line(f"  {each.label:>14}  {each.rows:>12,}  {bar}".rstrip())
+    most = max((bucket.rows for bucket in found.histogram), default=0)
+    for bucket in found.histogram:
+        bar = "█" * max(round(_WIDTH * bucket.rows / max(most, 1)), 1 if bucket.rows else 0)
+        output.line(f"  {bucket.label:>14}  {bucket.rows:>12,}  {bar}".rstrip())

@@ -10,8 +10,8 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.alerts import spoken as alert_line
+from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.until_stopped import until_stopped
-from holdfast.cli.where import checkpoint_of
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 
@@ -114,10 +114,9 @@ def _alerts(given: list[str] | None) -> Alerts:
     Raises:
         Invalid: There is no such one, or a value does not fit.
     """
-    from holdfast.cli.run import pairs
     from holdfast.config.job.alert_settings import Alerts
 
-    wanted = pairs("--alert", given)
+    wanted = options.pairs("--alert", given)
     known = list(Alerts().as_dict())
     if wrong := [each for each in wanted if each not in known]:
         raise Invalid(

@@ -10,6 +10,7 @@ from catalogs import Hands, file_query
 from command import Holdfast
 
 from holdfast.checkpoints.state.states import StateName
+from holdfast.cli import output
 from holdfast.cli.comparing import show_compared
 from holdfast.jobs.trials.comparison import Compared
 from holdfast.jobs.trials.output_diff import BatchOutput, Outputs, RowSample
@@ -37,7 +38,7 @@ def test_equal_is_said_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> Non
     batches = (BatchOutput(3, 1000, 1000, 0, 0), BatchOutput(4, 1, 1, 0, 0))
     found = compared(Outputs(COLUMNS, COLUMNS, batches, True, (), ()), same_state(2000))
     assert found.equal
-    show_compared(found, json=False)
+    show_compared(found)
     assert capsys.readouterr().out.splitlines() == [
         "batches 3 to 4 over 1,234 rows of input: original old.py, new new.py",
         "",
@@ -67,7 +68,7 @@ def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixt
         (StateDifference(NAME, 2, 2, 1, 1, 1, 9, 9, samples),), (StateName(1, "default", "default"),)
     )
     found = compared(outputs, states)
-    show_compared(found, json=False)
+    show_compared(found)
     said = capsys.readouterr().out.splitlines()
     assert said[2:] == [
         "outputs different: 5 rows from the original, 3 from the new code",
@@ -88,7 +89,7 @@ def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixt
         "",
         "different: outputs and final state",
     ]
-    show_compared(found, json=True)
+    output.show(found, True, show_compared)
     fields = json.loads(capsys.readouterr().out)
     assert (fields["equal"], fields["outputs"]["missing"], fields["outputs"]["extra"]) == (False, 3, 1)
     assert fields["outputs"]["extra_samples"] == [

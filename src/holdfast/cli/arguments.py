@@ -1,15 +1,45 @@
-"""What a person means by the address of a checkpoint: a directory, or a job."""
+"""Arguments that several verbs share, and what a person means by them: a directory, a savepoint, or a job."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from holdfast.cli import options
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.jobs.registry.client import JobDetails
+
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
+Checkpoint = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT|JOB", help="A checkpoint's path or URI, or a job's name.")
+]
+AtRest = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.")
+]
+Place = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch."
+    ),
+]
+Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
+Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
+State = Annotated[
+    str,
+    typer.Argument(
+        metavar="[STATE]",
+        help="STATE, OPERATOR.STATE, or an operator with one state. Optional if there is only one.",
+    ),
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="column=value …, JSON, or the value alone if the key has one column."),
+]
 
 
 def checkpoint_of(given: str, home: str | None) -> str:

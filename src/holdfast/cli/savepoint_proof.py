@@ -1,0 +1,177 @@
+"""`holdfast savepoint verify` and `diff`: a savepoint proved, and two states compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import options, output
+from holdfast.cli.arguments import Savepoint, place_of
+from holdfast.cli.progress import progress
+from holdfast.errors import Corrupt
+
+if TYPE_CHECKING:
+    from holdfast.savepoints.differences.key_diff import Sample, StatesDifference
+    from holdfast.savepoints.differences.manifest_diff import Difference
+    from holdfast.savepoints.proof.proof import Proof
+
+
+def verify(
+    savepoint: Savepoint,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also read every row and compare with the recorded digests."),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Prove that a savepoint is what was taken; exit 0 if it is, 6 if it is damaged.
+
+    With --deep the rows are counted, hashed and compared with what was recorded when the savepoint was new.
+    Where that is pending there is nothing to compare with, and that is said.
+    """
+    from holdfast import savepoints
+
+    with progress("verify", "files") as tell:
+        proof = savepoints.verify(savepoint, deep=deep, tell=tell)
+    output.show(proof, json, _show_proof)
+    if not proof.ok:
+        raise typer.Exit(Corrupt.exit_code)
+
+
+def diff(
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A savepoint, or a checkpoint or job, with @BATCH behind it.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=0, metavar="N", help="How many keys to show of each kind."),
+    ] = 5,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Compare two savepoints by their files alone."),
+    ] = False,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show what differs between two states, key by key."""
+    from holdfast import savepoints
+
+    if files:
+        output.show(savepoints.diff_files(first, second), json, _show_difference)
+        return
+    with progress("diff", "stores") as tell:
+        found = savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
+    output.show(found, json, _show_states)
+
+
+def _show_proof(proof: Proof) -> None:
+    for problem in proof.problems:
+        output.line(problem.file)
+        output.line(f"  {problem.what}")
+        output.line(f"  hint: {problem.hint}")
+    verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
+    batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
+    output.line(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
+    if proof.content is not None:
+        _show_content(proof)
+
+
+def _show_content(proof: Proof) -> None:
+    """What was read of the rows, and what they were compared with."""
+    later = f"`holdfast savepoint digest {proof.uri}` records them"
+    if proof.states is None:
+        told = proof.recorded
+        if told is None:
+            output.line(f"digests pending: there is nothing to compare the rows with; {later}")
+        elif told:
+            output.line(f"rows not read: --deep compares the digests of {len(told):,} states")
+        return
+    rows = sum(state.rows for state in proof.states)
+    output.line(f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared")
+    if proof.recorded is None:
+        output.line(f"digests pending: the rows were counted, and there was nothing to compare with; {later}")
+    told_of = {
+        (recorded.operator_id, recorded.store, recorded.family): recorded for recorded in proof.recorded or ()
+    }
+    lines = []
+    for content in proof.states:
+        told_state = told_of.get((content.state.operator_id, content.state.store, content.state.family))
+        same = told_state is not None and (told_state.rows, told_state.digest) == (
+            content.rows,
+            content.digest,
+        )
+        verdict = "not compared" if told_state is None else "same" if same else "differs"
+        lines.append(
+            (content.state.operator_id, content.state.label, content.rows, f"{content.digest[:12]}…", verdict)
+        )
+    output.table(["OPERATOR", "STATE", "ROWS", "DIGEST", "COMPARED"], lines)
+
+
+def _show_difference(found: Difference) -> None:
+    output.table(
+        ["WHAT", "FIRST", "SECOND"],
+        [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
+        + [(f"source {source.name}", source.first, source.second) for source in found.sources],
+    )
+    for each in found.operators:
+        output.line()
+        output.line(f"operator {each.name} is not the same: --json shows both")
+    if found.partitions:
+        output.line()
+        output.table(
+            ["OPERATOR", "PARTITION", "ONLY IN FIRST", "ONLY IN SECOND", "IN BOTH"],
+            [
+                (
+                    partition.operator_id,
+                    partition.partition,
+                    partition.first_bytes,
+                    partition.second_bytes,
+                    partition.shared_bytes,
+                )
+                for partition in found.partitions
+            ],
+        )
+    output.line()
+    output.line("the same state files" if found.same_state else "other state files")
+
+
+def _show_states(found: StatesDifference) -> None:
+    output.table(
+        ["OPERATOR", "STATE", "FIRST", "SECOND", "ADDED", "REMOVED", "CHANGED", "BYTES"],
+        [
+            (
+                difference.state.operator_id,
+                difference.state.label,
+                difference.first_rows,
+                difference.second_rows,
+                difference.added,
+                difference.removed,
+                difference.changed,
+                difference.second_bytes - difference.first_bytes,
+            )
+            for difference in found.states
+        ],
+    )
+    for difference in found.states:
+        if difference.samples:
+            output.line()
+            output.line(f"operator {difference.state.operator_id}, state {difference.state.label}")
+        for sample in difference.samples:
+            _show_sample(sample)
+    output.line()
+    output.line("the same state" if found.same else "other state")
+
+
+def _show_sample(sample: Sample) -> None:
+    shown = sample.as_dict()
+    key, first, second = (output.compact(shown[name]) for name in ("key", "first", "second"))
+    sign = {"added": "+", "removed": "-", "changed": "~"}[sample.change]
+    value = {"added": second, "removed": first, "changed": f"{first} -> {second}"}[sample.change]
+    output.line(f"  {sign} {key}  {value}")
+
+
+def _plain(value: object) -> str | None:
+    """A number as it stands: batches and times are names here, and not amounts."""
+    return None if value is None else str(value)
