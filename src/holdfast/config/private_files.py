@@ -87,9 +87,9 @@ def _below(folder: Path) -> Iterator[Path]:
 def _close(path: Path) -> bool:
     """Whether others could do anything with it; they cannot any more, if it is this user's."""
     try:
-        found = path.lstat()
-        mode = stat.S_IMODE(found.st_mode)
-        if stat.S_ISLNK(found.st_mode) or not mode & _OTHERS or found.st_uid != os.geteuid():
+        status = path.lstat()
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode) or not mode & _OTHERS or status.st_uid != os.geteuid():
             return False
         path.chmod(mode & ~_OTHERS & ~(stat.S_ISUID | stat.S_ISGID))
     except OSError:  # it has gone meanwhile

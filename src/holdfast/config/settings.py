@@ -97,12 +97,12 @@ class Settings:
         _only_known(flags, "flags")
         path = _file(environ, cwd)
         table = {} if path is None else _table(path)
-        found = {setting.name: _first(setting, flags, environ, cwd, path, table) for setting in _SETTINGS}
-        sources = {name: source for name, (_, source, _) in found.items()}
-        value, source, base = found[_HOME.name]
+        winners = {setting.name: _first(setting, flags, environ, cwd, path, table) for setting in _SETTINGS}
+        sources = {name: source for name, (_, source, _) in winners.items()}
+        value, source, base = winners[_HOME.name]
         home = _path(value, _HOME, source, base)
-        lease = _text(found[_LEASE.name], _LEASE)
-        leading = Leading.of(_text(found[_HA.name], _HA), lease, found[_HA.name][2], home)
+        lease = _text(winners[_LEASE.name], _LEASE)
+        leading = Leading.of(_text(winners[_HA.name], _HA), lease, winners[_HA.name][2], home)
         return cls(home=home, sources=sources, leading=leading)
 
     def ensure_home(self) -> Path:
@@ -168,8 +168,8 @@ def _first(
     return setting.default, Source("default", setting.default), cwd
 
 
-def _text(found: tuple[object, Source, Path], setting: _Setting) -> str:
-    value, source, _ = found
+def _text(winner: tuple[object, Source, Path], setting: _Setting) -> str:
+    value, source, _ = winner
     if not isinstance(value, str) or "\0" in value:
         raise refused(setting.name, value, "a text", where=str(source))
     return value

@@ -135,8 +135,8 @@ class AlertStore:
     def standing(self, job: str | None = None) -> dict[AlertKey, Alert]:
         """The alerts that stand, of one job or of all; those of rules that are no more are left out."""
         query = "SELECT body FROM standing WHERE job = coalesce(?, job) ORDER BY job, rule, labels"
-        found = (json.loads(row["body"]) for row in self._file.read(query, job))
-        alerts = (Alert.from_dict(body) for body in found if body["rule"] in BY_RULE)
+        bodies = (json.loads(row["body"]) for row in self._file.read(query, job))
+        alerts = (Alert.from_dict(body) for body in bodies if body["rule"] in BY_RULE)
         return {alert.key: alert for alert in alerts}
 
     def events(self, job: str | None = None, last: int = EVENTS_KEPT) -> list[NotedEvent]:
@@ -167,9 +167,9 @@ def _add_events(db: sqlite3.Connection, job: str, events: Iterable[AlertEvent], 
 
 
 def _events(rows: Iterable[Mapping[str, Any]]) -> list[NotedEvent]:
-    found = ((row["id"], json.loads(row["body"])) for row in rows)
+    bodies = ((row["id"], json.loads(row["body"])) for row in rows)
     return [
         NotedEvent(number, AlertEvent.from_dict(body))
-        for number, body in found
+        for number, body in bodies
         if body["alert"]["rule"] in BY_RULE
     ]

@@ -59,13 +59,13 @@ class Rule:
 
     def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
         """The value of each series that the rule tells apart: the sum over its other labels."""
-        found: dict[tuple[str, ...], float] = {}
+        sums: dict[tuple[str, ...], float] = {}
         for number in samples:
             if number.metric == self.metric:
                 named = number.named
                 key = tuple(named[label] for label in self.by)
-                found[key] = found.get(key, 0.0) + number.value
-        return found
+                sums[key] = sums.get(key, 0.0) + number.value
+        return sums
 
     def text(self, labels: Mapping[str, str], value: float, threshold: float) -> str:
         """The alert in a sentence."""

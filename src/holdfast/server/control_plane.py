@@ -133,9 +133,9 @@ class ControlPlane:
         Raises:
             Conflict: Something else was asked under this id.
         """
-        found = self.operations.ask(operation_id, verb, job, arguments, self.clock())
+        operation = self.operations.ask(operation_id, verb, job, arguments, self.clock())
         self.wake()
-        return found
+        return operation
 
     def operation(self, operation_id: str) -> Operation:
         """One operation. Of one that has ended it is remembered that somebody has heard of it.
@@ -143,10 +143,10 @@ class ControlPlane:
         Raises:
             NotFound: There is none.
         """
-        found = self.operations.get(operation_id)
-        if found.state.ended:
+        operation = self.operations.get(operation_id)
+        if operation.state.ended:
             self.told.add(operation_id)
-        return found
+        return operation
 
     def jobs(self) -> list[JobStatus]:
         """Every job, the most recently started first."""
@@ -158,9 +158,9 @@ class ControlPlane:
         Raises:
             NotFound: There is no such job.
         """
-        found = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
-        if found is not None:
-            return found
+        known = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
+        if known is not None:
+            return known
         self.registry.job(job)  # tells what there is instead, or that it has come just now
         return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
 
@@ -173,10 +173,10 @@ class ControlPlane:
         status = self.status(job)
         name = status.job.name
         version = self._version.now()
-        found = self.cache.get(
+        known = self.cache.get(
             ("details", name, batches), lambda: self.control.details(name, batches), version=version
         )
-        return replace(found, status=status)
+        return replace(known, status=status)
 
     def brief(self, job: str) -> JobDetails:
         """One job with the newest batch of each of its queries.
@@ -189,8 +189,8 @@ class ControlPlane:
         version = self._version.now()
 
         def look() -> JobDetails:
-            found = self.control.details(name, 0)
-            return replace(found, batches=self.registry.newest_batches(name))
+            known = self.control.details(name, 0)
+            return replace(known, batches=self.registry.newest_batches(name))
 
         return replace(self.cache.get(("brief", name), look, version=version), status=status)
 
@@ -259,8 +259,8 @@ class ControlPlane:
 
     def catalogs(self, details: JobDetails) -> list[str]:
         """The catalogs that a job's savepoints are in, the one used last first."""
-        found: dict[str, None] = {}
+        catalogs: dict[str, None] = {}
         for note in reversed(details.savepoints):
             if note.uri is not None:
-                found.setdefault(note.uri.rpartition("/savepoints/")[0])
-        return list(found)
+                catalogs.setdefault(note.uri.rpartition("/savepoints/")[0])
+        return list(catalogs)

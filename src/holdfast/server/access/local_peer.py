@@ -87,11 +87,11 @@ def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
     """
     known = False
     for near, far in zip(_ends(theirs), _ends(ours), strict=True):
-        found = find_socket(near, far)
-        if found is not None:
+        known_socket = find_socket(near, far)
+        if known_socket is not None:
             known = True
-            if found.state in _OPEN_STATES and found.inode != 0:
-                return found.uid
+            if known_socket.state in _OPEN_STATES and known_socket.inode != 0:
+                return known_socket.uid
     if known or any(find_socket(far, near) for near, far in zip(_ends(theirs), _ends(ours), strict=True)):
         return None
     return uid_of(theirs, ours)

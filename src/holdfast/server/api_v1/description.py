@@ -37,19 +37,19 @@ def describe(made: FastAPI) -> None:
     def described() -> dict[str, Any]:
         if made.openapi_schema is not None:
             return made.openapi_schema
-        found = generated()
-        for path in found["paths"].values():
+        description = generated()
+        for path in description["paths"].values():
             for operation in path.values():
                 operation["responses"].pop(_NEVER, None)
-        components = found.setdefault("components", {})
+        components = description.setdefault("components", {})
         for name in _UNUSED:
             components.get("schemas", {}).pop(name, None)
         schema = Problem.model_json_schema(mode="serialization", ref_template=_SCHEMAS + "/{model}")
         schemas = {**components.get("schemas", {}), Problem.__name__: schema}
         components["schemas"] = dict(sorted(schemas.items()))
         components["securitySchemes"] = {"bearer": _BEARER}
-        found["security"] = [{}, {"bearer": []}]
-        made.openapi_schema = found
-        return found
+        description["security"] = [{}, {"bearer": []}]
+        made.openapi_schema = description
+        return description
 
     made.openapi = described  # type: ignore[method-assign] # this is how FastAPI wants it done

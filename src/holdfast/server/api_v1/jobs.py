@@ -42,8 +42,8 @@ def router(plane: ControlPlane) -> APIRouter:
         details = plane.details(job, limit if query is None else _KEPT)
         if query is not None:
             plane.query(details, query)
-        found = [batch for batch in details.batches if query in (None, batch.query)][-limit:]
-        return models.Batches.model_validate({"batches": [batch.as_dict() for batch in found]})
+        shown = [batch for batch in details.batches if query in (None, batch.query)][-limit:]
+        return models.Batches.model_validate({"batches": [batch.as_dict() for batch in shown]})
 
     @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
     def checkpoint(job: JobName, query: QueryName = None) -> models.Checkpoint:
@@ -63,8 +63,8 @@ def router(plane: ControlPlane) -> APIRouter:
     @api.get("/jobs/{job}/skew", summary="Which keys have too much")
     def skew(job: JobName) -> models.JobSkew:
         """The newest report of each name that a job's plan watches with `hf.skew.watch`."""
-        found = newest_skew(plane.details(job))
-        reports: list[dict[str, Any]] = [{"query": query, **asdict(report)} for query, report in found]
+        newest = newest_skew(plane.details(job))
+        reports: list[dict[str, Any]] = [{"query": query, **asdict(report)} for query, report in newest]
         return models.JobSkew(reports=reports)
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")

@@ -130,8 +130,8 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Operations:
         """Operations of this state home, the newest first; old ones are forgotten."""
         name = None if job is None else plane.status(job).job.name
-        found = [operation.as_dict() for operation in plane.operations.newest(name, limit)]
-        return Operations.model_validate({"operations": found})
+        newest = [operation.as_dict() for operation in plane.operations.newest(name, limit)]
+        return Operations.model_validate({"operations": newest})
 
     @api.get("/operations/{operation}", summary="One operation")
     def operation(operation: Annotated[str, Path(pattern=ID)]) -> Operation:

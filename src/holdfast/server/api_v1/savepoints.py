@@ -70,8 +70,8 @@ def router(plane: ControlPlane) -> APIRouter:
             places_found = [path_policy.resolve(plane, catalog, "catalog")]
         else:
             places_found = list(dict.fromkeys(_catalogs(plane, job)))
-        found = {uri: _listed(plane, uri, limit) for uri in places_found}
-        return Savepoints.model_validate({"catalogs": found})
+        by_catalog = {uri: _listed(plane, uri, limit) for uri in places_found}
+        return Savepoints.model_validate({"catalogs": by_catalog})
 
     @api.get("/savepoints/show", summary="One savepoint")
     def show_savepoint(
@@ -80,10 +80,10 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Manifest:
         """What a savepoint's manifest says, and what was recorded of its rows."""
         uri = path_policy.savepoint(plane, savepoint, "savepoint")
-        found = show(uri)
-        states = recorded_states(opened(uri)[0], found)
+        manifest = show(uri)
+        states = recorded_states(opened(uri)[0], manifest)
         return Manifest(
-            manifest=found.as_dict() if files else {**found.fields, "label": found.label},
+            manifest=manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},
             content=PENDING if states is None else RECORDED,
             states=None if states is None else [state.as_dict() for state in states],
         )

@@ -147,8 +147,8 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Value:
         """What a state holds for one key, out of the newest commit of a job that may be running."""
         reader, at = _opened(plane, job, which)
-        found = reader.get_written(state, key).as_dict()
-        return Value.model_validate({**found, **at})
+        known = reader.get_written(state, key).as_dict()
+        return Value.model_validate({**known, **at})
 
     @api.get("/jobs/{job}/state/{state}/rows", summary="Rows of a state")
     def rows(
@@ -160,8 +160,8 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Rows:
         """Some rows of a state. Name the batch to go on in the same state with the next ones."""
         reader, at = _opened(plane, job, which)
-        found = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
-        return Rows(**at, state=state, rows=found[:limit], more=len(found) > limit)
+        entries = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
+        return Rows(**at, state=state, rows=entries[:limit], more=len(entries) > limit)
 
     @api.post("/jobs/{job}/sql", summary="SQL over state", response_model=Answer, description=_SQL)
     async def sql(

@@ -33,10 +33,10 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     reader = StateReader(place.storage, place.batch_id)
     left_rows, left_bytes = int(question["rows"]), int(question["bytes"])
     facts.update(more=False, left_out=None)
-    with reader.asked(question["sql"], most_rows=left_rows + 1, threads=_THREADS) as found:
-        names = facts["columns"] = list(found.schema.names)
-        whole = [name for name in names if str(found.schema.field(name).type) == "decimal128(38, 0)"]
-        for batch in found:
+    with reader.asked(question["sql"], most_rows=left_rows + 1, threads=_THREADS) as answer:
+        names = facts["columns"] = list(answer.schema.names)
+        whole = [name for name in names if str(answer.schema.field(name).type) == "decimal128(38, 0)"]
+        for batch in answer:
             for row in batch.to_pylist():
                 if left_rows == 0:
                     facts.update(more=True, left_out="rows")

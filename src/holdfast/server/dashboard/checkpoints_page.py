@@ -123,7 +123,7 @@ def shown_offset(offset: str | None) -> str:
     if offset is None:
         return "–"
     try:
-        found = json.loads(offset)
+        value = json.loads(offset)
     except ValueError:
         return offset
-    return json.dumps(found, indent=2 if len(offset) > 60 else None, ensure_ascii=False)
+    return json.dumps(value, indent=2 if len(offset) > 60 else None, ensure_ascii=False)

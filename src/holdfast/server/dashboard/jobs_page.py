@@ -295,15 +295,15 @@ def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
         return None  # it would be read off the files of the checkpoint, for a page that does not show it
     name = details.status.job.name
     try:
-        found = plane.cache.get(
+        prediction = plane.cache.get(
             ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_FRESH_S
         )
     except HoldfastError:
         return None
-    if found is None:
+    if prediction is None:
         return None
-    return ExpectedLine(found.recovery_ms, found.error_ms, _phases(found.phases_ms))
+    return ExpectedLine(prediction.recovery_ms, prediction.error_ms, _phases(prediction.phases_ms))
 
 
-def _phases(found: Mapping[str, int]) -> tuple[Phase, ...]:
-    return tuple(Phase(name, ms) for name, ms in found.items())
+def _phases(phases_ms: Mapping[str, int]) -> tuple[Phase, ...]:
+    return tuple(Phase(name, ms) for name, ms in phases_ms.items())

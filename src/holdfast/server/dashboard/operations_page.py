@@ -31,45 +31,45 @@ def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
     Raises:
         NotFound: There is none.
     """
-    found = plane.operations.get(operation_id)
+    operation = plane.operations.get(operation_id)
     firing = sum(alert.phase == "firing" for alert in standing(plane))
     return OperationView(
-        plane.clock(), operation_line(found, plane.clock()), found.arguments, found.result, firing
+        plane.clock(), operation_line(operation, plane.clock()), operation.arguments, operation.result, firing
     )
 
 
-def operation_line(found: Operation, now_ms: int) -> OperationLine:
+def operation_line(operation: Operation, now_ms: int) -> OperationLine:
     """An operation in a list."""
-    progress = found.progress or {}
-    began = found.started_ms or found.asked_ms
-    health = _HEALTH[found.state]
-    if health is Health.OVER and _is_bad(found):
+    progress = operation.progress or {}
+    began = operation.started_ms or operation.asked_ms
+    health = _HEALTH[operation.state]
+    if health is Health.OVER and _is_bad(operation):
         health = Health.WARN
     return view_of(
         OperationLine,
-        found,
-        operation=found.operation_id,
-        about=_about(found),
-        state=found.state.value,
+        operation,
+        operation=operation.operation_id,
+        about=_about(operation),
+        state=operation.state.value,
         health=health,
-        took_ms=(found.ended_ms or now_ms) - began if found.started_ms else None,
+        took_ms=(operation.ended_ms or now_ms) - began if operation.started_ms else None,
         done=progress.get("done"),
         total=progress.get("total"),
         what=progress.get("what"),
-        outcome=None if found.result is None else outcome(found.verb, found.result),
+        outcome=None if operation.result is None else outcome(operation.verb, operation.result),
     )
 
 
-def _is_bad(found: Operation) -> bool:
+def _is_bad(operation: Operation) -> bool:
     """Whether what came of it needs somebody's attention."""
-    return found.verb == "verify" and not (found.result or {}).get("ok", True)
+    return operation.verb == "verify" and not (operation.result or {}).get("ok", True)
 
 
-def _about(found: Operation) -> str | None:
-    given = found.arguments
-    if found.verb == "diff":
+def _about(operation: Operation) -> str | None:
+    given = operation.arguments
+    if operation.verb == "diff":
         return f"{short_address(given['first'])} and {short_address(given['second'])}"
-    if found.verb == "dispose":
+    if operation.verb == "dispose":
         return ", ".join(short_address(address) for address in given["savepoints"])
     if "savepoint" in given:
         return short_address(given["savepoint"])

@@ -55,16 +55,16 @@ def routes(plane: ControlPlane) -> list[BaseRoute]:
             lambda plane, asked: operation_view(plane, _named(asked, "operation")),
         ),
     }
-    found: list[BaseRoute] = [Route("/static/{digest}/{name}", _asset, methods=["GET"])]
+    pages: list[BaseRoute] = [Route("/static/{digest}/{name}", _asset, methods=["GET"])]
     for path, (template, look) in looks.items():
         handler = _page(plane, template, look)
         if path not in ("/", "/ui") and not path.endswith("}"):
-            found.append(Route(f"{path}{JSON_SUFFIX}", handler, methods=["GET"]))
-        found.append(Route(path, handler, methods=["GET"]))
-    found.append(Route("/ui/jobs/{job}/ask", _ask(plane), methods=["POST"]))
-    found.append(Route("/login", _login(plane), methods=["GET"]))
-    found.append(Route("/ui/{rest:path}", _page(plane, "", _nowhere), methods=["GET"]))
-    return found
+            pages.append(Route(f"{path}{JSON_SUFFIX}", handler, methods=["GET"]))
+        pages.append(Route(path, handler, methods=["GET"]))
+    pages.append(Route("/ui/jobs/{job}/ask", _ask(plane), methods=["POST"]))
+    pages.append(Route("/login", _login(plane), methods=["GET"]))
+    pages.append(Route("/ui/{rest:path}", _page(plane, "", _nowhere), methods=["GET"]))
+    return pages
 
 
 def _page(plane: ControlPlane, template: str, look: Look) -> Callable[[Request], Any]:

@@ -37,12 +37,12 @@ class Asset:
 def assets() -> Mapping[str, Asset]:
     """Every file that pages load, by name."""
     folder = resources.files("holdfast.server.dashboard") / "static"
-    found = {}
+    files = {}
     for file in folder.iterdir():
         suffix = file.name.rpartition(".")[2]
         if suffix in _TYPES:
-            found[file.name] = Asset(file.read_bytes(), _TYPES[suffix])
-    return found
+            files[file.name] = Asset(file.read_bytes(), _TYPES[suffix])
+    return files
 
 
 @cache

@@ -67,18 +67,18 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
 
 def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
     """Where a job's savepoints are: those it has used, and the one of the server's settings."""
-    found = dict.fromkeys(plane.catalogs(details))
+    catalogs = dict.fromkeys(plane.catalogs(details))
     if plane.settings.savepoints is not None:
-        found.setdefault(plane.settings.savepoints)
-    return list(found)
+        catalogs.setdefault(plane.settings.savepoints)
+    return list(catalogs)
 
 
 def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
     try:
-        found = plane.cache.get(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
+        savepoints = plane.cache.get(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
     except HoldfastError as error:
         return CatalogView(catalog, (), error.as_dict())
-    lines = [_line(savepoint, known) for savepoint in reversed(found)]
+    lines = [_line(savepoint, known) for savepoint in reversed(savepoints)]
     return CatalogView(catalog, tuple(lines[:_SHOWN]), None)
 
 

@@ -140,8 +140,8 @@ def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, .
             expected=f"at most row {FARTHEST}",
             hint="export the state with `holdfast state scan`, or ask it with SQL",
         )
-    found = list(islice(reader.scan(name), offset, offset + PAGE + 1))
-    return tuple(_row(entry) for entry in found[:PAGE]), len(found) > PAGE
+    entries = list(islice(reader.scan(name), offset, offset + PAGE + 1))
+    return tuple(_row(entry) for entry in entries[:PAGE]), len(entries) > PAGE
 
 
 def _history(
@@ -153,7 +153,7 @@ def _history(
 ) -> tuple[MomentLine, ...]:
     """Each value that the key has had, the newest first; savepoints tell of what the files no longer do."""
     saved = None if catalog is None else open_storage(catalog, "catalog")
-    found = key_history(reader, operator, state, key, catalog=saved)
+    known = key_history(reader, operator, state, key, catalog=saved)
     lines = [
         MomentLine(
             batch=version.batch_id,
@@ -163,7 +163,7 @@ def _history(
             exists=version.found.exists,
             value=plain(version.found.value),
         )
-        for version in found.versions[-_MOMENTS:]
+        for version in known.versions[-_MOMENTS:]
     ]
     return tuple(reversed(lines))
 
@@ -189,10 +189,10 @@ def _state(operator: NamedOperator, state: NamedState) -> StateLine:
     )
 
 
-def _found(found: KeyState) -> FoundLine:
-    expires: Sequence[int] = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
+def _found(known: KeyState) -> FoundLine:
+    expires: Sequence[int] = [entry.expires_ms for entry in known.entries if entry.expires_ms is not None]
     earliest = min(expires, default=None)
-    return view_of(FoundLine, found, key=plain(found.key), value=plain(found.value), expires_ms=earliest)
+    return view_of(FoundLine, known, key=plain(known.key), value=plain(known.value), expires_ms=earliest)
 
 
 def _row(entry: Entry) -> RowLine:

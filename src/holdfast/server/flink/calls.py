@@ -159,12 +159,12 @@ class Resource:
             try:
                 body = _body(await request.body(), self.what)
                 call = Call(plane, request.path_params, dict(request.query_params), body)
-                found = await run_in_threadpool(self.handler, call)
+                result = await run_in_threadpool(self.handler, call)
             except Refused as refused:
                 return flink_problem(refused.status, refused.text)
             except HoldfastError as error:
                 return flink_problem(error.http_status, str(error))
-            return found if isinstance(found, Response) else Json(found)
+            return result if isinstance(result, Response) else Json(result)
 
         paths = (self.path, f"/v1{self.path}")
         return [Route(path, answer, methods=[self.method], include_in_schema=False) for path in paths]
@@ -174,9 +174,9 @@ def _body(data: bytes, what: str) -> Mapping[str, Any]:
     if not data.strip():
         return {}
     try:
-        found = json.loads(data)
+        body = json.loads(data)
     except (ValueError, RecursionError):
         raise unfit(what, "the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise unfit(what, f"a JSON {type(found).__name__}, expected an object")
-    return found
+    if not isinstance(body, dict):
+        raise unfit(what, f"a JSON {type(body).__name__}, expected an object")
+    return body

@@ -86,18 +86,20 @@ class Shown:
 
 def history(call: Call) -> Any:
     """The newest checkpoints and what they have in common."""
-    found = call.job(LOOKED_AT)
-    nodes = vertices(found)
-    done = completed(call.plane, found, nodes)
-    saved = savepoints(found, nodes)
-    pending = in_progress(call.plane, found, nodes)
+    details = call.job(LOOKED_AT)
+    nodes = vertices(details)
+    done = completed(call.plane, details, nodes)
+    saved = savepoints(details, nodes)
+    pending = in_progress(call.plane, details, nodes)
     shown = sorted([*done, *saved], key=lambda one: (one.ended_ms, one.number), reverse=True)
     total = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches) + len(saved)
-    failed = sum(attempt.ending == "failed" and attempt.running_ms is not None for attempt in found.attempts)
+    failed = sum(
+        attempt.ending == "failed" and attempt.running_ms is not None for attempt in details.attempts
+    )
     return {
         "counts": {
             "restored": sum(
-                attempt.number > 1 and attempt.running_ms is not None for attempt in found.attempts
+                attempt.number > 1 and attempt.running_ms is not None for attempt in details.attempts
             ),
             "total": total + failed + len(pending),
             "in_progress": len(pending),
@@ -109,7 +111,7 @@ def history(call: Call) -> Any:
             "completed": _first([line for line in shown if not line.savepoint]),
             "savepoint": _first([line for line in shown if line.savepoint]),
             "failed": None,
-            "restored": _restored(found, nodes),
+            "restored": _restored(details, nodes),
         },
         "history": [*pending, *(line.as_dict() for line in shown)][:SHOWN],
     }
@@ -122,12 +124,12 @@ def details(call: Call) -> Any:
 
 def subtasks(call: Call) -> Any:
     """What each partition has in a checkpoint. It is known of the newest only, out of its files."""
-    found, one = _checkpoint(call)
+    details, one = _checkpoint(call)
     wanted = call.id("vertexid")
     if one.vertex.vertex_id != wanted:
         raise Refused(404, f"There is no checkpoint statistics for task {wanted}.")
     partitions = _partitions(call.plane, one)
-    took, commit_ms = one.ended_ms - one.began_ms, _commit_ms(found, one)
+    took, commit_ms = one.ended_ms - one.began_ms, _commit_ms(details, one)
     spread = partial(stats, percentiles=False)
     nothing = [0] * len(partitions)
     aligned = dict.fromkeys(("buffered", "processed", "persisted", "duration"), stats(nothing))
@@ -166,19 +168,19 @@ def subtasks(call: Call) -> Any:
 
 def config(call: Call) -> Any:
     """How a job takes checkpoints: with each batch. The interval is the one that was seen."""
-    found = call.job(SHOWN)
-    checkpoints = [call.plane.readable(query.checkpoint) for query in found.queries]
+    details = call.job(SHOWN)
+    checkpoints = [call.plane.readable(query.checkpoint) for query in details.queries]
     providers = [checkpoint.provider for checkpoint in checkpoints if checkpoint is not None]
     backend = next((_BACKENDS[kind] for kind in providers if kind in _BACKENDS), "HashMapStateBackend")
     return {
         "mode": "exactly_once",
-        "interval": _interval(found.batches),
+        "interval": _interval(details.batches),
         "timeout": 0,
         "min_pause": 0,
         "max_concurrent": 1,
         "externalization": {
             "enabled": True,
-            "delete_on_cancellation": found.status.job.on_cancel == "delete",
+            "delete_on_cancellation": details.status.job.on_cancel == "delete",
         },
         "state_backend": backend,
         "checkpoint_storage": "FileSystemCheckpointStorage",
@@ -197,7 +199,7 @@ def number_of(nodes: Sequence[Vertex], index: int, batch_id: int) -> int:
     return batch_id * len(nodes) + index
 
 
-def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
     """The committed batches that a job's checkpoints still keep."""
     shown = []
     for index, vertex in enumerate(nodes):
@@ -207,7 +209,7 @@ def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -
             sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
         except (NotFound, Corrupt):
             continue  # there is no batch yet, or `checkpoint verify` has more to say than fits here
-        heard = {batch.batch_id: batch for batch in found.batches if batch.query == vertex.query.name}
+        heard = {batch.batch_id: batch for batch in details.batches if batch.query == vertex.query.name}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
             size = sum(sizes.get(batch.batch_id, {}).values())
@@ -217,26 +219,26 @@ def completed(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -
     return shown
 
 
-def savepoints(found: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
+def savepoints(details: JobDetails, nodes: Sequence[Vertex]) -> list[Shown]:
     """The savepoints that were taken of a job."""
     places = {node.query.name: (index, node) for index, node in enumerate(nodes)}
     return [
         _saved(note, places[note.query][1], number_of(nodes, places[note.query][0], note.batch_id))
-        for note in found.savepoints
+        for note in details.savepoints
         if note.uri is not None and note.batch_id is not None and note.query in places
     ]
 
 
-def in_progress(plane: ControlPlane, found: JobDetails, nodes: Sequence[Vertex]) -> list[dict[str, Any]]:
+def in_progress(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[dict[str, Any]]:
     """The batches that are planned and not committed."""
-    if found.status.job.state.terminal:
+    if details.status.job.state.terminal:
         return []
     shown = []
     for index, vertex in enumerate(nodes):
         checkpoint = plane.readable(vertex.query.checkpoint)
         if checkpoint is None or checkpoint.uncommitted is None:
             continue
-        since = max((batch.committed_ms for batch in vertex.batches), default=found.status.job.started_ms)
+        since = max((batch.committed_ms for batch in vertex.batches), default=details.status.job.started_ms)
         number = number_of(nodes, index, checkpoint.uncommitted)
         one = Shown(number, vertex, since, since, 0, 0, "").as_dict()
         running = {"className": "in_progress", "status": "IN_PROGRESS", "num_acknowledged_subtasks": 0}
@@ -256,11 +258,11 @@ def _checkpoint(call: Call) -> tuple[JobDetails, Shown]:
         Refused: It is not kept.
     """
     number = call.number("checkpointid")
-    found = call.job(LOOKED_AT)
-    nodes = vertices(found)
-    for one in [*completed(call.plane, found, nodes), *savepoints(found, nodes)]:
+    details = call.job(LOOKED_AT)
+    nodes = vertices(details)
+    for one in [*completed(call.plane, details, nodes), *savepoints(details, nodes)]:
         if one.number == number:
-            return found, one
+            return details, one
     raise Refused(404, f"Could not find checkpointing statistics for checkpoint {number}.")
 
 
@@ -276,9 +278,9 @@ def _partitions(plane: ControlPlane, one: Shown) -> list[tuple[int, int]]:
     return [partitions[partition] for partition in sorted(partitions)]
 
 
-def _commit_ms(found: JobDetails, one: Shown) -> int:
+def _commit_ms(details: JobDetails, one: Shown) -> int:
     """How long the stores of a batch took to be committed."""
-    for batch in found.batches:
+    for batch in details.batches:
         if batch.query == one.vertex.query.name and one.address.endswith(f"@{batch.batch_id}"):
             return max((operator.commit_ms for operator in batch.operators), default=0)
     return 0
@@ -316,9 +318,9 @@ def _first(shown: Sequence[Shown]) -> dict[str, Any] | None:
     return shown[0].as_dict() if shown else None
 
 
-def _restored(found: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | None:
+def _restored(details: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | None:
     """What the running driver has gone on from."""
-    attempt = found.attempts[-1] if found.attempts else None
+    attempt = details.attempts[-1] if details.attempts else None
     if attempt is None or attempt.running_ms is None or not nodes or not nodes[0].batches:
         return None
     before = [batch.batch_id for batch in nodes[0].batches if batch.committed_ms < attempt.running_ms]

@@ -32,9 +32,9 @@ _JARS: Final[dict[str, Any]] = {"address": "", "files": []}
 
 def overview(call: Call) -> Any:
     """How many jobs are in each state. A running job is a task manager, a partition of its state a slot."""
-    found = [call.plane.brief(status.job.name) for status in call.plane.jobs()]
-    states = Counter(state_of(details) for details in found)
-    running = [details for details in found if state_of(details) == "RUNNING"]
+    known = [call.plane.brief(status.job.name) for status in call.plane.jobs()]
+    states = Counter(state_of(details) for details in known)
+    running = [details for details in known if state_of(details) == "RUNNING"]
     slots = sum(vertex.parallelism for details in running for vertex in vertices(details))
     return {
         "taskmanagers": len(running),
@@ -52,15 +52,15 @@ def overview(call: Call) -> Any:
 def manager_config(call: Call) -> Any:
     """What the control plane was started with."""
     plane = call.plane
-    found = {
+    settings = {
         "holdfast.home": str(plane.home.path),
         "holdfast.version": __version__,
         "rest.address": plane.settings.host,
         "rest.port": str(plane.settings.port),
     }
     if plane.settings.savepoints is not None:
-        found["execution.checkpointing.savepoint-dir"] = plane.settings.savepoints
-    return [{"key": key, "value": value} for key, value in found.items()]
+        settings["execution.checkpointing.savepoint-dir"] = plane.settings.savepoints
+    return [{"key": key, "value": value} for key, value in settings.items()]
 
 
 def job_manager_config(call: Call) -> Any:

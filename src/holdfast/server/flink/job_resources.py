@@ -41,9 +41,9 @@ def overview(call: Call) -> Any:
 
 def details(call: Call) -> Any:
     """One job in full."""
-    found = call.job(_SEEN)
-    job, state, now = found.status.job, state_of(found), call.plane.clock()
-    nodes = vertices(found)
+    details = call.job(_SEEN)
+    job, state, now = details.status.job, state_of(details), call.plane.clock()
+    nodes = vertices(details)
     return {
         "jid": job.job_id,
         "application-id": job.job_id,
@@ -53,14 +53,14 @@ def details(call: Call) -> Any:
         "job-type": "STREAMING",
         "schedulerType": "Adaptive",
         "start-time": job.started_ms,
-        "end-time": _end(found),
+        "end-time": _end(details),
         "duration": (job.ended_ms or now) - job.started_ms,
         "maxParallelism": -1,
         "now": now,
-        "timestamps": timestamps(found),
-        "vertices": [_vertex(node, found, now) for node in nodes],
+        "timestamps": timestamps(details),
+        "vertices": [_vertex(node, details, now) for node in nodes],
         "status-counts": task_counts(state, sum(node.parallelism for node in nodes)),
-        "plan": _plan(found),
+        "plan": _plan(details),
         "pending-operators": 0,
     }
 
@@ -72,14 +72,14 @@ def status(call: Call) -> Any:
 
 def config(call: Call) -> Any:
     """What a job runs with, as far as the registry knows it."""
-    found = call.job()
-    job = found.status.job
+    details = call.job()
+    job = details.status.job
     return {
         "jid": job.job_id,
         "name": job.name,
         "execution-config": {
             "restart-strategy": "Cluster level default restart strategy",
-            "job-parallelism": max((node.parallelism for node in vertices(found)), default=1),
+            "job-parallelism": max((node.parallelism for node in vertices(details)), default=1),
             "object-reuse-mode": False,
             "user-config": {"holdfast.target": job.target, "holdfast.checkpoint": job.checkpoint},
         },
@@ -93,14 +93,14 @@ def plan(call: Call) -> Any:
 
 def vertex(call: Call) -> Any:
     """One query, with its partitions as subtasks."""
-    found, one = call.vertex(_SEEN)
+    details, one = call.vertex(_SEEN)
     now = call.plane.clock()
-    shown = _vertex(one, found, now)
+    shown = _vertex(one, details, now)
     subtasks = [
         {
             "subtask": index,
             "status": shown["status"],
-            "attempt": max((attempt.number for attempt in found.attempts), default=1) - 1,
+            "attempt": max((attempt.number for attempt in details.attempts), default=1) - 1,
             "endpoint": "(driver)",
             "start-time": shown["start-time"],
             "end-time": shown["end-time"],
@@ -125,12 +125,12 @@ def vertex(call: Call) -> Any:
 
 def exceptions(call: Call) -> Any:
     """Why a job's drivers ended, the newest first."""
-    found = call.job()
+    details = call.job()
     most = call.query.get("maxExceptions", str(_EXCEPTIONS))
     if not most.isascii() or not most.isdigit():
         raise unreadable("query", "maxExceptions", most)
     wanted = _labels(call.listed("failureLabelFilter"))
-    entries = [entry for attempt in reversed(found.attempts) if (entry := _exception(attempt)) is not None]
+    entries = [entry for attempt in reversed(details.attempts) if (entry := _exception(attempt)) is not None]
     entries = [entry for entry in entries if wanted.items() <= entry["failureLabels"].items()]
     shown = entries[: int(most)]
     return {"exceptionHistory": {"entries": shown, "truncated": len(shown) < len(entries)}}
@@ -149,10 +149,10 @@ def end(call: Call) -> Any:
         raise unreadable("query", "mode", mode)
     call.id("jobid")
     try:
-        found = call.job()
+        details = call.job()
     except Refused:
         raise Refused(404, "Job could not be found.") from None
-    job = found.status.job
+    job = details.status.job
     try:
         call.plane.control.running(job.name)
     except Conflict as error:
@@ -168,16 +168,16 @@ def _every(plane: ControlPlane) -> list[JobDetails]:
     return [plane.brief(status.job.name) for status in plane.jobs()]
 
 
-def _line(found: JobDetails, now: int) -> dict[str, Any]:
-    job, state = found.status.job, state_of(found)
-    tasks = sum(node.parallelism for node in vertices(found))
+def _line(details: JobDetails, now: int) -> dict[str, Any]:
+    job, state = details.status.job, state_of(details)
+    tasks = sum(node.parallelism for node in vertices(details))
     return {
         "jid": job.job_id,
         "name": job.name,
         "jobType": "STREAMING",
         "schedulerType": "Adaptive",
         "start-time": job.started_ms,
-        "end-time": _end(found),
+        "end-time": _end(details),
         "duration": (job.ended_ms or now) - job.started_ms,
         "state": state,
         "last-modification": job.updated_ms,
@@ -186,10 +186,10 @@ def _line(found: JobDetails, now: int) -> dict[str, Any]:
     }
 
 
-def _vertex(node: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
-    job, state = found.status.job, state_of(found)
-    running = timestamps(found)["RUNNING"] or -1
-    end = _end(found)
+def _vertex(node: Vertex, details: JobDetails, now: int) -> dict[str, Any]:
+    job, state = details.status.job, state_of(details)
+    running = timestamps(details)["RUNNING"] or -1
+    end = _end(details)
     return {
         "id": node.vertex_id,
         "slotSharingGroupId": job.job_id,
@@ -205,8 +205,8 @@ def _vertex(node: Vertex, found: JobDetails, now: int) -> dict[str, Any]:
     }
 
 
-def _plan(found: JobDetails) -> dict[str, Any]:
-    job = found.status.job
+def _plan(details: JobDetails) -> dict[str, Any]:
+    job = details.status.job
     nodes = [
         {
             "id": node.vertex_id,
@@ -216,7 +216,7 @@ def _plan(found: JobDetails) -> dict[str, Any]:
             "description": node.name.replace(" -> ", "<br/>+- ") + "<br/>",
             "optimizer_properties": {},
         }
-        for node in vertices(found)
+        for node in vertices(details)
     ]
     return {"jid": job.job_id, "name": job.name, "type": "STREAMING", "nodes": nodes}
 
@@ -242,8 +242,8 @@ def _labels(texts: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in (text.partition(":") for text in texts)}
 
 
-def _end(found: JobDetails) -> int:
-    ended = found.status.job.ended_ms
+def _end(details: JobDetails) -> int:
+    ended = details.status.job.ended_ms
     return -1 if ended is None else ended
 
 

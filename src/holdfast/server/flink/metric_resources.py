@@ -26,13 +26,13 @@ def job(call: Call) -> Any:
 
 def jobs(call: Call) -> Any:
     """The metrics of all jobs, added up."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for status in call.plane.jobs():
         inner = Call(call.plane, {"jobid": status.job.job_id}, {}, {})
         for name, value in _of_job(inner).items():
             if _NUMBER.fullmatch(value):  # a path is no sum
-                found.setdefault(name, []).append(float(value))
-    return _aggregated(call, found)
+                by_name.setdefault(name, []).append(float(value))
+    return _aggregated(call, by_name)
 
 
 def vertex(call: Call) -> Any:
@@ -44,21 +44,21 @@ def vertex(call: Call) -> Any:
 def subtask_metrics(call: Call) -> Any:
     """The metrics of a query, with its partitions added up."""
     chosen = _range(call.query.get("subtasks", ""))
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for index, known in enumerate(_subtasks(call)):
         if chosen is None or index in chosen:
             for name, value in known.items():
-                found.setdefault(name, []).append(float(value))
-    return _aggregated(call, found)
+                by_name.setdefault(name, []).append(float(value))
+    return _aggregated(call, by_name)
 
 
 def _of_job(call: Call) -> dict[str, str]:
-    found = call.job(_SEEN)
+    details = call.job(_SEEN)
     now = call.plane.clock()
-    record = found.status.job
-    nodes = vertices(found)
-    done = completed(call.plane, found, nodes)
-    restarts, uptime = sum(attempt.recovers for attempt in found.attempts), _uptime(found, now)
+    record = details.status.job
+    nodes = vertices(details)
+    done = completed(call.plane, details, nodes)
+    restarts, uptime = sum(attempt.recovers for attempt in details.attempts), _uptime(details, now)
     committed = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches)
     values: dict[str, int] = {
         "numRestarts": restarts,
@@ -68,7 +68,7 @@ def _of_job(call: Call) -> dict[str, str]:
         "downtime": 0 if record.state.value == "RUNNING" else now - record.updated_ms,
         "numberOfCompletedCheckpoints": committed,
         "totalNumberOfCheckpoints": committed,
-        "numberOfFailedCheckpoints": sum(attempt.ending == "failed" for attempt in found.attempts),
+        "numberOfFailedCheckpoints": sum(attempt.ending == "failed" for attempt in details.attempts),
         "numberOfInProgressCheckpoints": 0,
     }
     if done:
@@ -77,16 +77,16 @@ def _of_job(call: Call) -> dict[str, str]:
         values["lastCheckpointFullSize"] = last.size_bytes
         values["lastCheckpointDuration"] = last.ended_ms - last.began_ms
         values["lastCheckpointCompletedTimestamp"] = last.ended_ms
-    if found.recoveries_ms:
-        values["lastRecoveryTime"] = found.recoveries_ms[-1]
+    if details.recoveries_ms:
+        values["lastRecoveryTime"] = details.recoveries_ms[-1]
     key = ("flink metrics", record.name)
     known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
     return {**known, **{name: str(value) for name, value in values.items()}}
 
 
-def _uptime(found: JobDetails, now: int) -> int:
-    running = found.attempts[-1].running_ms if found.attempts else None
-    if found.status.job.state.terminal or running is None:
+def _uptime(details: JobDetails, now: int) -> int:
+    running = details.attempts[-1].running_ms if details.attempts else None
+    if details.status.job.state.terminal or running is None:
         return -1
     return now - running
 

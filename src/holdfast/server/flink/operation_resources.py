@@ -110,15 +110,15 @@ def _status(
     operation_id = call.id("triggerid")
     job = call.id("jobid") if "jobid" in call.path else None
     try:
-        found = call.plane.operation(operation_id)
-        if found.verb not in verbs or (job is not None and not _is_job(call, found.job, job)):
+        asked = call.plane.operation(operation_id)
+        if asked.verb not in verbs or (job is not None and not _is_job(call, asked.job, job)):
             raise NotFound("this is another operation")
     except NotFound:
         whose = "" if job is None else f" for job {job}"
         raise Refused(404, f"There is no {what} operation with triggerId={operation_id}{whose}.") from None
-    if not found.state.ended:
+    if not asked.state.ended:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
-    operation = result(found) if found.error is None else {"failure-cause": failure_cause(found.error)}
+    operation = result(asked) if asked.error is None else {"failure-cause": failure_cause(asked.error)}
     return {"status": {"id": "COMPLETED"}, "operation": operation}
 
 

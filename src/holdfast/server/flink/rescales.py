@@ -30,14 +30,14 @@ def requirements(call: Call) -> Any:
 
 def require(call: Call) -> Any:
     """Bring queries into other partitions; the job stops between two batches for it."""
-    found = call.job()
-    nodes = {vertex.vertex_id: vertex for vertex in vertices(found)}
+    details = call.job()
+    nodes = {vertex.vertex_id: vertex for vertex in vertices(details)}
     wanted = _wanted(call.body, nodes)
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
         return {}
-    call.plane.control.running(found.status.job.name)
-    ask(call.plane, found, os.urandom(16).hex(), changed)
+    call.plane.control.running(details.status.job.name)
+    ask(call.plane, details, os.urandom(16).hex(), changed)
     return {}
 
 

@@ -17,7 +17,7 @@ from holdfast.server.flink import (
 
 def routes(plane: ControlPlane) -> list[Route]:
     """Every resource, bare and below `/v1`; what is named in full before what a parameter would match too."""
-    found = [
+    resources = [
         *cluster.RESOURCES,
         *metric_resources.RESOURCES,
         *checkpoint_resources.RESOURCES,
@@ -25,5 +25,5 @@ def routes(plane: ControlPlane) -> list[Route]:
         *rescales.RESOURCES,
         *job_resources.RESOURCES,
     ]
-    found.sort(key=lambda resource: [(part.startswith("{"), part) for part in resource.path.split("/")])
-    return [route for resource in found for route in resource.routes(plane)]
+    resources.sort(key=lambda resource: [(part.startswith("{"), part) for part in resource.path.split("/")])
+    return [route for resource in resources for route in resource.routes(plane)]

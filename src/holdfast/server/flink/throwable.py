@@ -60,16 +60,16 @@ def serialized(text: str) -> bytes:
 def modified_utf8(text: str) -> bytes:
     """Text as Java writes it: by UTF-16 units, and without a zero byte."""
     units = text.encode("utf-16-be", "surrogatepass")
-    found = bytearray()
+    encoded = bytearray()
     for high, low in zip(units[::2], units[1::2], strict=True):
         unit = high << 8 | low
         if 0 < unit < 0x80:
-            found.append(unit)
+            encoded.append(unit)
         elif unit < 0x800:
-            found += bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
+            encoded += bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
         else:
-            found += bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
-    return bytes(found)
+            encoded += bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
+    return bytes(encoded)
 
 
 @cache
@@ -80,16 +80,16 @@ def _template() -> bytes:
 
 def _with_message(data: bytes, message: bytes) -> bytes:
     """Put the message in place of the mark in every text, with the length before it set right."""
-    found = bytearray()
+    written = bytearray()
     while (mark := data.find(_MARK)) >= 0:
         start = _start_of_text(data, mark)
         length = int.from_bytes(data[start + 1 : start + 3], "big")
         text = data[start + 3 : start + 3 + length].replace(_MARK, message)
         if len(text) > 0xFFFF:
             raise Internal("the message is too long for Java's short texts", found=f"{len(text)} bytes")
-        found += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
+        written += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
         data = data[start + 3 + length :]
-    return bytes(found) + data
+    return bytes(written) + data
 
 
 def _start_of_text(data: bytes, mark: int) -> int:

@@ -76,12 +76,12 @@ class Vertex:
 def vertices(details: JobDetails) -> list[Vertex]:
     """The vertices of a job, in the order in which its queries were started."""
     job_id = details.status.job.job_id
-    found = []
+    nodes = []
     for query in details.queries:
         batches = tuple(batch for batch in details.batches if batch.query == query.name)
         partitions = [operator.partitions for operator in batches[-1].operators] if batches else []
-        found.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
-    return found
+        nodes.append(Vertex(vertex_id(job_id, query.name), query, max(partitions, default=0) or 1, batches))
+    return nodes
 
 
 def vertex_id(job_id: str, query: str) -> str:
@@ -114,18 +114,18 @@ def task_state(state: str) -> str:
 def timestamps(details: JobDetails) -> dict[str, int]:
     """When a job came into each of its states; 0 for those it never was in."""
     job = details.status.job
-    found = dict.fromkeys(_JOB_STATES, 0)
-    found["INITIALIZING"] = found["CREATED"] = job.started_ms
+    times = dict.fromkeys(_JOB_STATES, 0)
+    times["INITIALIZING"] = times["CREATED"] = job.started_ms
     own = [attempt for attempt in details.attempts if attempt.began_ms >= job.started_ms]
     for attempt in own:
-        found["RUNNING"] = attempt.running_ms or found["RUNNING"]
+        times["RUNNING"] = attempt.running_ms or times["RUNNING"]
         if attempt.ending == "failed":
-            found["FAILING"] = attempt.ended_ms or found["FAILING"]
+            times["FAILING"] = attempt.ended_ms or times["FAILING"]
         if attempt.recovers:
-            found["RESTARTING"] = attempt.began_ms
+            times["RESTARTING"] = attempt.began_ms
     if job.state.terminal or job.state is JobState.CANCELLING:
-        found[job.state.value] = job.ended_ms or job.updated_ms
-    return found
+        times[job.state.value] = job.ended_ms or job.updated_ms
+    return times
 
 
 def traffic(vertex: Vertex) -> dict[str, Any]:

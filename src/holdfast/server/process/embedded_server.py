@@ -93,16 +93,16 @@ class EmbeddedServer:
             why = error
         except OSError as error:
             why = Unavailable("the server could not be started", found=error.strerror or str(error))
-        found = self._collected(server)
+        ending = self._collected(server)
         if self._closing.is_set():
             return False
-        self._failed(why or Unavailable("the server has died and is started again", found=found))
+        self._failed(why or Unavailable("the server has died and is started again", found=ending))
         return again
 
     def _collected(self, server: ServerProcess | None) -> str:
         if server is None:
             return "no process"
-        found = server.reap()
+        ending = server.reap()
         with self._lock:
             self._server = None
-        return found
+        return ending
