@@ -203,10 +203,18 @@ def _table(path: Path) -> Mapping[str, object]:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Invalid(
-            "the settings file cannot be read", where=str(path), found=error.strerror or str(error)
+            "the settings file cannot be read",
+            where=str(path),
+            found=error.strerror or str(error),
+            hint=f"let this user read it, or name another with {FILE_VARIABLE}",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid("the settings file is not TOML", where=str(path), found=str(error)) from error
+        raise Invalid(
+            "the settings file is not TOML",
+            where=str(path),
+            found=str(error),
+            hint=f'write settings as `home = "/data/holdfast"` below a line [{TABLE}]',
+        ) from error
     stray = [name for name in content if name != TABLE]
     if stray:
         raise Invalid(

@@ -119,7 +119,12 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         # Without the cause, and by its kind where it is no system's error: its text may repeat the address.
         reason = getattr(error, "reason", error)
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
-        raise Unavailable("an alert reached nobody", where=redacted_address(address), found=found) from None
+        raise Unavailable(
+            "an alert reached nobody",
+            where=redacted_address(address),
+            found=found,
+            hint="it is tried again; check that this machine reaches the address",
+        ) from None
 
 
 def _without_credentials(address: str) -> tuple[str, dict[str, str]]:
@@ -137,8 +142,11 @@ def _without_credentials(address: str) -> tuple[str, dict[str, str]]:
 def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
     where = redacted_address(address)
     if not 300 <= code < 400:
-        kind = Unavailable if code >= 500 or code in _AGAIN else Invalid
-        return kind("an alert was not taken", where=where, found=f"HTTP {code}")
+        if code >= 500 or code in _AGAIN:
+            hint = "it is tried again; the log of whoever answers there says why"
+            return Unavailable("an alert was not taken", where=where, found=f"HTTP {code}", hint=hint)
+        hint = "check path and secret of the address: it takes JSON by POST"
+        return Invalid("an alert was not taken", where=where, found=f"HTTP {code}", hint=hint)
     to = "nowhere" if location is None else redacted_address(urljoin(address, location))
     return Invalid(
         "an alert was not taken: its address leads elsewhere",

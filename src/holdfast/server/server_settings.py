@@ -13,6 +13,7 @@ from holdfast.errors import Invalid, NotFound
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
 SHORTEST_TOKEN: Final = 16
+_HOW_TO_MAKE_ONE: Final = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
 _LOOPBACK_NAMES: Final = ("localhost",)
 
 
@@ -49,15 +50,23 @@ class ServerSettings:
                 "the token is too short to keep anybody out",
                 found=f"{len(self.token)} characters",
                 expected=f"{SHORTEST_TOKEN} or more",
-                hint="make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`",
+                hint=_HOW_TO_MAKE_ONE,
             )
         if self.token is not None and (not self.token.isascii() or not self.token.isprintable()):
-            raise Invalid("the token cannot be sent in a header", expected="printable ASCII characters")
+            raise Invalid(
+                "the token cannot be sent in a header",
+                expected="printable ASCII characters",
+                hint=_HOW_TO_MAKE_ONE,
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Invalid("TLS needs a certificate and its key", expected="--tls-cert and --tls-key")
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
-                raise NotFound("there is no such file for TLS", where=str(path))
+                raise NotFound(
+                    "there is no such file for TLS",
+                    where=str(path),
+                    hint="--tls-cert names the certificate chain, --tls-key its key",
+                )
         if self.token is None and not is_loopback(self.host):
             raise Invalid(
                 "an address that others can reach needs a token",
@@ -118,8 +127,11 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
         read = file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise NotFound(
-            "the token file cannot be read", where=str(file), found=error.strerror or str(error)
+            "the token file cannot be read",
+            where=str(file),
+            found=error.strerror or str(error),
+            hint="name a file that this user may read with --token-file",
         ) from error
     if not read:
-        raise Invalid("the token file is empty", where=str(file))
+        raise Invalid("the token file is empty", where=str(file), hint=_HOW_TO_MAKE_ONE)
     return read

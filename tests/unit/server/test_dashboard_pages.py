@@ -499,3 +499,22 @@ def test_json_of_pages_holds_plain_values(asker: TestClient) -> None:
         found = asker.get(path, headers={"accept": "application/json"}).json()
         assert json.loads(json.dumps(found)) == found
         assert found["now_ms"] == NOW_MS
+
+
+def test_a_fault_of_ours_is_logged_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person is told that something went wrong; who mends it needs to know where."""
+    asker = Served(tmp_path).client()
+
+    def broken(_: object) -> None:
+        raise RuntimeError("lost in a page")
+
+    monkeypatch.setattr("holdfast.server.control_plane.ControlPlane.jobs", broken)
+    answer = asker.get("/ui/jobs", headers=PAGE)
+    assert answer.status_code == 500
+    assert "lost in a page" not in answer.text
+    record = next(record for record in caplog.records if record.name == "holdfast.server")
+    assert record.exc_info is not None
+    assert "/ui/jobs" in record.getMessage()
+    assert "lost in a page" in str(record.exc_info[1])

@@ -33,10 +33,18 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     remote = ":" in text.partition("/")[0]
     if not remote and not text.startswith("/"):
         raise Invalid(
-            "a request has to name a directory in full", where=setting, found=address[:200], expected="/…"
+            "a request has to name a directory in full",
+            where=setting,
+            found=address[:200],
+            expected="a path that begins with /, or a URI",
         )
     if remote and ".." in text.split("/"):
-        raise Invalid("this is no address of a directory", where=setting, found=address[:200])
+        raise Invalid(
+            "this is no address of a directory",
+            where=setting,
+            found=address[:200],
+            expected="a URI without `..` in it",
+        )
     uri = canonical_uri(text, Path("/"))
     if not _allowed(plane, uri):
         raise Invalid(
@@ -84,7 +92,10 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
     for used in _checkpoints(plane):
         if within(uri, used) or within(used, uri):
             raise Invalid(
-                "a new checkpoint has to be apart from those of jobs", where=setting, found=uri, expected="…"
+                "a new checkpoint has to be apart from those of jobs",
+                where=setting,
+                found=uri,
+                expected=f"a directory that is neither in {used} nor above it",
             )
     return uri
 

@@ -194,7 +194,12 @@ def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, d
     place = place_of(address, which.batch)
     reader = StateReader(place.storage, place.batch_id)
     if not reader.operators:
-        raise NotFound("this query has no state", where=place.name, found="no stateful operator")
+        raise NotFound(
+            "this query has no state",
+            where=place.name,
+            found="no stateful operator",
+            hint="of a job with several queries, name another with `query=NAME`",
+        )
     heard = [
         batch.committed_ms
         for batch in details.batches

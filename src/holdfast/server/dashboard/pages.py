@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -14,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast._version import __version__
-from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.errors import Invalid, NotFound
 from holdfast.server.answers import JSON_SUFFIX, Json, as_error, wants_page
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard import forms
@@ -31,6 +32,7 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_LOG: Final = logging.getLogger("holdfast.server")
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
 Look = Callable[[ControlPlane, Request], Any]
@@ -73,7 +75,7 @@ def _page(plane: ControlPlane, template: str, look: Look) -> Callable[[Request],
             view = await run_in_threadpool(look, plane, request)
             return await run_in_threadpool(_shown, plane, request, template, view)
         except Exception as error:
-            return _problem(plane, request, as_error(error))
+            return _problem(plane, request, error)
 
     return answer
 
@@ -92,7 +94,10 @@ def _shown(plane: ControlPlane, request: Request, template: str, view: Any) -> R
     return _with_policy(Response(body, media_type="text/html", headers=headers))
 
 
-def _problem(plane: ControlPlane, request: Request, error: HoldfastError) -> Response:
+def _problem(plane: ControlPlane, request: Request, raised: Exception) -> Response:
+    error = as_error(raised)
+    if error is not raised:
+        _LOG.error("a page could not be shown: %s", request.url.path, exc_info=raised)
     if not wants_page(request.url.path, request.headers):
         return _with_policy(Json(error.as_dict(), error.http_status))
     body = render("error.html", error=error, **_frame(plane, request))
@@ -152,7 +157,7 @@ def _ask(plane: ControlPlane) -> Callable[[Request], Any]:
             job = _job(request)
             following = await run_in_threadpool(forms.ask, plane, job, fields)
         except Exception as error:
-            return _problem(plane, request, as_error(error))
+            return _problem(plane, request, error)
         return RedirectResponse(following, 303)
 
     return answer

@@ -109,13 +109,12 @@ def _status(
 ) -> Any:
     operation_id = call.id("triggerid")
     job = call.id("jobid") if "jobid" in call.path else None
-    try:
+    asked: Operation | None = None
+    with suppress(NotFound):
         asked = call.plane.operation(operation_id)
-        if asked.verb not in verbs or (job is not None and not _is_job(call, asked.job, job)):
-            raise NotFound("this is another operation")
-    except NotFound:
+    if asked is None or asked.verb not in verbs or not (job is None or _is_job(call, asked.job, job)):
         whose = "" if job is None else f" for job {job}"
-        raise Refused(404, f"There is no {what} operation with triggerId={operation_id}{whose}.") from None
+        raise Refused(404, f"There is no {what} operation with triggerId={operation_id}{whose}.")
     if not asked.state.ended:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     operation = result(asked) if asked.error is None else {"failure-cause": failure_cause(asked.error)}

@@ -92,7 +92,8 @@ class EmbeddedServer:
         except Internal as error:  # a line that is no message
             why = error
         except OSError as error:
-            why = Unavailable("the server could not be started", found=error.strerror or str(error))
+            found = error.strerror or str(error)
+            why = Unavailable("the server could not be started", found=found, hint="it is tried again")
         ending = self._collected(server)
         if self._closing.is_set():
             return False

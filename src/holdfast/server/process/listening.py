@@ -31,7 +31,10 @@ def listen(settings: ServerSettings) -> socket.socket:
         made.close()
         if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
             raise Invalid(
-                "the server cannot listen there", where=settings.host, found=error.strerror or str(error)
+                "the server cannot listen there",
+                where=settings.host,
+                found=error.strerror or str(error),
+                hint="name an address of this machine with --host",
             ) from error
         raise Conflict(
             "the port of the server is taken",

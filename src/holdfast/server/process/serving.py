@@ -62,7 +62,12 @@ class Serving:
             self._server = _Server(_config(made, settings), within or bounds())
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             self._socket.close()
-            raise Invalid("the server cannot be set up", where=self.url, found=str(error)) from error
+            raise Invalid(
+                "the server cannot be set up",
+                where=self.url,
+                found=str(error),
+                hint="--tls-cert takes a certificate chain and --tls-key its key, both as PEM",
+            ) from error
         self._executor = OperationExecutor(StateHome(home), now_ms)
         self._plane: ControlPlane = made.state.plane
         self._plane.wake = self._executor.wake
