@@ -16,7 +16,7 @@ from holdfast import checkpoints
 from holdfast.at_rest.keyed.group_builder import made
 from holdfast.at_rest.keyed.group_changes import changed
 from holdfast.at_rest.keyed.group_writer import regroup, replacing, write_groups
-from holdfast.at_rest.keyed.keyed_reader import keyed_state, keyed_states
+from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Invalid
 from holdfast.storage.local import LocalStorage
@@ -68,7 +68,7 @@ class Shop:
     @property
     def keys(self) -> dict[Any, Any]:
         """All state, by key."""
-        rows = keyed_state(self.checkpoint, "everything").rows()
+        rows = keyed_states(self.checkpoint)[0].rows()
         return {row.key: (row.values, row.stamps, row.timers) for row in rows}
 
 
@@ -140,7 +140,7 @@ def test_a_job_goes_on_from_state_that_was_mended_at_rest(spark: SparkSession, t
     assert by_batch_and_key(shop.rows) == shop.expected()
 
     # All of it made anew out of its own tables.
-    state = keyed_state(shop.checkpoint, "everything")
+    (state,) = keyed_states(shop.checkpoint)
     before = shop.keys
     tables = {
         each.name: pa.concat_tables([state.schema(each.name).empty_table(), *state.scan(each.name)])

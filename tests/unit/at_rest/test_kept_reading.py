@@ -20,7 +20,7 @@ import holdfast as hf
 from golden import KEYED, golden, golden_files
 from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import KeptState, keyed_operators
-from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_state, keyed_states
+from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_states
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
@@ -351,15 +351,13 @@ def with_notes(**notes: bytes) -> MemoryStorage:
 def test_what_an_operator_has_noted() -> None:
     form = keyed_operators(golden(GOLDEN))[0].form
     noted = with_notes(visits=note(form, keys=["customer"], placed=False), totals=b'{"what": 1}')
-    state = keyed_state(noted, "visits")
+    (state,) = keyed_states(noted)
+    assert state.operator.name == "visits"
     assert (state.operator.keys.names, state.operator.placed) == (["customer"], False)
     assert state.operator.note_path == "_holdfast/operator-visits.json"
     assert state.get({"customer": "c1"}) is not None
-    with pytest.raises(NotFound, match="no such keyed operator") as caught:
-        keyed_state(noted, "orders")
-    assert caught.value.expected == "visits"
     # As operators noted it before they noted their keys.
-    older = keyed_state(with_notes(visits=note(form)), "visits").operator
+    (older,) = keyed_operators(with_notes(visits=note(form)))
     assert (older.keys.names, older.placed) == (["key"], None)
 
 
@@ -382,9 +380,7 @@ def test_a_note_that_is_damaged() -> None:
 
 def test_a_checkpoint_without_keyed_operators() -> None:
     assert keyed_states(golden("4.2/aggregate-format2")) == ()
-    with pytest.raises(NotFound) as caught:
-        keyed_state(golden("4.2/aggregate-format2"), "visits")
-    assert caught.value.expected == "none: it has none of Holdfast's"
+    assert keyed_operators(golden("4.2/aggregate-format2")) == ()
 
 
 def test_timers_are_told_apart_by_name_and_clock(shop: Shop) -> None:

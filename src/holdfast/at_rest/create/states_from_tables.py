@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.tables import PARTITION, column_names, schema_of
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.storage.port import Storage, full
@@ -22,7 +24,6 @@ from holdfast.storage.port import Storage, full
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.at_rest.keyed.store_rows import StoreRow
 
 TIMERS: Final = "timers"
 # What holds rows of one key that have to agree with others, or times that only the query knows.
@@ -54,16 +55,15 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         for each in named_operators(checkpoint)
     ]
     own: dict[int, dict[str, pa.Table]] = {}
-    rows: dict[int, dict[int, list[StoreRow]]] = {}
+    rows: dict[StoreId, list[RowChange]] = {}
     for name, table in tables.items():
         operator, state = pick(operators, name)
         if operator.keyed is not None:
             own.setdefault(operator.operator_id, {})[state.name] = table
             continue
-        found = rows.setdefault(operator.operator_id, {})
         codec = _writable(operator, state)
-        for row in _rows(checkpoint, operator, state, codec, fitted(state, table)):
-            found.setdefault(row.partition, []).append(row)
+        for store, row in _rows(checkpoint, operator, state, codec, fitted(state, table)):
+            rows.setdefault(store, []).append(row)
     if own:
         _put_keyed(checkpoint, operators, own, folder / "keyed", clock)
     if rows:
@@ -120,9 +120,7 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
 
 def _rows(
     checkpoint: Storage, operator: NamedOperator, state: NamedState, codec: StateCodec, table: pa.Table
-) -> Iterator[StoreRow]:
-    from holdfast.at_rest.keyed.store_rows import StoreRow
-
+) -> Iterator[tuple[StoreId, RowChange]]:
     names = column_names(state)
     keys, values = codec.key_type, codec.value_type
     fields = len(keys.names)
@@ -141,7 +139,8 @@ def _rows(
     place = Placement(checkpoint, found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
     hashes = place.hashes([codec.stored_key(each) for each in key_rows])
     for key, value, number in zip(key_rows, value_rows, hashes, strict=True):
-        yield StoreRow(number % found.partitions, codec.name.family, key, (value,))
+        store = StoreId(operator.operator_id, number % found.partitions, codec.name.store)
+        yield store, RowChange(codec, key, (value,))
 
 
 def _check_once(state: NamedState, table: pa.Table, keys: Sequence[bytes]) -> None:

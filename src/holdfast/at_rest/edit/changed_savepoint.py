@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.proving import prove_stores
-from holdfast.at_rest.edit.store_edits import Changes, StoreEdits
+from holdfast.at_rest.edit.store_edits import StoreEdits
+from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.savepoints.catalog.catalog import savepoint_uri
@@ -47,7 +48,7 @@ def derive_changed(
     catalog: Storage,
     target: Storage,
     manifest: Manifest,
-    changes: Changes,
+    changes: StoreChanges,
     folder: Path,
     change: Mapping[str, Any] | None,
     *,

@@ -131,7 +131,9 @@ class ByTable:
         missing = [name for name in types if name not in made.column_names]
         more = [name for name in made.column_names if name not in types]
         if missing or more:
-            raise self._breaks(", ".join(missing or more), "is missing" if missing else "is not of the state")
+            names = ", ".join(column.name for column in self._state.columns)
+            fact = "is missing" if missing else "is not of the state"
+            raise self._state.unfit(", ".join(missing or more), fact, names)
         columns = []
         for column in self._state.columns:
             given = made.column(column.name)
@@ -140,20 +142,12 @@ class ByTable:
                     raise pa.ArrowInvalid(str(given.type))
                 columns.append(given.cast(types[column.name], safe=True))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise self._breaks(
+                raise self._state.unfit(
                     column.name, str(error).splitlines()[0], type_words(column.type)
                 ) from error
             if columns[-1].null_count and not column.nullable and column.side != PLACE:
-                raise self._breaks(column.name, "null", "never null")
+                raise self._state.unfit(column.name, "null", "never null")
         return pa.table(columns, names=list(types))
-
-    def _breaks(self, column: str, found: str, expected: str | None = None) -> Invalid:
-        return Invalid(
-            "the edit breaks the schema of the state",
-            where=f"{self._state.label}, column {column}",
-            found=found,
-            expected=expected or ", ".join(each.name for each in self._state.columns),
-        )
 
 
 def checked(state: Columns, row: Mapping[str, Any]) -> None:
@@ -164,12 +158,7 @@ def checked(state: Columns, row: Mapping[str, Any]) -> None:
     """
     for column in state.columns:
         if column.side != PLACE and not column.nullable and row.get(column.name) is None:
-            raise Invalid(
-                "the edit breaks the schema of the state",
-                where=f"{state.label}, column {column.name}",
-                found="null in a new row",
-                expected=f"{type_words(column.type)}, never null",
-            )
+            raise state.unfit(column.name, "null in a new row", f"{type_words(column.type)}, never null")
 
 
 def _same(one: Any, other: Any) -> bool:

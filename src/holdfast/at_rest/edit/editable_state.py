@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, VALUE, Column, columns_of
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.tables import EXPIRES
+from holdfast.checkpoints.state.families import Pairs
+from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.errors import Corrupt, Invalid, Unsupported
+from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.operators import FamilyUse, companion, use_of
 from holdfast.formats.rows.spark_types import Atom, Struct, parse_struct
+from holdfast.layout import StoreId
+from holdfast.storage.port import Storage
 
 # The families that are kept in step with a state of transformWithState, by what edits call them.
 _COMPANIONS: Final = {
@@ -63,6 +67,27 @@ class Columns:
             where=self.label,
             found=name,
             expected=", ".join(each.name for each in self.columns),
+            hint="see the columns of each state with `holdfast state list`",
+        )
+
+    def unfit(self, column: str, found: str, expected: str) -> Invalid:
+        """The error for a value that is not of its column, or for a column that is not of the state."""
+        return Invalid(
+            "the edit breaks the schema of the state",
+            where=f"{self.label}, column {column}",
+            found=found,
+            expected=expected,
+            hint="see the columns and their types with `holdfast state list`",
+        )
+
+    def taken(self, row: Mapping[str, Any]) -> Invalid:
+        """The error for a row that is to be inserted under a key that is there."""
+        key = {column.name: row.get(column.name) for column in self.key_columns()}
+        return Invalid(
+            "a row cannot be inserted: its key is there already",
+            where=self.label,
+            found=str(key)[:200],
+            hint="change it with --set and --key",
         )
 
     def key_columns(self) -> tuple[Column, ...]:
@@ -112,6 +137,12 @@ class EditableState(Columns):
         """Their stores."""
         return tuple(dict.fromkeys(family.name.store for family in self.families))
 
+    def rows(self, view: Storage, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
+        """The rows of a partition in all its families, and in others of the same stores."""
+        for name in self.stores:
+            store = StoreId(self.operator.operator_id, partition, name)
+            yield from store_chunks(view, self.operator, store)
+
 
 def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     """A state as it can be edited.
@@ -133,8 +164,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     codecs = {each.name.label: each for each in operator.files.known()}
     kind, paired = _kept(main, codecs, state)
     for codec in (main, *paired.values()):
-        if codec.schema is None:
-            raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
+        codec.require_schema()
     return EditableState(
         state.full_name, operator.files, kind, main, paired, state.key, _columns(main, kind, ttl=state.ttl)
     )
@@ -163,9 +193,7 @@ def _kept(
 
 
 def _columns(main: StateCodec, kind: Kind, *, ttl: bool) -> tuple[Column, ...]:
-    schema = main.schema
-    if schema is None:
-        raise Corrupt("a state has no schema", where=main.where, found=main.name.label)
+    schema = main.require_schema()
     hidden = frozenset({INDEX}) if kind is Kind.JOIN else frozenset()
     columns = columns_of(
         parse_struct(schema.key_schema, main.where),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from holdfast.at_rest.edit.request import Edit, given_value
 from holdfast.at_rest.edit.row_changes import (
     Decider,
     PartitionEdit,
-    RowChange,
     Sample,
     Tally,
     key_row,
@@ -27,10 +27,8 @@ from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
 from holdfast.at_rest.edit.state_columns import PLACE
 from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.state_catalog import named_operators, pick
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.families import Pairs
-from holdfast.checkpoints.state.rows import store_chunks
-from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import StoreId
@@ -251,8 +249,9 @@ class _Planning:
         for partition in range(operator.partitions):
             if self._tell is not None:
                 self._tell(partition, operator.partitions, "looking for rows")
-            one = PartitionEdit(self._state, partition, decider, self._tally)
-            for change in one.run(lambda p=partition: self._rows(p), by_partition.get(partition, ())):  # type: ignore[misc]
+            work = PartitionEdit(self._state, partition, decider, self._tally)
+            rows = partial(self._state.rows, self._view, partition)
+            for change in work.run(rows, by_partition.get(partition, ())):
                 store = StoreId(operator.operator_id, partition, change.codec.name.store)
                 found.setdefault(store, []).append(change)
         return {store: tuple(each) for store, each in found.items()}
@@ -272,7 +271,8 @@ class _Planning:
         """Every row with its partition; nothing is counted."""
         collected = Collecting()
         for partition in range(self._state.operator.partitions):
-            PartitionEdit(self._state, partition, collected, Tally()).run(lambda p=partition: self._rows(p))  # type: ignore[misc]
+            rows = partial(self._state.rows, self._view, partition)
+            PartitionEdit(self._state, partition, collected, Tally()).run(rows)
         return iter(collected.rows)
 
     def _insert(self, given: Mapping[str, Any]) -> Values:
@@ -281,7 +281,7 @@ class _Planning:
         for name, value in given.items():
             column = state.column(name)
             if column.side != PLACE:
-                row[column.name] = given_value(value, column, state.label)
+                row[column.name] = given_value(state, column, value)
         for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
@@ -309,11 +309,6 @@ class _Planning:
         for row, value in zip(inserts, placement.hashes(keys), strict=True):
             found.setdefault(value % state.operator.partitions, []).append(row)
         return found
-
-    def _rows(self, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
-        operator = self._state.operator
-        for name in self._state.stores:
-            yield from store_chunks(self._view, operator, StoreId(operator.operator_id, partition, name))
 
 
 class Collecting:

@@ -6,37 +6,34 @@ states of a key that are not named, stay; a key that is deleted goes with all it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.edit.deciders import checked
 from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.request import Edit
-from holdfast.at_rest.edit.row_changes import RowChange, Tally
+from holdfast.at_rest.edit.row_changes import Tally
 from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
-from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column, type_words
-from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
-from holdfast.at_rest.keyed.group_blobs import alive, fresh_token, joined, written
+from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column
+from holdfast.at_rest.keyed.changes import KeyChange
 from holdfast.at_rest.keyed.group_changes import changed
-from holdfast.at_rest.keyed.keyed_operators import LIST, MAP, KeptState
+from holdfast.at_rest.keyed.keyed_operators import BROADCAST, LIST, MAP, KeptState
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.at_rest.keyed.store_rows import store_rows
+from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.model import NamedState, StateForm
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, numbering_of, parts_of
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Invalid, Unsupported
-from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.errors import Unsupported
 from holdfast.layout import StoreId
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _CHUNK: Final = 4096
-_BROADCAST: Final = "broadcast"
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
     values = [
         Column(f"value_{each.name}" if each.name in taken else each.name, VALUE, (each.name,), _type(each))
         for each in state.operator.states
-        if each.kind != _BROADCAST and only in (None, each.name)
+        if each.kind != BROADCAST and only in (None, each.name)
     ]
     return KeyedTable(named.full_name, (*keys, *values), state, only)
 
@@ -95,6 +92,7 @@ class KeyedEdit:
         tell: ProgressCallback | None,
     ) -> None:
         self.table = keyed_table(keyed, named)
+        self._named = named
         self._files = files
         self._edit = edit
         self._tally = tally
@@ -119,9 +117,7 @@ class KeyedEdit:
 
     def _picked(self) -> Iterator[KeyChange]:
         key = (
-            None
-            if self._edit.key is None
-            else parse_key([self._edit.key], self._key_type(), self.table.label)
+            None if self._edit.key is None else parse_key([self._edit.key], self._named.key, self.table.label)
         )
         selection = Selection(
             self.table, self._edit.where, [parse_assignment(each) for each in self._edit.set], key
@@ -150,12 +146,7 @@ class KeyedEdit:
             key = self.table.key(row)
             there = self.table.state.get(key)
             if there is not None and (self.table.only is None or self.table.only in there.values):
-                raise Invalid(
-                    "a row cannot be inserted: its key is there already",
-                    where=self.table.label,
-                    found=str(key)[:200],
-                    hint="change it with --set and --key",
-                )
+                raise self.table.taken(row)
             self._tally.note(None, row)
             named = [
                 column
@@ -200,38 +191,6 @@ class KeyedEdit:
         key, only = self.table.key(row), self.table.only
         return KeyChange(key, remove=True) if only is None else KeyChange(key, {only: None})
 
-    def _key_type(self) -> Struct:
-        import json
-
-        fields = [
-            {"name": each.name, "type": _spark_name(each.type), "nullable": True, "metadata": {}}
-            for each in self.table.key_columns()
-        ]
-        return parse_struct(json.dumps({"type": "struct", "fields": fields}), self.table.label)
-
-
-def group_rows(
-    operator: OperatorStates, groups: Sequence[GroupChange]
-) -> dict[StoreId, tuple[RowChange, ...]]:
-    """The rows of Spark's stores that key groups are made of, as changes of them."""
-    (name,) = operator.store_names
-    found: dict[StoreId, list[RowChange]] = {}
-    numbering = numbering_of(operator)
-    for group in groups:
-        for row in store_rows(operator.partitions, numbering, group.before, group.after):
-            store = StoreId(operator.operator_id, row.partition, name)
-            codec = operator.codec_of(name, row.family)
-            found.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))
-    return {store: tuple(each) for store, each in found.items()}
-
-
-def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
-    """A key group written anew with what counts of it and nothing else."""
-    parts = [alive(each) for each in parts_of(group, state.where, dead=True)]
-    form = parts[0].form if parts else state.operator.form
-    after = written(group.group, state.operator.key_groups, form, joined(parts), fresh_token)
-    return GroupChange(group, after)
-
 
 def _type(state: KeptState) -> pa.DataType:
     import pyarrow as pa
@@ -239,9 +198,3 @@ def _type(state: KeptState) -> pa.DataType:
     if state.kind == LIST:
         return pa.list_(state.type)
     return pa.map_(state.key_type, state.type) if state.kind == MAP else state.type
-
-
-def _spark_name(type_: Any) -> str:
-    """A type of Arrow's as Spark's JSON names it."""
-    words = type_words(type_)
-    return {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}.get(words, words)

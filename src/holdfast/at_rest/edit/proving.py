@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from holdfast.at_rest.edit.row_changes import RowChange
+from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
@@ -22,7 +22,7 @@ def prove_stores(
     operators: Operators,
     after: Storage,
     operators_after: Operators,
-    changes: Mapping[StoreId, Sequence[RowChange]],
+    changes: StoreChanges,
     tell: ProgressCallback | None = None,
 ) -> None:
     """Compare the stores that were touched, row by row.
@@ -33,10 +33,10 @@ def prove_stores(
     for done, (store, wanted) in enumerate(changes.items()):
         if tell is not None:
             tell(done, len(changes), "reading back")
-        expected = {(each.codec.name.family, each.key): each for each in wanted}
+        expected = {(row.family, row.key): row for row in wanted}
         had = _Content(before, operators[store.operator_id], store, expected)
         has = _Content(after, operators_after[store.operator_id], store, expected)
-        there = {place: each.rows for place, each in expected.items() if each.rows is not None}
+        there = {place: row.rows for place, row in expected.items() if row.rows is not None}
         if has.chosen != there:
             raise _differs(
                 store, f"{len(has.chosen)} rows that changed", f"{len(there)} with their new values"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.at_rest.edit.deciders import Change
+from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.state_columns import Column, type_words
 from holdfast.at_rest.read.keys import typed
 from holdfast.errors import Invalid
@@ -41,9 +42,14 @@ class Edit:
                 "an edit does one of four things",
                 found=f"{sum(asked)} of them",
                 expected="rows are set, deleted or inserted, or a function changes the table",
+                hint="give one of --set, --delete and --insert; several edits come one after the other",
             )
         if (self.where or self.key) and not (self.set or self.delete):
-            raise Invalid("only rows that are set or deleted are picked by a condition or a key")
+            raise Invalid(
+                "only rows that are set or deleted are picked by a condition or a key",
+                where=self.state,
+                hint="leave out the condition and the key, or say what is set",
+            )
         if self.delete and not (self.where or self.key):
             raise Invalid(
                 "this would delete every row of the state",
@@ -65,7 +71,7 @@ class Edit:
         return " ".join([done, *picked])
 
 
-def given_value(value: Any, column: Column, where: str) -> Any:
+def given_value(state: Columns, column: Column, value: Any) -> Any:
     """A value that a person has given, in its column's type.
 
     Raises:
@@ -74,9 +80,5 @@ def given_value(value: Any, column: Column, where: str) -> Any:
     try:
         return typed(value, column.type)
     except ValueError as error:
-        raise Invalid(
-            "the edit breaks the schema of the state",
-            where=f"{where}, column {column.name}",
-            found=str(getattr(error, "found", error)),
-            expected=type_words(column.type),
-        ) from error
+        found = str(getattr(error, "found", error))
+        raise state.unfit(column.name, found, type_words(column.type)) from error

@@ -14,37 +14,20 @@ from typing import Any, Final, Protocol
 from holdfast.at_rest.edit.editable_state import EXPIRY, INDEX, EditableState, Kind
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows, Values, shown
 from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column, put_into
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.state.contents import bare_rows
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import StateCodec
-from holdfast.errors import Corrupt, Invalid
+from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
 # Reads the rows of a partition anew, for what has to be looked at twice.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
-DELETED: Final = None
 _SAMPLES: Final = 5
 # The columns of a session: the window in its value begins with the time in its key.
 _SESSION: Final = "session_window"
 _BEGUN: Final = "sessionStartTime"
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """A row that is written or deleted.
-
-    Attributes:
-        codec: The family that it is in.
-        key: Its key, as an UnsafeRow.
-        rows: Its value, or the elements of a list, likewise; None where it goes.
-        is_list: Whether the value is a list.
-    """
-
-    codec: StateCodec
-    key: bytes
-    rows: tuple[bytes, ...] | None
-    is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +136,7 @@ class PartitionEdit:
     def _singles(self, rows: Rows, inserts: Sequence[Values]) -> None:
         coming = {self._key.encode(self._nested(insert, KEY)): insert for insert in inserts}
         if len(coming) != len(inserts):
-            raise self._taken(inserts[0])
+            raise self._state.taken(inserts[0])
         for codec, pairs in rows():
             if codec is not self._state.main:
                 continue
@@ -161,7 +144,7 @@ class PartitionEdit:
             self._tally.rows += len(pairs)
             for row in keys if coming else ():
                 if row in coming:
-                    raise self._taken(coming[row])
+                    raise self._state.taken(coming[row])
             seen = StoredRows(self._state.columns, self._key, self._value, keys, values, self._state.label)
             for place, new in self._decided(seen):
                 key, value = seen.decoded(place)
@@ -387,15 +370,6 @@ class PartitionEdit:
     def _place(self, codec: StateCodec, key: bytes) -> tuple[str, str, bytes]:
         return codec.name.store, codec.name.family, key
 
-    def _taken(self, row: Values) -> Invalid:
-        key = {each.name: row.get(each.name) for each in self._state.key_columns()}
-        return Invalid(
-            "a row cannot be inserted: its key is there already",
-            where=self._state.label,
-            found=str(key)[:200],
-            hint="change it with --set and --key",
-        )
-
 
 def key_row(state: EditableState, row: Values) -> bytes:
     """The key of a row that comes, as an UnsafeRow; of a join the one of its first row."""
@@ -420,8 +394,6 @@ def _empty(type_: Struct) -> dict[str, Any]:
 
 
 def _codec(codec: StateCodec, side: str) -> RowCodec:
-    schema = codec.schema
-    if schema is None:
-        raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
+    schema = codec.require_schema()
     text = schema.key_schema if side == KEY else schema.value_schema
     return RowCodec(parse_struct(text, codec.where))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
+from holdfast.at_rest.read.decode import readable
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.sql_names import sql_identifier
 
@@ -153,9 +154,11 @@ class Selection:
             given = found.schema.field(index + 1).type
             if assignment.expression.lower() == "null":
                 if not column.nullable:
-                    raise self._unfit(column, "null", "never null")
+                    raise self._state.unfit(column.name, "null", "never null")
             elif not fits(given, self._types[column.name]):
-                raise self._unfit(column, f"{assignment.expression} of type {given}", type_words(column.type))
+                raise self._state.unfit(
+                    column.name, f"{assignment.expression} of type {given}", type_words(column.type)
+                )
         if where is not None:
             described = f"describe select (\n{where}\n) from (select {self._typed_nulls()})"  # noqa: S608 - as above
             kind = self._connection.execute(described).fetchall()
@@ -181,18 +184,12 @@ class Selection:
             if values.null_count == len(values):
                 made = pa.chunked_array([pa.nulls(len(values), self._types[column.name])])
             else:
-                raise self._unfit(column, str(error).splitlines()[0], type_words(column.type)) from error
+                raise self._state.unfit(
+                    column.name, str(error).splitlines()[0], type_words(column.type)
+                ) from error
         if made.null_count and not column.nullable:
-            raise self._unfit(column, "null", "never null")
+            raise self._state.unfit(column.name, "null", "never null")
         return made
-
-    def _unfit(self, column: Column, found: str, expected: str) -> Invalid:
-        return Invalid(
-            "the edit breaks the schema of the state",
-            where=f"{self._state.label}, column {column.name}",
-            found=found,
-            expected=expected,
-        )
 
     def _refused(self, message: str, text: str | None = None) -> Invalid:
         return Invalid(
@@ -221,7 +218,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
         try:
             arrays.append(pa.array(values, types[column.name]))
         except UnicodeEncodeError:
-            arrays.append(pa.array([_readable(value) for value in values], types[column.name]))
+            arrays.append(pa.array([readable(value) for value in values], types[column.name]))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise Unsupported(
                 "a value of the state cannot be looked at",
@@ -261,15 +258,6 @@ def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
 
 def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
     return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
-
-
-def _readable(value: Any) -> Any:
-    """Text that is no UTF-8, with marks where it is not."""
-    return (
-        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        if isinstance(value, str)
-        else value
-    )
 
 
 def _seen(node: Any) -> str | None:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.at_rest.read.model import type_text
 from holdfast.errors import Unsupported
 from holdfast.formats.rows.arrow_types import arrow_atoms
 from holdfast.formats.rows.arrow_types import arrow_type as arrow_type_of
-from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
+from holdfast.formats.rows.spark_types import Atom, DataType, Struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,15 +22,6 @@ VALUE: Final = "value"
 PLACE: Final = "place"
 # Structs that Spark puts around what users have named.
 _WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
-_WORDS: Final = {
-    "byte": "tinyint",
-    "short": "smallint",
-    "integer": "int",
-    "long": "bigint",
-    "months": "interval year to month",
-    "micros": "interval day to second",
-    "calendar": "interval",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +44,7 @@ class Column:
 
     def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
         """Its value in a row."""
-        found: Any = key if self.side == KEY else value
-        for name in self.path:
-            if found is None:
-                return None
-            found = found[name]
-        return found
+        return at_path(key if self.side == KEY else value, self.path)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -113,6 +100,15 @@ def _flat(
     return found
 
 
+def at_path(values: Any, path: Sequence[str]) -> Any:
+    """What is at a path of fields; None below a null."""
+    for name in path:
+        if values is None:
+            return None
+        values = values[name]
+    return values
+
+
 def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
     """The same values with another one at a path."""
     name, *rest = path
@@ -122,21 +118,12 @@ def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[s
 
 
 def type_words(type_: Any) -> str:
-    """A type as Spark's SQL writes it."""
-    if isinstance(type_, Decimal):
-        return f"decimal({type_.precision},{type_.scale})"
-    if isinstance(type_, Array):
-        return f"array<{type_words(type_.element)}>"
-    if isinstance(type_, Map):
-        return f"map<{type_words(type_.key)},{type_words(type_.value)}>"
-    if isinstance(type_, Struct):
-        inner = ",".join(f"{n}:{type_words(t)}" for n, t in zip(type_.names, type_.types, strict=True))
-        return f"struct<{inner}>"
-    if not isinstance(type_, Atom):
-        from holdfast.worker.declarations.types import type_text
-
+    """The type of a column in words: Spark's, or of keyed state Arrow's."""
+    if isinstance(type_, DataType):
         return type_text(type_)
-    return _WORDS.get(type_.name, type_.name)
+    from holdfast.worker.declarations.types import type_text as arrow_text
+
+    return arrow_text(type_)
 
 
 def arrow_type(type_: Any, where: str) -> pa.DataType:
@@ -156,5 +143,8 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
         return arrow_type_of(type_, atoms)
     except KeyError as error:
         raise Unsupported(
-            "a column of this type cannot be edited", where=where, found=type_words(Atom(error.args[0]))
+            "a column of this type cannot be edited",
+            where=where,
+            found=type_words(Atom(error.args[0])),
+            hint="change it in the query itself, or delete the row with `holdfast state edit --delete`",
         ) from error

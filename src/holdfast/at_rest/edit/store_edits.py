@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.at_rest.edit.row_changes import RowChange
+from holdfast.at_rest.store_changes import RowChange, put_rows
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Corrupt
 from holdfast.formats.files.checksums import hadoop_checksum, spark_checksum
@@ -23,7 +23,6 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 _IDS = "stateUniqueIds"
-Changes = Mapping[StoreId, Sequence[RowChange]]
 
 
 @dataclass(slots=True)
@@ -61,15 +60,7 @@ class StoreEdits:
         place = self.folder / "stores" / uuid.uuid4().hex
         place.parent.mkdir(parents=True, exist_ok=True)
         with OpenStore(self.view, operator, store, place) as opened:
-            for change in changes:
-                family = change.codec.name.family
-                key = change.codec.stored_key(change.key)
-                if change.rows is None:
-                    opened.delete([key], family)
-                elif change.is_list:
-                    opened.put_lists([key], [change.rows], family)
-                else:
-                    opened.put([key], change.rows, family)
+            put_rows(opened, changes)
             file = self._new_file(operator, store)
             opened.write(self.made, file, self.now_ms)
         self.replaced(store, file)

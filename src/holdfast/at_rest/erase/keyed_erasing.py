@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.at_rest.edit.keyed_edits import group_rows, refolded
-from holdfast.at_rest.edit.row_changes import RowChange
 from holdfast.at_rest.erase.matching import Subject
 from holdfast.at_rest.erase.searching import FileHits, StoreHits, entries
 from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
-from holdfast.at_rest.keyed.group_changes import changed, without_shared
+from holdfast.at_rest.keyed.group_changes import changed, refolded, without_shared
 from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
 from holdfast.formats.savepoint.manifest import Manifest

@@ -7,34 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.at_rest.edit.state_columns import KEY, VALUE
+from holdfast.at_rest.edit.state_columns import KEY, VALUE, at_path
 from holdfast.at_rest.read.keys import typed
 from holdfast.checkpoints.state.states import StateCodec
-from holdfast.errors import Corrupt, Invalid
+from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
-from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.formats.rows.unsafe_row import RowCodec, is_fixed
 
 # Fields of keys that are Spark's and no user's.
 _SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
-_FIXED: Final = frozenset(
-    {
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "date",
-        "months",
-        "long",
-        "timestamp",
-        "timestamp_ntz",
-        "micros",
-        "time",
-        "float",
-        "double",
-    }
-)
 _SLOT: Final = 8
-_LONG_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +75,7 @@ class Leaf:
 
     def of(self, row: Mapping[str, Any]) -> Any:
         """What a row has in it."""
-        found: Any = row
-        for name in self.path:
-            if found is None:
-                return None
-            found = found[name]
-        return found
+        return at_path(row, self.path)
 
 
 @dataclass(slots=True)
@@ -185,8 +162,6 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
     Raises:
         Corrupt: The family has no schema.
     """
-    if codec.schema is None:
-        raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
     fields = [(KEY, path, type_) for path, type_ in _leaves(codec.key_type)]
     if not subject.any_column:
         fields += [(VALUE, path, type_) for path, type_ in _leaves(codec.value_type)]
@@ -256,7 +231,7 @@ def _places(
     found = []
     for each in leaves.values():
         mine = [leaf for leaf in each if leaf.side == KEY]
-        if not all(len(leaf.path) == 1 and _is_fixed(leaf.type) for leaf in mine):
+        if not all(len(leaf.path) == 1 and is_fixed(leaf.type) for leaf in mine):
             return None
         found.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
     return tuple(found)
@@ -290,11 +265,4 @@ def _needle(leaf: Leaf) -> bytes:
     What does not fit into a word stands behind the words, filled up to whole ones.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
-    return row[_SLOT : 2 * _SLOT] if _is_fixed(leaf.type) else row[2 * _SLOT :]
-
-
-def _is_fixed(type_: DataType) -> bool:
-    """Whether a field's value is in its word."""
-    if isinstance(type_, Decimal):
-        return type_.precision <= _LONG_DIGITS
-    return isinstance(type_, Atom) and type_.name in _FIXED
+    return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast import layout
 from holdfast.at_rest.edit.editable_state import EditableState
-from holdfast.at_rest.edit.row_changes import PartitionEdit, RowChange, Tally
+from holdfast.at_rest.edit.row_changes import PartitionEdit, Tally
 from holdfast.at_rest.edit.rows_view import RowsView, Values
 from holdfast.at_rest.edit.state_columns import KEY, Column
 from holdfast.at_rest.erase.matching import Matcher
 from holdfast.at_rest.erase.searching import StoreHits
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
-from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Internal
 from holdfast.formats.files.checksums import spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed
@@ -155,8 +157,7 @@ class Cleansing:
             for change in changes:
                 if change.rows is None:
                     continue
-                family = change.codec.name.family
-                key = change.codec.stored_key(change.key)
+                family, key = change.family, change.stored_key
                 stored = families.prefixes[family]
                 if change.is_list:
                     writer.add_lists([key], [change.rows], family)
@@ -258,20 +259,16 @@ def partition_changes(
         if one is None:
             continue
         tally = Tally()
-
-        def rows(state: EditableState = state) -> Iterator[tuple[StateCodec, Pairs]]:
-            for name in state.stores:
-                yield from store_chunks(view, operator, StoreId(operator.operator_id, partition, name))
-
-        for change in PartitionEdit(state, partition, BySubject(state, one), tally).run(rows):
+        work = PartitionEdit(state, partition, BySubject(state, one), tally)
+        for change in work.run(partial(state.rows, view, partition)):
             store = StoreId(operator.operator_id, partition, change.codec.name.store)
-            changes[store, change.codec.name.family, change.key] = change
+            changes[store, change.family, change.key] = change
         if tally.deleted:
             counts[state.main.name.label] = tally.deleted
     for name in operator.store_names:
         store = StoreId(operator.operator_id, partition, name)
         for change in _by_key(view, operator, store, matchers):
-            changes[store, change.codec.name.family, change.key] = change
+            changes[store, change.family, change.key] = change
     found: dict[StoreId, list[RowChange]] = {}
     for (store, _, _), change in changes.items():
         found.setdefault(store, []).append(change)
@@ -294,7 +291,7 @@ def _changed(
     view: Storage, operator: OperatorStates, store: StoreId, changes: Sequence[RowChange]
 ) -> Iterator[tuple[str, Pairs]]:
     """The rows of a store that no change is about."""
-    gone = {(change.codec.name.family, change.codec.stored_key(change.key)) for change in changes}
+    gone = {(change.family, change.stored_key) for change in changes}
     for codec, pairs in store_chunks(view, operator, store):
         family = codec.name.family
         yield family, [pair for pair in pairs if (family, pair[0]) not in gone]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.at_rest.edit.changed_savepoint import derive_changed
-from holdfast.at_rest.edit.keyed_edits import group_rows
-from holdfast.at_rest.edit.row_changes import RowChange
 from holdfast.at_rest.edit_api import workplace
 from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
+from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
+from holdfast.at_rest.store_changes import RowChange
 from holdfast.clock import now_ms
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest

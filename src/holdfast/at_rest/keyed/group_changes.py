@@ -112,6 +112,14 @@ def without_shared(
     return Changed(tuple(made), 0, 0, len(found), len(wanted - found))
 
 
+def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
+    """A key group written anew with what counts of it and nothing else."""
+    parts = [alive(each) for each in parts_of(group, state.where, dead=True)]
+    form = parts[0].form if parts else state.operator.form
+    after = written(group.group, state.operator.key_groups, form, joined(parts), fresh_token)
+    return GroupChange(group, after)
+
+
 class _Work:
     """Finds the keys of changes and writes their groups."""
 

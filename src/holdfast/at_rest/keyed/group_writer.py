@@ -10,9 +10,10 @@ from holdfast.at_rest.keyed.changes import GroupChange
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.at_rest.keyed.regrouping import Regrouped, regrouped, renumbered
-from holdfast.at_rest.keyed.store_rows import StoreRow, store_rows
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, numbering_of
-from holdfast.checkpoints.state.states import OperatorStates, operator_states
+from holdfast.at_rest.keyed.store_rows import group_rows
+from holdfast.at_rest.store_changes import RowChange, StoreChanges, put_rows
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
+from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import NotFound
 from holdfast.layout import StoreId
@@ -21,28 +22,6 @@ from holdfast.savepoints.rewrite.maintenance_commit import begin
 from holdfast.savepoints.rewrite.open_store import OpenStore
 from holdfast.savepoints.rewrite.store_files import StoreForm
 from holdfast.storage.port import Storage, full
-
-
-def put_rows(store: OpenStore, operator: OperatorStates, rows: Iterable[StoreRow]) -> None:
-    """Put and delete the rows of one store, which all have to be of its partition."""
-    name = store.store.name
-    by_family: dict[str, list[StoreRow]] = {}
-    for row in rows:
-        by_family.setdefault(row.family, []).append(row)
-    for family, found in by_family.items():
-        codec = operator.codec_of(name, family)
-        keys = [codec.stored_key(row.key_row) for row in found]
-        gone = [key for key, row in zip(keys, found, strict=True) if row.value_rows is None]
-        held = [
-            (key, row.value_rows, row.is_list)
-            for key, row in zip(keys, found, strict=True)
-            if row.value_rows is not None
-        ]
-        lists = [(key, values) for key, values, is_list in held if is_list]
-        single = [(key, values[0]) for key, values, is_list in held if not is_list]
-        store.delete(gone, family)
-        store.put([key for key, _ in single], [value for _, value in single], family)
-        store.put_lists([key for key, _ in lists], [values for _, values in lists], family)
 
 
 def write_groups(
@@ -76,13 +55,15 @@ def write_groups(
         Corrupt: A file is damaged.
     """
     operators = {each.operator_id: each for each in operator_states(checkpoint)}
-    rows = {number: _by_partition(operators[number], found) for number, found in changes.items()}
+    rows: dict[StoreId, tuple[RowChange, ...]] = {}
+    for number, groups in changes.items():
+        rows |= group_rows(operators[number], groups)
     return write_rows(checkpoint, rows, folder, clock, tell)
 
 
 def write_rows(
     checkpoint: Storage,
-    changes: Mapping[int, Mapping[int, Sequence[StoreRow]]],
+    changes: StoreChanges,
     folder: Path,
     clock: Clock,
     tell: ProgressCallback | None = None,
@@ -91,8 +72,7 @@ def write_rows(
 
     Args:
         checkpoint: The checkpoint; it is changed.
-        changes: Rows by the number of their operator, which keeps one store in each partition, and by
-            partition.
+        changes: The changed rows, by store.
         folder: A directory to work in that is not there yet.
         clock: The time in epoch milliseconds.
         tell: Called with stores done, stores in all, and what is being done.
@@ -111,7 +91,6 @@ def write_rows(
     done, unique = 0, False
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     for operator in states:
-        rows = changes.get(operator.operator_id, {})
         made: list[tuple[str, ...]] = []
         for partition in range(operator.partitions):
             written = []
@@ -123,7 +102,7 @@ def write_rows(
                 unique = bool(chain) and chain[-1].unique_id is not None
                 form = StoreForm(operator.values, operator.codec, unique)
                 with OpenStore(checkpoint, operator, store, folder / store.folder.replace("/", "-")) as held:
-                    put_rows(held, operator, rows.get(partition, ()))
+                    put_rows(held, changes.get(store, ()))
                     file = held.write(checkpoint, form.file(store, batch.version), clock(), thoroughly=True)
                 written.append(file.unique_id or "")
                 done += 1
@@ -138,8 +117,6 @@ def regroup(
     key_groups: int,
     folder: Path,
     clock: Clock,
-    *,
-    operators: Sequence[str] | None = None,
     tell: ProgressCallback | None = None,
 ) -> tuple[Regrouped, ...]:
     """Put the keys of Holdfast's keyed operators into another number of key groups, in a batch of its own.
@@ -152,42 +129,35 @@ def regroup(
         key_groups: How many groups there are to be.
         folder: A directory to work in that is not there yet.
         clock: The time in epoch milliseconds.
-        operators: The names of those to change; by default all whose number is another.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
         What became of each that was changed.
 
     Raises:
-        NotFound: There is no such operator, or the checkpoint has none of Holdfast's keyed operators.
+        NotFound: The checkpoint has none of Holdfast's keyed operators.
         Unsupported: Something else than their hashes says where its keys are.
         Corrupt: A file is damaged.
     """
     states = keyed_states(checkpoint)
-    names = [state.operator.name for state in states]
-    for name in operators or ():
-        if name not in names:
-            raise NotFound(
-                "the checkpoint has no such keyed operator",
-                where=checkpoint.uri,
-                found=name,
-                expected=", ".join(names) or "none: it has none of Holdfast's",
-            )
-    chosen = [state for state in states if operators is None or state.operator.name in operators]
-    if not chosen:
-        raise NotFound("the checkpoint has no keyed operator of Holdfast's", where=checkpoint.uri)
-    found, changes = [], {}
-    for each in chosen:
-        if each.operator.key_groups == key_groups:
+    if not states:
+        raise NotFound(
+            "the checkpoint has no keyed operator of Holdfast's",
+            where=checkpoint.uri,
+            hint="see its operators with `holdfast state list`",
+        )
+    moved, changes = [], {}
+    for state in states:
+        if state.operator.key_groups == key_groups:
             continue
-        made = regrouped(each, key_groups)
-        changes[each.operator.operator_id] = replacing(each.source.groups(), made.groups)
-        found.append(made)
-    for done in found:
-        _renumber(checkpoint, done.operator)
+        now = regrouped(state, key_groups)
+        changes[now.operator.operator_id] = replacing(state.source.groups(), now.groups)
+        moved.append(now)
+    for now in moved:
+        _renumber(checkpoint, now.operator)
     if changes:
         write_groups(checkpoint, changes, folder, clock, tell)
-    return tuple(found)
+    return tuple(moved)
 
 
 def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[GroupChange]:
@@ -204,12 +174,3 @@ def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
     # Hadoop's checksum of the former note would have its own file system refuse the new one.
     checkpoint.delete(layout.HadoopChecksum(path).render())
     checkpoint.write(path, note, replace=True)
-
-
-def _by_partition(operator: OperatorStates, changes: Iterable[GroupChange]) -> dict[int, list[StoreRow]]:
-    found: dict[int, list[StoreRow]] = {}
-    numbering = numbering_of(operator)
-    for change in changes:
-        for row in store_rows(operator.partitions, numbering, change.before, change.after):
-            found.setdefault(row.partition, []).append(row)
-    return found

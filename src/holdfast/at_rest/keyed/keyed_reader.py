@@ -20,7 +20,7 @@ from holdfast.at_rest.keyed.group_tables import (
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP, KeptState, KeyedOperator, keyed_with_states
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, parts_of
 from holdfast.checkpoints.keyed.key_rows import KeyRow, SharedRow, key_rows, shared_rows, timers_in
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.storage.port import Storage
 from holdfast.worker.declarations.types import type_text
@@ -274,24 +274,6 @@ def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedSt
     """
     found = keyed_with_states(storage, batch_id)
     return tuple(KeyedState(operator, Stored(storage, states)) for operator, states in found)
-
-
-def keyed_state(storage: Storage, name: str, batch_id: int | None = None) -> KeyedState:
-    """The state of the operator of this name.
-
-    Raises:
-        NotFound: There is no such operator; the error says which there are.
-    """
-    found = keyed_states(storage, batch_id)
-    for each in found:
-        if each.operator.name == name:
-            return each
-    raise NotFound(
-        "the checkpoint has no such keyed operator",
-        where=storage.uri,
-        found=name,
-        expected=", ".join(each.operator.name for each in found) or "none: it has none of Holdfast's",
-    )
 
 
 def same_key(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row
+from holdfast.at_rest.keyed.changes import GroupChange
+from holdfast.at_rest.store_changes import RowChange
+from holdfast.checkpoints.keyed.key_groups import KEY_GROUP, KeyGroup, group_key, group_row, numbering_of
+from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.formats.operators import LIST_COUNTER, TIMER_INDEX, TIMERS
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.layout import StoreId
 from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta
 
@@ -40,6 +44,21 @@ class StoreRow:
     key_row: bytes
     value_rows: tuple[bytes, ...] | None
     is_list: bool = False
+
+
+def group_rows(
+    operator: OperatorStates, groups: Iterable[GroupChange]
+) -> dict[StoreId, tuple[RowChange, ...]]:
+    """The rows of Spark's stores that key groups are made of, as changes of them."""
+    (name,) = operator.store_names
+    numbering = numbering_of(operator)
+    changes: dict[StoreId, list[RowChange]] = {}
+    for group in groups:
+        for row in store_rows(operator.partitions, numbering, group.before, group.after):
+            store = StoreId(operator.operator_id, row.partition, name)
+            codec = operator.codec_of(name, row.family)
+            changes.setdefault(store, []).append(RowChange(codec, row.key_row, row.value_rows, row.is_list))
+    return {store: tuple(rows) for store, rows in changes.items()}
 
 
 def store_rows(

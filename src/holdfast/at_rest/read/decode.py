@@ -235,11 +235,14 @@ def arrow_value(value: Any, type_: DataType) -> Any:
         return [(arrow_value(key, type_.key), arrow_value(each, type_.value)) for key, each in pairs]
     if type_ == Atom("calendar"):
         return dict(zip(("months", "days", "microseconds"), value, strict=True))
-    return (
-        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        if isinstance(value, str)
-        else value
-    )
+    return readable(value)
+
+
+def readable(value: Any) -> Any:
+    """A value as it is; text that is no UTF-8 with marks where it is not."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return value
 
 
 def _made(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa.Array:

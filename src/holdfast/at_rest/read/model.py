@@ -358,6 +358,17 @@ class StateSource(Protocol):
         """Whether Spark's own reader of state can read it."""
 
 
+_TYPE_WORDS: Final = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "months": "interval year to month",
+    "micros": "interval day to second",
+    "calendar": "interval",
+}
+
+
 def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
     """What keys have that have several rows each; the rows come with something that is one for each key."""
     keys: dict[Any, KeySize] = {}
@@ -379,11 +390,9 @@ def clock_ms(files: OperatorStates, clock: str) -> int | None:
 
 
 def type_text(type_: Any) -> str:
-    """A type as people write it."""
+    """A type as Spark's SQL writes it."""
     if isinstance(type_, Atom):
-        return {"integer": "int", "byte": "tinyint", "short": "smallint", "long": "bigint"}.get(
-            type_.name, type_.name
-        )
+        return _TYPE_WORDS.get(type_.name, type_.name)
     if isinstance(type_, Decimal):
         return f"decimal({type_.precision},{type_.scale})"
     if isinstance(type_, Array):

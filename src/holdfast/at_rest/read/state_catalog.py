@@ -15,7 +15,7 @@ from holdfast.at_rest.read.spark_source import SparkSource
 from holdfast.checkpoints.keyed.key_groups import is_keyed
 from holdfast.checkpoints.state.key_partition import placing_fields
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
-from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.errors import Invalid, NotFound
 from holdfast.formats.operators import TIMER_NAMES, FamilyUse, companion, family_of, operator_kind
 from holdfast.formats.rows.spark_types import Struct
 from holdfast.layout import DEFAULT_STORE
@@ -183,10 +183,9 @@ def _states(
     codecs = {codec.name.label: codec for codec in operator.known()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
     for label, codec in codecs.items():
-        if codec.schema is None:
-            if label == DEFAULT_STORE and families:
-                continue
-            raise Corrupt("a state has no schema", where=codec.where, found=label)
+        if codec.schema is None and label == DEFAULT_STORE and families:
+            continue
+        codec.require_schema()
         if codec.name.store == DEFAULT_STORE == codec.name.family and families:
             continue  # a store with families has one that nobody uses besides them
         family = family_of(operator.name, label)

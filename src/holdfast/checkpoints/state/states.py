@@ -87,6 +87,22 @@ class StateCodec:
         """The schema as Spark wrote it."""
         return self._schema
 
+    def require_schema(self) -> ColumnFamily:
+        """The schema.
+
+        Raises:
+            Corrupt: There is none.
+        """
+        if self._schema is None:
+            raise Corrupt(
+                "a state has no schema",
+                where=self.where,
+                found=self.name.label,
+                expected=f"it in {layout.STATE_SCHEMA}",
+                hint="see what else is damaged with `holdfast checkpoint verify`",
+            )
+        return self._schema
+
     @property
     def key_type(self) -> Struct:
         """The fields of a key.
@@ -171,16 +187,8 @@ class StateCodec:
         return self._value_row.decode(row, self.where)
 
     def _type(self, side: str) -> Struct:
-        if self._schema is None:
-            raise Corrupt(
-                "a state has no schema",
-                where=self.where,
-                found=self.name.label,
-                expected=f"it in {layout.STATE_SCHEMA}",
-            )
-        return parse_struct(
-            self._schema.key_schema if side == "key" else self._schema.value_schema, self.where
-        )
+        schema = self.require_schema()
+        return parse_struct(schema.key_schema if side == "key" else schema.value_schema, self.where)
 
 
 class OperatorStates:

@@ -148,6 +148,11 @@ def _format(type_: DataType) -> str | None:
     return _FORMATS.get(type_.name) if isinstance(type_, Atom) else None
 
 
+def is_fixed(type_: DataType) -> bool:
+    """Whether a field's value is in its slot, and not behind them."""
+    return _format(type_) is not None
+
+
 def _converter(type_: DataType) -> Callable[[Any], Any] | None:
     if isinstance(type_, Decimal):
         scale = type_.scale
