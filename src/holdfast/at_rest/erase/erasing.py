@@ -14,24 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.at_rest.edit.editable_state import EditableState, editable
 from holdfast.at_rest.erase.certificate import Certificate, Finding, Searched, key_hash, merged
 from holdfast.at_rest.erase.erase_plan import ErasePlan, require_catalog
-from holdfast.at_rest.erase.keyed_erasing import KeyedHits, KeyedSearch, unsearched_keyed
-from holdfast.at_rest.erase.matching import Subject, unsearched
-from holdfast.at_rest.erase.purge import Cleansing, Matchers, Replaced, partition_changes
-from holdfast.at_rest.erase.searching import Search, StoreHits
+from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
+from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.purge import Cleansing, Replaced
+from holdfast.at_rest.erase.searching import StoreHits
+from holdfast.at_rest.erase.spark_erasing import SparkSearch
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_catalog import named_operators
-from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.config.locations import local_path
-from holdfast.errors import HoldfastError, Internal, NotFound, Unsupported
+from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import content_path, ids, load, manifest_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import (
     DEAD_AFTER_MS,
@@ -55,19 +53,47 @@ _LOG: Final = logging.getLogger("holdfast.at_rest")
 _ERASED: Final = "[erased]"
 
 
-@dataclass(frozen=True, slots=True)
-class PartHits:
-    """What was found in one partition of one operator."""
-
-    operator: NamedOperator
-    partition: int
-    matchers: Matchers
-    stores: tuple[StoreHits, ...]
+class OperatorHits(Protocol):
+    """What was found in an operator, or in a partition of it."""
 
     @property
-    def by_value(self) -> bool:
-        """Whether some of it cannot be told by the key."""
-        return any(store.by_value for store in self.stores)
+    def stores(self) -> Sequence[StoreHits]:
+        """The stores in whose files it may be."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was found in a row."""
+
+    def findings(self, view: Storage) -> Sequence[Finding]:
+        """The rows that count, those included that only their values tell."""
+
+    def erased(
+        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
+    ) -> tuple[Sequence[Replaced], Sequence[Finding]]:
+        """Write what holds the key anew.
+
+        Args:
+            work: Writes stores.
+            view: The savepoint as a checkpoint.
+            hashes: The hash of each of its files.
+
+        Returns:
+            The files that are others now, and the rows that were in them.
+        """
+
+
+class OperatorSearch(Protocol):
+    """Looks for a subject in the operators of one kind; a file is read once, whoever shares it."""
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of the subject that some state has."""
+
+    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[OperatorHits]:
+        """What is in an operator of a savepoint."""
+
+    def unsearched(self, operator: NamedOperator) -> Sequence[str]:
+        """The states and columns in which nobody can look for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +107,24 @@ class SavepointHits:
     manifest: Manifest
     view: SavepointView
     files: int
-    parts: tuple[PartHits, ...]
-    findings: tuple[Finding, ...]
-    keyed: tuple[KeyedHits, ...] = ()
+    parts: tuple[OperatorHits, ...]
     told: bool = False
     unsearched: tuple[str, ...] = ()
 
     @property
     def any(self) -> bool:
         """Whether anything was found."""
-        return bool(self.parts or self.keyed) or self.told
+        return bool(self.parts) or self.told
 
     @property
     def certain(self) -> bool:
         """Whether it was found in a row, or in words."""
-        stores = (store for part in self.parts for store in part.stores)
-        rows = any(each.rows for each in self.keyed)
-        return self.told or rows or any(each.certain for store in stores for each in store.files.values())
+        return self.told or any(part.certain for part in self.parts)
 
     @property
     def traces(self) -> int:
         """The files in which it was found."""
-        plain = [store for part in self.parts for store in part.stores]
-        own = [store for each in self.keyed for store in each.stores]
-        return sum(each.traces for each in (*plain, *own))
+        return sum(store.traces for part in self.parts for store in part.stores)
 
 
 def plan_erase(
@@ -130,8 +150,11 @@ def plan_erase(
     require_catalog(catalog)
     require_no_turn(catalog, clock)
     searched = tuple(
-        replace(_searched(catalog, each, subject), found=_counted(each))
-        for each in _Search(catalog, subject).savepoints(tell)
+        replace(
+            _searched(catalog, hits, subject),
+            found=merged([finding for part in hits.parts for finding in part.findings(hits.view)]),
+        )
+        for hits in _Search(catalog, subject).savepoints(tell)
     )
     return ErasePlan(catalog.uri, key_hash(subject.values), searched)
 
@@ -176,7 +199,7 @@ def erase(
     try:
         for note in taken.dead:
             turn.give_up(note)
-        work = _Erasure(catalog, subject, folder, who, why, clock, turn)
+        work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
         search = _Search(catalog, subject)
         found = search.savepoints(tell)
         done = [work.savepoint(each, number, len(found), tell) for number, each in enumerate(found)]
@@ -210,15 +233,18 @@ def erase(
 class _Erasure:
     """The rewriting of savepoints."""
 
-    catalog: Storage
     subject: Subject
-    folder: Path
+    work: Cleansing
     who: str
     why: str | None
     clock: Clock
     turn: GcLease
     recorded: dict[str, SavepointContent] = field(default_factory=dict)
-    _cleansing: Cleansing | None = None
+
+    @property
+    def catalog(self) -> Storage:
+        """The catalog."""
+        return self.work.catalog
 
     def savepoint(
         self, hits: SavepointHits, number: int, count: int, tell: ProgressCallback | None
@@ -234,13 +260,9 @@ class _Erasure:
         hashes = {file.path: file.sha256 for file in hits.manifest.files}
         for part in hits.parts:
             self.turn.check()
-            new, found = self._part(hits.view, hashes, part)
+            new, found = part.erased(self.work, hits.view, hashes)
             replaced += new
             findings += found
-        for each in hits.keyed:
-            self.turn.check()
-            replaced += self._keyed(hits.view, hashes, each)
-            findings.append(Finding(each.operator.name, each.rows))
         files = _files(hits.manifest, replaced)
         manifest = self._manifest(hits, files, sum(finding.rows for finding in findings))
         self.turn.check()
@@ -269,44 +291,6 @@ class _Erasure:
         for savepoint_id, before in self.recorded.items():
             with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
                 digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
-
-    def _keyed(self, view: SavepointView, hashes: Mapping[str, str], hits: KeyedHits) -> list[Replaced]:
-        changes = hits.row_changes()
-        known = {each.store for each in hits.stores}
-        stores = [
-            *hits.stores,
-            *(
-                StoreHits(store, hits.operator.files.chain(view, store), {})
-                for store in changes
-                if store not in known
-            ),
-        ]
-        work, operator = self._work(), hits.operator.files
-        return [work.flat(view, hashes, operator, each, changes.get(each.store, ())) for each in stores]
-
-    def _work(self) -> Cleansing:
-        if self._cleansing is None:
-            self._cleansing = Cleansing(self.catalog, self.folder, self.clock())
-        return self._cleansing
-
-    def _part(
-        self, view: SavepointView, hashes: Mapping[str, str], part: PartHits
-    ) -> tuple[list[Replaced], list[Finding]]:
-        work, operator = self._work(), part.operator.files
-        if not part.by_value:
-            replaced = []
-            for store in part.stores:
-                replaced += work.by_key(view, hashes, operator, store)
-            return replaced, list(_live(part))
-        changes, counts = partition_changes(
-            view, operator, part.partition, _states(part.operator), part.matchers
-        )
-        flat = [
-            work.flat(view, hashes, operator, store, changes.get(store.store, ()))
-            for store in part.stores
-            if store.any or store.store in changes
-        ]
-        return flat, [Finding(f"{part.operator.name}.{label}", rows) for label, rows in counts.items()]
 
     def _manifest(self, hits: SavepointHits, files: Sequence[SavedFile], rows: int) -> Manifest:
         before = hits.manifest
@@ -346,12 +330,12 @@ def redacted(value: Any, subject: Subject) -> Any:
 
 
 class _Search:
-    """Looks for a subject in the savepoints of a catalog; a file is read once, whoever shares it."""
+    """Looks for a subject in the savepoints of a catalog."""
 
     def __init__(self, catalog: Storage, subject: Subject) -> None:
         self._catalog = catalog
         self._subject = subject
-        self._plain = Search(subject)
+        self._spark = SparkSearch(subject)
         self._keyed = KeyedSearch(subject)
 
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
@@ -370,7 +354,7 @@ class _Search:
             operators = named_operators(view, manifest.batch_id)
             states += sum(len(operator.states) for operator in operators)
             found.append(self._savepoint(manifest, view, operators))
-        there = self._plain.columns | self._keyed.columns
+        there = self._spark.columns | self._keyed.columns
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
@@ -384,107 +368,31 @@ class _Search:
     def _savepoint(
         self, manifest: Manifest, view: SavepointView, operators: Sequence[NamedOperator]
     ) -> SavepointHits:
-        plain = [operator for operator in operators if operator.keyed is None]
-        parts = [part for operator in plain for part in _parts(self._plain, view, manifest, operator)]
-        keyed = [
-            hits
-            for operator in operators
-            if operator.keyed is not None
-            and (hits := self._keyed.operator(view, manifest, operator, operator.keyed)) is not None
-        ]
         labels = label_changes(self._catalog, manifest.savepoint_id)
         later = [text for change in labels for text in (change.label, change.before)]
         return SavepointHits(
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
-            tuple(parts),
-            merged(
-                [
-                    *(each for part in parts for each in _live(part)),
-                    *(Finding(each.operator.name, each.rows) for each in keyed),
-                ]
-            ),
-            tuple(keyed),
+            tuple(part for each in operators for part in self._of(each).hits(view, manifest, each)),
             told=_tells(manifest.fields, later, self._subject),
-            unsearched=tuple(self._unsearched(operators)),
+            unsearched=tuple(
+                dict.fromkeys(
+                    f"{operator.name}.{name}"
+                    for operator in operators
+                    for name in self._of(operator).unsearched(operator)
+                )
+            ),
         )
 
-    def _unsearched(self, operators: Sequence[NamedOperator]) -> Iterator[str]:
-        """The states and columns in which nobody can look for it."""
-        for each in operators:
-            if each.keyed is not None:
-                found = unsearched_keyed(each.keyed, self._subject)
-            else:
-                found = [
-                    f"{codec.name.label}.{column}"
-                    for codec in each.files.known()
-                    if codec.schema is not None and not codec.name.internal
-                    for column in unsearched(codec, self._subject)
-                ]
-            yield from (f"{each.name}.{name}" for name in dict.fromkeys(found))
+    def _of(self, operator: NamedOperator) -> OperatorSearch:
+        return self._spark if operator.keyed is None else self._keyed
 
 
 def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
     """Whether what people have written into a manifest, or as a later label, names it."""
     texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
     return any(redacted(text, subject) != text for text in texts)
-
-
-def _parts(
-    search: Search, view: SavepointView, manifest: Manifest, operator: NamedOperator
-) -> Iterator[PartHits]:
-    _require_searchable(operator)
-    files = operator.files
-    matchers = search.matchers(files)
-    if not matchers:
-        return
-    for partition in range(operator.partitions):
-        stores = tuple(
-            search.store(view, manifest, files, StoreId(operator.operator_id, partition, name), matchers)
-            for name in files.store_names
-        )
-        if any(store.any for store in stores):
-            yield PartHits(operator, partition, matchers, stores)
-
-
-def _require_searchable(operator: NamedOperator) -> None:
-    files: OperatorStates = operator.files
-    if files.values.avro:
-        raise Unsupported(
-            "state that is encoded as Avro cannot be searched",
-            where=f"operator {operator.operator_id}, {operator.name}",
-            hint="delete the savepoints that have it",
-        )
-
-
-def _counted(hits: SavepointHits) -> tuple[Finding, ...]:
-    """The rows that count, those included that only their values tell."""
-    found = [Finding(each.operator.name, each.rows) for each in hits.keyed]
-    for part in hits.parts:
-        if not part.by_value:
-            found += list(_live(part))
-            continue
-        files, states = part.operator.files, _states(part.operator)
-        _, counts = partition_changes(hits.view, files, part.partition, states, part.matchers)
-        found += [Finding(f"{part.operator.name}.{label}", rows) for label, rows in counts.items()]
-    return merged(found)
-
-
-def _live(part: PartHits) -> Iterator[Finding]:
-    """The rows that count and are of the key by themselves."""
-    for store in part.stores:
-        for label, rows in store.live(part.operator.files).items():
-            yield Finding(f"{part.operator.name}.{label}", rows)
-
-
-def _states(operator: NamedOperator) -> list[EditableState]:
-    found = []
-    for state in operator.states:
-        if state.codec is not None:
-            with suppress(Unsupported):  # an index, which follows the rows that it is of
-                found.append(editable(operator, state))
-    return found
 
 
 def _files(manifest: Manifest, replaced: Sequence[Replaced]) -> list[SavedFile]:
@@ -502,7 +410,7 @@ def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Search
     return Searched(
         place=savepoint_uri(catalog, hits.manifest.savepoint_id),
         files=hits.files,
-        found=hits.findings,
+        found=(),
         traces=hits.traces,
         rewritten=0,
         before=hash_of(hits.manifest.render()),

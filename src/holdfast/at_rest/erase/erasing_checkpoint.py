@@ -25,7 +25,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.locations import local_path
 from holdfast.errors import Internal, NotFound, Unsupported
-from holdfast.formats.savepoint.manifest import SCHEMA_PATHS
+from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
 from holdfast.savepoints.catalog.catalog import load
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
@@ -71,10 +71,7 @@ def erase_checkpoint(
         Corrupt: It is damaged.
     """
     place = _place(checkpoint)
-    require_exchange(folder)
-    catalog = LocalStorage(folder / "catalog")
-    newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
-    needed = {file.path for savepoint_id in batches for file in load(catalog, savepoint_id).files}
+    catalog, newest, needed = _taken(checkpoint, folder, clock, chance, tell)
     certificate = erase(
         catalog, subject, folder / "work", who=who, why=why, clock=clock, token=chance(8).hex(), tell=tell
     )
@@ -117,10 +114,7 @@ def plan_erase_checkpoint(
         As `erase_checkpoint`.
     """
     _place(checkpoint)
-    require_exchange(folder)
-    catalog = LocalStorage(folder / "catalog")
-    newest, batches = _taken(checkpoint, catalog, clock, chance, tell)
-    needed = {file.path for savepoint_id in batches for file in load(catalog, savepoint_id).files}
+    catalog, newest, needed = _taken(checkpoint, folder, clock, chance, tell)
     plan = plan_erase(catalog, subject, clock=clock, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
 
@@ -149,10 +143,12 @@ def _place(checkpoint: Storage) -> Path:
 
 
 def _taken(
-    checkpoint: Storage, catalog: Storage, clock: Clock, chance: Chance, tell: ProgressCallback | None
-) -> tuple[str, list[str]]:
-    """A savepoint of every batch that can still be restored; the newest one's id, and all."""
-    found: list[str] = []
+    checkpoint: Storage, folder: Path, clock: Clock, chance: Chance, tell: ProgressCallback | None
+) -> tuple[Storage, str, set[str]]:
+    """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""
+    require_exchange(folder)
+    catalog = LocalStorage(folder / "catalog")
+    found: list[Manifest] = []
     logs = Logs(checkpoint)
     for number, batch_id in enumerate(reversed(logs.committed)):
         if tell is not None:
@@ -164,10 +160,14 @@ def _taken(
                 raise
             continue  # its files are gone in part; the others belong to no batch
         taken = take(checkpoint, catalog, plan, clock=clock, chance=chance)
-        found.append(taken.manifest.savepoint_id)
+        found.append(taken.manifest)
     if not found:
-        raise NotFound("there is no committed batch", where=checkpoint.uri)
-    return found[0], found
+        raise NotFound(
+            "there is no committed batch",
+            where=checkpoint.uri,
+            hint="nothing was committed, so delete the directory; its query then reads its input anew",
+        )
+    return catalog, found[0].savepoint_id, {file.path for manifest in found for file in manifest.files}
 
 
 def _state_files(place: Path) -> list[str]:

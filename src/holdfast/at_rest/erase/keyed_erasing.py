@@ -8,11 +8,14 @@ counts any more, and the stores that hold such groups with it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
+from holdfast.at_rest.erase.certificate import Finding
 from holdfast.at_rest.erase.matching import Subject
+from holdfast.at_rest.erase.purge import Cleansing, Replaced
 from holdfast.at_rest.erase.searching import FileHits, StoreHits, entries
 from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
 from holdfast.at_rest.keyed.group_changes import changed, refolded, without_shared
@@ -24,6 +27,7 @@ from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
+from holdfast.errors import Internal
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
@@ -34,7 +38,7 @@ _TEXTS: Final = ("string", "large_string")
 
 @dataclass(frozen=True, slots=True)
 class KeyedHits:
-    """What was found of a subject in a keyed operator.
+    """What was found of a subject in a keyed operator; see `OperatorHits`.
 
     Attributes:
         operator: The operator.
@@ -56,6 +60,27 @@ class KeyedHits:
     def rows(self) -> int:
         """The keys and broadcast rows of it that count."""
         return len(self.changes) + sum(map(len, self.shared.values()))
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was found in a row."""
+        return bool(self.rows)
+
+    def findings(self, view: Storage) -> tuple[Finding, ...]:  # noqa: ARG002 - the key tells of every row
+        """The rows that count."""
+        return (Finding(self.operator.name, self.rows),)
+
+    def erased(
+        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
+    ) -> tuple[list[Replaced], tuple[Finding, ...]]:
+        """Write the stores anew that may hold it, with those that its key groups are in."""
+        changes, files = self.row_changes(), self.operator.files
+        known = {hits.store for hits in self.stores}
+        more = (StoreHits(store, files.chain(view, store), {}) for store in changes if store not in known)
+        return [
+            work.flat(view, hashes, files, hits, changes.get(hits.store, ()))
+            for hits in (*self.stores, *more)
+        ], self.findings(view)
 
     def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
         """What has to change in Spark's stores so that nothing of it is left in any group."""
@@ -84,7 +109,7 @@ class KeyedHits:
 
 
 class KeyedSearch:
-    """Looks for a subject in keyed operators; what was found in a file is remembered by its hash.
+    """Looks for a subject in keyed operators; see `OperatorSearch`. What was found in a file is remembered.
 
     Args:
         subject: Who is meant.
@@ -95,18 +120,17 @@ class KeyedSearch:
         self._known: dict[str, bool] = {}
         self.columns: set[str] = set()
 
-    def operator(
-        self, view: Storage, manifest: Manifest, operator: NamedOperator, state: KeyedState
-    ) -> KeyedHits | None:
-        """What is in an operator; None where nothing of it can be there."""
+    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[KeyedHits]:
+        """What is in an operator, if something of it can be there."""
+        state = _keyed(operator)
         names = [key.name for key in state.operator.keys]
         self.columns |= {column for column in self._subject.columns if column in names}
         if any(column not in names for column in self._subject.columns):
-            return None
-        needles = self.needles(state)
+            return
+        needles = self._needles(state)
         stores = [each for each in self._stores(view, manifest, operator, needles) if each.any]
         if not stores:
-            return None
+            return
         changes: list[KeyChange] = []
         groups = set()
         shared: dict[str, list[Any]] = {}
@@ -117,7 +141,7 @@ class KeyedSearch:
                 groups.add(group.group)
                 for row in key_rows(group, state.where):
                     changes += self._of(row, state)
-        return KeyedHits(
+        yield KeyedHits(
             operator,
             state,
             tuple(changes),
@@ -125,6 +149,14 @@ class KeyedSearch:
             frozenset(groups),
             tuple(stores),
         )
+
+    def unsearched(self, operator: NamedOperator) -> Sequence[str]:
+        """The states and columns in which nobody can look for it."""
+        return unsearched_keyed(_keyed(operator), self._subject)
+
+    def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
+        """Says of the bytes of blobs whether they may hold it; never no about those that do."""
+        return partial(_has, self._needles(_keyed(operator)))
 
     def _stores(
         self,
@@ -144,12 +176,12 @@ class KeyedSearch:
                     sha256 = hashes[file.render()]
                     if sha256 not in self._known:
                         self._known[sha256] = any(
-                            has(value or b"", needles) for _, value in entries(view, hashes, files, file)
+                            _has(needles, value or b"") for _, value in entries(view, hashes, files, file)
                         )
                     found[file] = FileHits(bare=self._known[sha256])
                 yield StoreHits(store, chain, found)
 
-    def needles(self, state: KeyedState) -> list[list[bytes]] | None:
+    def _needles(self, state: KeyedState) -> list[list[bytes]] | None:
         """The bytes of which a blob with a row of it has one of each; None where they are not known."""
         found = []
         for given in self._subject.values.values():
@@ -237,11 +269,17 @@ def _names_in(type_: Any) -> set[str]:
     return {field.name.lower() for field in fields}.union(*(_names_in(field.type) for field in fields))
 
 
+def _keyed(operator: NamedOperator) -> KeyedState:
+    if operator.keyed is None:
+        raise Internal("an operator has no key groups", where=operator.name)
+    return operator.keyed
+
+
 def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> bool:
-    return any(has(blob, needles) for blob in (*group.base, *group.log))
+    return any(_has(needles, blob) for blob in (*group.base, *group.log))
 
 
-def has(blob: bytes, needles: Sequence[Sequence[bytes]] | None) -> bool:
+def _has(needles: Sequence[Sequence[bytes]] | None, blob: bytes) -> bool:
     """Whether bytes have one needle of each; quick, and wrong at times, but never about those that do."""
     return needles is None or all(any(each in blob for each in one) for one in needles)
 

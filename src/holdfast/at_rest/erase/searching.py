@@ -31,7 +31,7 @@ from holdfast.storage.port import Storage, full
 # A key as it is stored, and its value; a delete has none, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
-NOTES = "MANIFEST-"
+_NOTES = "MANIFEST-"
 _COUNTERS = (FamilyUse.JOIN_COUNTS, FamilyUse.JOIN_TIMES)
 
 
@@ -314,11 +314,16 @@ def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterat
         yield deleted(key) if value is None else key, value
 
 
+def noted_keys(data: bytes) -> list[bytes]:
+    """The lists in a snapshot that note the first and the last key of its data files."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [archive.read(name) for name in archive.namelist() if name.startswith(_NOTES)]
+
+
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
     """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
     keys = [each for each in matchers if each.by_key]
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
+    notes = noted_keys(data)
     if exact is not None:
         return any(key in note for note in notes for key in exact)
     return any(one.may_have(note, b"") for note in notes for one in keys)

@@ -7,14 +7,14 @@ An empty file, as a killed task leaves it, holds nothing.
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Callable, Sequence
 
 from holdfast import layout
-from holdfast.at_rest.erase.keyed_erasing import KeyedSearch, has
+from holdfast.at_rest.erase.keyed_erasing import KeyedSearch
 from holdfast.at_rest.erase.matching import Subject
-from holdfast.at_rest.erase.searching import NOTES, Search
+from holdfast.at_rest.erase.searching import noted_keys
+from holdfast.at_rest.erase.spark_erasing import SparkSearch
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Corrupt, NotFound, Unsupported
@@ -39,7 +39,11 @@ class StrayFiles:
     def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:
         self._checkpoint = checkpoint
         self._operators = {
-            operator.operator_id: (operator.files, _may_be(operator, subject)) for operator in operators
+            operator.operator_id: (
+                operator.files,
+                (SparkSearch(subject) if operator.keyed is None else KeyedSearch(subject)).may_hold(operator),
+            )
+            for operator in operators
         }
 
     def holding(self, paths: Sequence[str]) -> int:
@@ -78,18 +82,8 @@ def _in_rows(
         return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
     if place.kind is Kind.ZIP:
         # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            notes = [archive.read(name) for name in archive.namelist() if name.startswith(NOTES)]
-        return any(may_be(note) for note in notes)
+        return any(map(may_be, noted_keys(data)))
     return may_be(decompressed(data, operator.codec, path))
-
-
-def _may_be(operator: NamedOperator, subject: Subject) -> _MayBe:
-    if operator.keyed is not None:
-        needles = KeyedSearch(subject).needles(operator.keyed)
-        return lambda data: has(data, needles)
-    matchers = list(Search(subject).matchers(operator.files).values())
-    return lambda data: any(one.may_have(data, b"") for one in matchers)
 
 
 def _is_schema(path: str) -> bool:
