@@ -10,7 +10,7 @@ import pytest
 from grid import WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kept_state import Shop, asked_of, by_who, hold, kept, put, timed
+from kept_state import Shop, asked_of, by_who, hold, kept, put, timed, timers_of
 from keyed_programs import EVENTS, OPS, OUTPUT, Everything, Model
 
 from holdfast.at_rest.keyed.group_builder import made
@@ -218,8 +218,8 @@ def test_a_job_goes_on_from_state_that_was_made_of_its_tables(
         each.name: pa.concat_tables([state.schema(each.name).empty_table(), *state.scan(each.name)])
         for each in state.operator.states
     }
-    timers = [*state.timers()]
-    found = made(state.operator, tables, pa.concat_tables(timers) if timers else None)
+    timers = timers_of(state)
+    found = made(state.operator, tables, timers if timers.num_rows else None)
     hold(both.harness, found.groups, anew=True)
     assert {row.key: (row.values, row.stamps, row.timers) for row in kept(both.harness).rows()} == rows
     assert found.keys == len(rows)

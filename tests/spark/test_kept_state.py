@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from kept_state import asked_of, put
+from kept_state import asked_of, put, timers_of
 from keyed_programs import EVENTS, OUTPUT, Everything, Model
 from keyed_runs import batches_read, by_batch_and_key, clocks, program, read_stream, ship, write_batch
 
@@ -146,7 +146,7 @@ def test_a_job_goes_on_from_state_that_was_mended_at_rest(spark: SparkSession, t
         each.name: pa.concat_tables([state.schema(each.name).empty_table(), *state.scan(each.name)])
         for each in state.operator.states
     }
-    fresh = made(state.operator, tables, pa.concat_tables(state.timers()))
+    fresh = made(state.operator, tables, timers_of(state))
     groups = replacing(state.source.groups(), fresh.groups)
     write_groups(shop.checkpoint, {0: groups}, tmp_path / "third", lambda: 1)
     assert (shop.keys, fresh.keys) == (before, len(before))

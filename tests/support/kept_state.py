@@ -12,7 +12,7 @@ from keyed_programs import LAST_TTL, SEEN_TTL, SPAN_TTL, TOTAL_TTL, Model, _Key
 from holdfast.at_rest.keyed.changes import KeyChange
 from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator, kept_states
-from holdfast.at_rest.keyed.keyed_reader import KeyedState
+from holdfast.at_rest.keyed.keyed_reader import TIMER_SCHEMA, KeyedState
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.testing import Harness
@@ -32,6 +32,17 @@ class Shop(Harness):
             pa.array([value], schema.field(name).type) for name, value in zip(self._by, key, strict=True)
         ]
         return int(key_hashes(pa.Table.from_arrays(columns, names=list(self._by)))[0])
+
+
+def timers_of(state: KeyedState) -> pa.Table:
+    """All timers of an operator, in the columns that state is made of."""
+    rows = [
+        dict(zip(state.operator.keys.names, row.key, strict=True))
+        | {"name": timer.name, "clock": timer.clock, "at_ms": timer.at_ms}
+        for row in state.rows()
+        for timer in row.timers
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*state.operator.keys, *TIMER_SCHEMA]))
 
 
 def groups_of(store: MemoryStore) -> list[KeyGroup]:

@@ -428,4 +428,5 @@ def _sql(value: Any) -> str:
         "this is neither SQL nor a number",
         found=repr(value)[:200],
         expected="text with an expression, or a number",
+        hint="give text as SQL: `\"'gold'\"`",
     )

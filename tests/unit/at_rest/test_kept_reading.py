@@ -14,7 +14,7 @@ from golden_model import MINUTE, events, taken
 from instance_programs import EVENTS as NUMBERS
 from instance_programs import OUTPUT as HELD
 from instance_programs import Holds
-from kept_state import Shop, groups_of, kept
+from kept_state import Shop, groups_of, kept, timers_of
 
 import holdfast as hf
 from golden import KEYED, golden, golden_files
@@ -22,7 +22,7 @@ from holdfast.at_rest.keyed.group_tables import GroupsInMemory
 from holdfast.at_rest.keyed.keyed_operators import KeptState, keyed_operators
 from holdfast.at_rest.keyed.keyed_reader import KeyedState, keyed_states
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
-from holdfast.checkpoints.keyed.key_rows import KeyTimer
+from holdfast.checkpoints.keyed.key_rows import KeyTimer, shared_rows
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.formats.logs.plan_note import Plan, PlanNote
 from holdfast.storage.memory import MemoryStorage
@@ -108,7 +108,7 @@ def test_states_come_as_tables(shop: Shop) -> None:
     assert {(each["map_key"], each["stamp_ms"]) for each in drinks.to_pylist()} == {
         (entry, stamp) for row in rows for entry, stamp in row.stamps["drinks"].items()
     }
-    timers = pa.concat_tables(state.timers())
+    timers = timers_of(state)
     assert timers.column_names == ["shop", "till", "name", "clock", "at_ms"]
     assert sorted(timers.column("at_ms").to_pylist()) == sorted(row.timers[0].at_ms for row in rows)
 
@@ -220,7 +220,9 @@ def test_rows_of_a_broadcast_stream_are_no_key() -> None:
         {"event": [{"who": "ann"}], "rules": [{"rule": "a", "least": 1}, {"rule": "b", "least": 2}]}
     )
     state = kept(made)
-    assert [(each.key, each.value["row"]) for each in state.shared()] == [
+    assert [
+        (each.key, each.value["row"]) for each in shared_rows(next(state.source.groups()), state.where)
+    ] == [
         ({"rule": "a"}, {"rule": "a", "least": 1}),
         ({"rule": "b"}, {"rule": "b", "least": 2}),
     ]

@@ -111,6 +111,7 @@ class ByTable:
                     where=self._state.label,
                     found=self._identity(row)[:200],
                     expected="each key once",
+                    hint="give back one row for each key; rows of a list keep their `index`",
                 )
         return found
 
@@ -126,7 +127,10 @@ class ByTable:
 
         if not isinstance(made, pa.Table):
             raise Invalid(
-                "the function has not returned a table", found=type(made).__name__, expected="pyarrow.Table"
+                "the function has not returned a table",
+                found=type(made).__name__,
+                expected="pyarrow.Table",
+                hint="return the table that it was given, with other rows or values",
             )
         missing = [name for name in types if name not in made.column_names]
         more = [name for name in made.column_names if name not in types]

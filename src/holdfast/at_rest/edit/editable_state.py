@@ -153,13 +153,18 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     """
     main = state.codec
     if main is None:
-        raise Unsupported("key groups are not edited row by row", where=state.full_name)
+        raise Unsupported(
+            "key groups are not edited row by row",
+            where=state.full_name,
+            hint="name the operator, or one of its states as `holdfast state list` shows them",
+        )
     if main.values.avro:
         raise Unsupported(
             "state that is encoded as Avro cannot be edited",
             where=main.where,
             found="spark.sql.streaming.stateStore.encodingFormat=avro",
             expected="unsaferow",
+            hint="change it in the query, or start a query with the default encoding from its sources",
         )
     codecs = {each.name.label: each for each in operator.files.known()}
     kind, paired = _kept(main, codecs, state)

@@ -12,7 +12,7 @@ from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint, derive_changed
 from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, checked
 from holdfast.at_rest.edit.editable_state import Columns, EditableState, editable
-from holdfast.at_rest.edit.keyed_edits import KeyedEdit
+from holdfast.at_rest.edit.keyed_edits import KeyedEdit, keyed_table
 from holdfast.at_rest.edit.request import Edit, given_value
 from holdfast.at_rest.edit.row_changes import (
     Decider,
@@ -144,8 +144,8 @@ def plan_edit(
     tally = Tally()
     state: Columns
     if operator.keyed is not None:
-        keyed = KeyedEdit(operator.files, operator.keyed, named, edit, tally, tell)
-        state, changes = keyed.table, keyed.changes()
+        state = table = keyed_table(operator.keyed, named)
+        changes = KeyedEdit(operator.files, table, named.key, edit, tally, tell).changes()
     else:
         state = one = editable(operator, named)
         changes = _Planning(view, one, edit, tally, tell).changes()
@@ -223,41 +223,34 @@ def edit(
     return Edited(plan, taken, audit)
 
 
+@dataclass(frozen=True, slots=True)
 class _Planning:
     """The search for what changes."""
 
-    def __init__(
-        self,
-        view: SavepointView,
-        state: EditableState,
-        edit: Edit,
-        tally: Tally,
-        tell: ProgressCallback | None,
-    ) -> None:
-        self._view = view
-        self._state = state
-        self._edit = edit
-        self._tally = tally
-        self._tell = tell
+    view: SavepointView
+    state: EditableState
+    edit: Edit
+    tally: Tally
+    tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
         """What changes, by store."""
         decider, inserts = self._decider()
         by_partition = self._placed(inserts)
         found: dict[StoreId, list[RowChange]] = {}
-        operator = self._state.operator
+        operator = self.state.operator
         for partition in range(operator.partitions):
-            if self._tell is not None:
-                self._tell(partition, operator.partitions, "looking for rows")
-            work = PartitionEdit(self._state, partition, decider, self._tally)
-            rows = partial(self._state.rows, self._view, partition)
+            if self.tell is not None:
+                self.tell(partition, operator.partitions, "looking for rows")
+            work = PartitionEdit(self.state, partition, decider, self.tally)
+            rows = partial(self.state.rows, self.view, partition)
             for change in work.run(rows, by_partition.get(partition, ())):
                 store = StoreId(operator.operator_id, partition, change.codec.name.store)
                 found.setdefault(store, []).append(change)
         return {store: tuple(each) for store, each in found.items()}
 
     def _decider(self) -> tuple[Decider, Sequence[Values]]:
-        edit, state = self._edit, self._state
+        edit, state = self.edit, self.state
         if edit.change is not None:
             made = ByTable(state, list(self._all()), edit.change)
             return made, made.inserts
@@ -270,13 +263,13 @@ class _Planning:
     def _all(self) -> Iterator[tuple[int, Values]]:
         """Every row with its partition; nothing is counted."""
         collected = Collecting()
-        for partition in range(self._state.operator.partitions):
-            rows = partial(self._state.rows, self._view, partition)
-            PartitionEdit(self._state, partition, collected, Tally()).run(rows)
+        for partition in range(self.state.operator.partitions):
+            rows = partial(self.state.rows, self.view, partition)
+            PartitionEdit(self.state, partition, collected, Tally()).run(rows)
         return iter(collected.rows)
 
     def _insert(self, given: Mapping[str, Any]) -> Values:
-        state = self._state
+        state = self.state
         row: dict[str, Any] = {}
         for name, value in given.items():
             column = state.column(name)
@@ -289,6 +282,7 @@ class _Planning:
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
                     expected=", ".join(each.name for each in state.key_columns()),
+                    hint="name every column of the key; `holdfast state list` shows them",
                 )
         for name, column in state.repeated().items():
             row.setdefault(name, row[column.name])
@@ -299,11 +293,11 @@ class _Planning:
         """New rows by the partition that Spark's hash gives them."""
         if not inserts:
             return {}
-        state = self._state
+        state = self.state
         operator = next(
-            each for each in read(self._view).operators if each.operator_id == state.operator.operator_id
+            each for each in read(self.view).operators if each.operator_id == state.operator.operator_id
         )
-        placement = Placement(self._view, operator, state.main, state.main.where)
+        placement = Placement(self.view, operator, state.main, state.main.where)
         keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]
         found: dict[int, list[Values]] = {}
         for row, value in zip(inserts, placement.hashes(keys), strict=True):

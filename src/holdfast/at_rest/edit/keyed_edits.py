@@ -6,8 +6,10 @@ states of a key that are not named, stay; a key that is deleted goes with all it
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.edit.deciders import checked
@@ -28,6 +30,7 @@ from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
+from holdfast.formats.rows.spark_types import Struct
 from holdfast.layout import StoreId
 
 if TYPE_CHECKING:
@@ -70,33 +73,25 @@ def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
     return KeyedTable(named.full_name, (*keys, *values), state, only)
 
 
+@dataclass(frozen=True, slots=True)
 class KeyedEdit:
     """An edit of a keyed operator.
 
-    Args:
+    Attributes:
         files: What reads the operator's files.
-        keyed: Its key groups.
-        named: It as one state, or one of its states.
+        table: The operator, or one of its states, as a table.
+        key: The columns of its key.
         edit: What is to be done.
         tally: What is counted.
         tell: Called with what is done, what there is in all, and what is being done.
     """
 
-    def __init__(
-        self,
-        files: OperatorStates,
-        keyed: KeyedState,
-        named: NamedState,
-        edit: Edit,
-        tally: Tally,
-        tell: ProgressCallback | None,
-    ) -> None:
-        self.table = keyed_table(keyed, named)
-        self._named = named
-        self._files = files
-        self._edit = edit
-        self._tally = tally
-        self._tell = tell
+    files: OperatorStates
+    table: KeyedTable
+    key: Struct
+    edit: Edit
+    tally: Tally
+    tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
         """What changes, by store.
@@ -105,40 +100,38 @@ class KeyedEdit:
             Invalid: The edit does not fit, or inserts a key that is there.
             Unsupported: It is one that keyed state does not know.
         """
-        if self._edit.change is not None:
+        if self.edit.change is not None:
             raise Unsupported(
                 "a function on a whole table cannot change keyed state",
                 where=self.table.label,
                 hint="set or delete by a condition, or insert",
             )
-        wanted = list(self._inserts() if self._edit.insert else self._picked())
+        wanted = list(self._inserts() if self.edit.insert else self._picked())
         made = changed(self.table.state, wanted)
-        return group_rows(self._files, made.groups)
+        return group_rows(self.files, made.groups)
 
     def _picked(self) -> Iterator[KeyChange]:
-        key = (
-            None if self._edit.key is None else parse_key([self._edit.key], self._named.key, self.table.label)
-        )
+        key = None if self.edit.key is None else parse_key([self.edit.key], self.key, self.table.label)
         selection = Selection(
-            self.table, self._edit.where, [parse_assignment(each) for each in self._edit.set], key
+            self.table, self.edit.where, [parse_assignment(each) for each in self.edit.set], key
         )
         for rows in self._chunks():
             for place, new in selection.run(rows):
                 before = rows[place]
-                if self._edit.delete:
-                    self._tally.note(before, None)
+                if self.edit.delete:
+                    self.tally.note(before, None)
                     yield self._gone(before)
                     continue
                 values = dict(zip((each.name for each in selection.columns), new, strict=True))
                 after = {**before, **values}
                 if after != before:
-                    self._tally.note(before, after)
+                    self.tally.note(before, after)
                     states = {column.path[0]: values[column.name] for column in selection.columns}
                     yield KeyChange(self.table.key(before), states)
 
     def _inserts(self) -> Iterator[KeyChange]:
-        self._tally.rows = sum(len(each) for each in self._chunks())
-        for given in self._edit.insert:
+        deque(self._chunks(), maxlen=0)  # to count them
+        for given in self.edit.insert:
             row: dict[str, Any] = {column.name: None for column in self.table.columns}
             for name, value in given.items():
                 row[self.table.column(name).name] = value
@@ -147,7 +140,7 @@ class KeyedEdit:
             there = self.table.state.get(key)
             if there is not None and (self.table.only is None or self.table.only in there.values):
                 raise self.table.taken(row)
-            self._tally.note(None, row)
+            self.tally.note(None, row)
             named = [
                 column
                 for column in self.table.columns
@@ -156,22 +149,17 @@ class KeyedEdit:
             yield KeyChange(key, {each.path[0]: row[each.name] for each in named})
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
-        held: list[dict[str, Any]] = []
-        for row in self.table.state.rows():
-            if self.table.only is not None and self.table.only not in row.values:
-                continue
-            held.append(self._shown(row))
-            if len(held) >= _CHUNK:
-                yield from self._counted(held)
-                held = []
-        yield from self._counted(held)
-
-    def _counted(self, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        if not self._edit.insert:
-            self._tally.rows += len(rows)
-        if self._tell is not None:
-            self._tell(self._tally.rows, 0, "looking for rows")
-        yield rows
+        """The rows of the table, some thousand at a time, counted."""
+        rows = (
+            self._shown(row)
+            for row in self.table.state.rows()
+            if self.table.only is None or self.table.only in row.values
+        )
+        while chunk := list(islice(rows, _CHUNK)):
+            self.tally.rows += len(chunk)
+            if self.tell is not None:
+                self.tell(self.tally.rows, 0, "looking for rows")
+            yield chunk
 
     def _shown(self, row: KeyRow) -> dict[str, Any]:
         keys = dict(zip((key.name for key in self.table.state.operator.keys), row.key, strict=True))

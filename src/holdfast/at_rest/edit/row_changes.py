@@ -181,6 +181,7 @@ class PartitionEdit:
                 where=self._state.label,
                 found=str({**key, **value})[:200],
                 expected="the same key in both, and a session that starts when its key says",
+                hint="give the value the key that its row is under, or delete the row and insert another one",
             )
 
     # Lists: several rows under a key

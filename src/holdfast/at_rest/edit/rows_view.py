@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, VALUE, Column
@@ -50,10 +51,11 @@ def shown(columns: Sequence[Column], key: Values, value: Values, place: int | No
     return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
 
 
+@dataclass(frozen=True, slots=True)
 class StoredRows:
     """Rows with one value each, as they are stored.
 
-    Args:
+    Attributes:
         columns: The columns of their state.
         key: What takes keys apart.
         value: What takes values apart.
@@ -62,35 +64,26 @@ class StoredRows:
         where: What they belong to, for messages.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[Column],
-        key: RowCodec,
-        value: RowCodec,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
-        where: str,
-    ) -> None:
-        self._columns = columns
-        self._key = key
-        self._value = value
-        self._keys = keys
-        self._values = values
-        self._where = where
+    columns: Sequence[Column]
+    key: RowCodec
+    value: RowCodec
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    where: str
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     def __getitem__(self, at: int) -> Values:
         key, value = self.decoded(at)
-        return shown(self._columns, key, value)
+        return shown(self.columns, key, value)
 
     def __iter__(self) -> Iterator[Values]:
         return (self[at] for at in range(len(self)))
 
     def decoded(self, at: int) -> tuple[Values, Values]:
         """The fields of a row's key and of its value."""
-        return self._key.decode(self._keys[at]), self._value.decode(self._values[at])
+        return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
 
     def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
         """The columns, in their order; None where they have to be made of the rows one by one.
@@ -98,14 +91,14 @@ class StoredRows:
         Raises:
             Corrupt: A row is damaged.
         """
-        if not all(_plain(each) for each in self._columns):
+        if not all(_plain(each) for each in self.columns):
             return None
         sides = {
-            KEY: _by_name(self._key.type, self._keys, self._where),
-            VALUE: _by_name(self._value.type, self._values, self._where),
+            KEY: _by_name(self.key.type, self.keys, self.where),
+            VALUE: _by_name(self.value.type, self.values, self.where),
         }
         found = []
-        for column in self._columns:
+        for column in self.columns:
             first, *rest = column.path
             array = sides[column.side][first]
             for name in rest:

@@ -15,6 +15,7 @@ from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
 from holdfast.at_rest.read.decode import readable
+from holdfast.at_rest.read.sql import nodes
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.sql_names import sql_identifier
 
@@ -44,7 +45,12 @@ def parse_assignment(text: str) -> Assignment:
     column, equals, expression = text.partition("=")
     column = column.strip().strip('"')
     if not equals or not column or not expression.strip():
-        raise Invalid("this sets nothing", found=text, expected="column = expression")
+        raise Invalid(
+            "this sets nothing",
+            found=text,
+            expected="column = expression",
+            hint="write it as --set 'visits = visits + 1'",
+        )
     return Assignment(column, expression.strip())
 
 
@@ -136,10 +142,10 @@ class Selection:
         if parsed.get("error"):
             raise self._refused(str(parsed.get("error_message", "no expression")), text)
         statements = parsed["statements"]
-        nodes = [each["node"] for each in statements]
-        if len(nodes) != 1 or len(nodes[0].get("select_list", ())) != 1:
+        if len(statements) != 1 or len(statements[0]["node"].get("select_list", ())) != 1:
             raise self._refused("more than one expression", text)
-        refused = _seen(nodes[0])
+        classes = (str(node.get("class")) for node in nodes(statements[0]["node"]))
+        refused = next((_REFUSED[name] for name in classes if name in _REFUSED), None)
         if refused is not None:
             raise Invalid(
                 "an expression may only look at its own row",
@@ -197,6 +203,7 @@ class Selection:
             where=self._state.label,
             found=" ".join(message.split())[:300] + (f", in {text}" if text else ""),
             expected="SQL over " + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
+            hint="the dialect is DuckDB's; text stands in single quotes",
         )
 
 
@@ -225,6 +232,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
                 where=f"{state.label}, column {column.name}",
                 found=str(error).splitlines()[0],
                 expected=type_words(column.type),
+                hint="pick the rows by --key instead of a condition",
             ) from error
     return pa.Table.from_arrays(arrays, names=names)
 
@@ -258,18 +266,6 @@ def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
 
 def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
     return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
-
-
-def _seen(node: Any) -> str | None:
-    """What an expression may not have, if it has it."""
-    if isinstance(node, dict):
-        words = _REFUSED.get(str(node.get("class")))
-        if words is not None:
-            return words
-        return next((found for each in node.values() if (found := _seen(each)) is not None), None)
-    if isinstance(node, list):
-        return next((found for each in node if (found := _seen(each)) is not None), None)
-    return None
 
 
 def _connection() -> duckdb.DuckDBPyConnection:

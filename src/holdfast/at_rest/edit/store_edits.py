@@ -113,7 +113,11 @@ class StoreEdits:
         commit = parse_commit(self.view.read(path), path)
         given = commit.state_ids
         if given is None:
-            raise Corrupt("the commit log does not name the files of state", where=path)
+            raise Corrupt(
+                "the commit log does not name the files of state",
+                where=path,
+                hint="see what is damaged with `holdfast savepoint verify`",
+            )
         ids = {number: [list(stores) for stores in partitions] for number, partitions in given.items()}
         for store, (index, unique) in self._ids.items():
             ids[store.operator_id][store.partition][index] = unique

@@ -92,7 +92,11 @@ def erase_checkpoint(
     restore(catalog, LocalStorage(made), plan, clock=clock, tell=tell)
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
-        raise Internal("the new checkpoint does not verify; the old stays", where=checkpoint.uri)
+        raise Internal(
+            "the new checkpoint does not verify; the old stays",
+            where=checkpoint.uri,
+            hint="nothing was erased from it; please report this",
+        )
     replace_checkpoint(place, made, guard)
     return found
 

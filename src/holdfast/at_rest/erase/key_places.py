@@ -51,33 +51,35 @@ class KeyPlace:
     advice: str
 
 
-_ERASED, _SEARCHED, _NOT = Treatment.ERASED, Treatment.SEARCHED, Treatment.NOT_SEARCHED
+_SEARCHED, _NOT = Treatment.SEARCHED, Treatment.NOT_SEARCHED
 _HANDLED: Final = "nothing to do"
 
+
+def _erased(name: str, paths: tuple[str, ...], holds: str) -> KeyPlace:
+    """A place of a catalog that an erasure itself takes care of."""
+    return KeyPlace(name, Root.CATALOG, paths, Treatment.ERASED, holds, _HANDLED)
+
+
+def _outside(name: str, holds: str, advice: str) -> KeyPlace:
+    """A place that Holdfast does not know the address of."""
+    return KeyPlace(name, Root.OUTSIDE, (), _NOT, holds, advice)
+
+
 KEY_PLACES: Final = (
-    KeyPlace(
+    _erased(
         "state of savepoints",
-        Root.CATALOG,
         ("objects/*",),
-        _ERASED,
         "rows of state, and rows that were deleted and are still in a file",
-        _HANDLED,
     ),
-    KeyPlace(
+    _erased(
         "labels and audit records of savepoints",
-        Root.CATALOG,
         ("savepoints/*",),
-        _ERASED,
         "people write keys into labels, statements and reasons",
-        _HANDLED,
     ),
-    KeyPlace(
+    _erased(
         "takes and removals",
-        Root.CATALOG,
         ("takes/*", "staging/*", "sweep.json"),
-        _ERASED,
         "a killed take leaves files of state; the erasure removes them",
-        _HANDLED,
     ),
     KeyPlace(
         "drills",
@@ -184,43 +186,28 @@ KEY_PLACES: Final = (
         "files that Holdfast does not know",
         "look at these files",
     ),
-    KeyPlace(
+    _outside(
         "ledger",
-        Root.OUTSIDE,
-        (),
-        _NOT,
         "`holdfast_fence` and `holdfast_batches` have names of sinks, and tokens and numbers of batches",
         "no rows are in them; delete the key's rows from the sink's own table",
     ),
-    KeyPlace(
+    _outside(
         "sources, sinks and side outputs",
-        Root.OUTSIDE,
-        (),
-        _NOT,
         "input that a query reads again; its output, late rows and rejected rows included",
         "delete the key there with the means of that system",
     ),
-    KeyPlace(
+    _outside(
         "working directories of Spark",
-        Root.OUTSIDE,
-        (),
-        _NOT,
         "workers keep copies of state in `spark.local.dir` while a query runs; a killed one leaves them",
         "stop the query and remove what is left there; remove Spark's event logs if they are kept",
     ),
-    KeyPlace(
+    _outside(
         "exports and what was sent",
-        Root.OUTSIDE,
-        (),
-        _NOT,
         "files exported from state, alerts in a webhook, labels in a monitoring system",
         "delete the key there",
     ),
-    KeyPlace(
+    _outside(
         "other checkpoints, catalogs and copies",
-        Root.OUTSIDE,
-        (),
-        _NOT,
         "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a server puts"
         " savepoints, backups, older versions that an object store keeps",
         "erase from each with --everywhere and --checkpoint; let backups and versions expire",

@@ -54,13 +54,22 @@ def subject(key: str, column: str | None = None) -> Subject:
         try:
             values = dict(json.loads(key))
         except ValueError as error:
-            raise Invalid("the key is no JSON", found=key[:200], expected=str(error)) from error
+            raise Invalid(
+                "the key is no JSON",
+                found=key[:200],
+                expected=str(error),
+                hint='write it as {"customer": "c7"}, or as customer=c7',
+            ) from error
     elif equals and name.strip().isidentifier():
         values = {name.strip(): rest}
     else:
         values = {None: key}
     if not values or any(each is None or each == "" for each in values.values()):
-        raise Invalid("a key that is to be erased has a value", found=key[:200] or "nothing")
+        raise Invalid(
+            "a key that is to be erased has a value",
+            found=key[:200] or "nothing",
+            hint="give the value itself, `column=value`, or a JSON object of columns",
+        )
     return Subject(values)
 
 

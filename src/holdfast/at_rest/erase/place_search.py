@@ -99,15 +99,8 @@ class PlaceSearch:
         for name, one in files.items():
             yield from self._report(place_named(name), self._catalog.uri, one)
         if strange:
-            yield PlaceReport(
-                "files that are no part of a catalog",
-                self._shown(full(self._catalog.uri, "")),
-                False,
-                0,
-                (),
-                self._shown(", ".join(strange)),
-                "look at them",
-            )
+            where, names = self._shown(full(self._catalog.uri, "")), self._shown(", ".join(strange))
+            yield _not_searched("files that are no part of a catalog", where, names, "look at them")
 
     def _in_notes(self) -> Iterator[PlaceReport]:
         """The manifests, logs and notes of each savepoint, and of the checkpoint; each content once."""
@@ -150,12 +143,9 @@ class PlaceSearch:
         for uri in sorted({manifest.checkpoint for manifest in self._manifests()}):
             place = _local(uri)
             if uri != named and (place is None or place.exists()):
-                yield PlaceReport(
+                yield _not_searched(
                     "checkpoint",
                     self._shown(uri),
-                    False,
-                    0,
-                    (),
                     "savepoints of this catalog were taken of it",
                     "stop its query, and name it with --checkpoint",
                 )
@@ -182,12 +172,9 @@ class PlaceSearch:
     def _in_home(self) -> Iterator[PlaceReport]:
         home = self._home
         if home is None or not home.is_dir():
-            yield PlaceReport(
+            yield _not_searched(
                 "state home",
                 "none" if home is None else self._shown(str(home)),
-                False,
-                0,
-                (),
                 "logs of drivers, the registry and operations may name it",
                 "there is no such directory: name the jobs' state home with --home",
             )
@@ -246,10 +233,8 @@ class PlaceSearch:
             place.name, self._shown(where), True, one.searched, found, place.holds, place.advice
         )
         for file in one.unreadable:
-            why = "a file of it cannot be read"
-            yield PlaceReport(
-                place.name, self._shown(file), False, 0, (), why, "make it readable, and erase once more"
-            )
+            why, advice = "a file of it cannot be read", "make it readable, and erase once more"
+            yield _not_searched(place.name, self._shown(file), why, advice)
 
     def _shown(self, text: str) -> str:
         """A path as a certificate may have it: without the key, also where that is but a part of a word."""
@@ -257,7 +242,11 @@ class PlaceSearch:
 
 
 def _unsearched(place: KeyPlace, where: str) -> PlaceReport:
-    return PlaceReport(place.name, where, False, 0, (), place.holds, place.advice)
+    return _not_searched(place.name, where, place.holds, place.advice)
+
+
+def _not_searched(name: str, where: str, why: str, advice: str) -> PlaceReport:
+    return PlaceReport(name, where, searched=False, files=0, found=(), why=why, advice=advice)
 
 
 def _is_note(path: str) -> bool:

@@ -25,7 +25,7 @@ from holdfast.errors import Internal
 from holdfast.formats.files.checksums import spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed
 from holdfast.formats.files.records import parse_head, records_of, without_keys
-from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import store_object
@@ -176,6 +176,7 @@ class Cleansing:
                 where=file.render(),
                 found=f"{back.rows:,} rows",
                 expected=f"{total.rows:,} rows, the same as those that were to stay",
+                hint="no savepoint is damaged; please report this",
             )
         return made
 
@@ -292,9 +293,8 @@ def _changed(
 ) -> Iterator[tuple[str, Pairs]]:
     """The rows of a store that no change is about."""
     gone = {(change.family, change.stored_key) for change in changes}
-    for codec, pairs in store_chunks(view, operator, store):
-        family = codec.name.family
-        yield family, [pair for pair in pairs if (family, pair[0]) not in gone]
+    rows = ((codec.name.family, pairs) for codec, pairs in store_chunks(view, operator, store))
+    yield from _without(rows, gone)
 
 
 def _without(
@@ -333,19 +333,13 @@ def _kept_records(
     return without_keys(stream, records, gone, operator.values.deleted, head)
 
 
-def _metadata(view: Storage, file: StoreFile) -> SnapshotMetadata | None:
-    if file.kind is not Kind.ZIP:
-        return None
-    return parse_snapshot(view.read(file.render()), file.render(), whole=False)
-
-
 def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
     """A file with the checksums beside it and the data files that it shares, as far as they are there."""
     path = file.render()
     sums = layout.SparkChecksum(path).render()
     found = [path, sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()]
-    metadata = _metadata(view, file)
-    for shared in () if metadata is None else metadata.shared:
+    shares = parse_snapshot(view.read(path), path, whole=False).shared if file.kind is Kind.ZIP else ()
+    for shared in shares:
         of = layout.SharedFile(file.store, shared.folder, shared.name).render()
         found += [of, layout.HadoopChecksum(of).render(), layout.SparkChecksum(of).render()]
     return frozenset(each for each in found if view.size(each) is not None)

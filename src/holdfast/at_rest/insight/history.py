@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from holdfast.at_rest.read.model import KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.state.key_history import KeptRows, kept_rows
 from holdfast.checkpoints.state.lookup import Sought
+from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.formats.rows.plain import plain
 from holdfast.savepoints.catalog import catalog as catalogs
@@ -180,34 +182,22 @@ def _retained(
 
 def _stretches(
     reader: StateReader, operator: NamedOperator, batches: Sequence[int]
-) -> Iterator[tuple[Any, list[int]]]:
+) -> Iterator[tuple[OperatorStates, list[int]]]:
     """Batches in a row under which the operator had as many partitions, and what reads its files then."""
     logs = operator.files.logs
-    newest = logs.offsets(operator.files.batch_id)
-    count = None if newest is None else newest.partitions
-    stretch: list[int] = []
-    last: int | None = None
-    for batch_id in batches:
+
+    def partitions_at(batch_id: int) -> int | None:
         offsets = logs.offsets(batch_id)
-        now = None if offsets is None else offsets.partitions
-        if stretch and now != last:
-            yield _files_at(reader, operator, stretch, last, count), stretch
-            stretch = []
-        stretch, last = [*stretch, batch_id], now
-    if stretch:
-        yield _files_at(reader, operator, stretch, last, count), stretch
+        return None if offsets is None else offsets.partitions
+
+    newest = partitions_at(operator.files.batch_id)
+    for partitions, run in groupby(batches, key=partitions_at):
+        stretch = list(run)
+        yield operator.files if partitions == newest else _files_at(reader, operator, stretch[-1]), stretch
 
 
-def _files_at(
-    reader: StateReader,
-    operator: NamedOperator,
-    stretch: Sequence[int],
-    partitions: int | None,
-    newest: int | None,
-) -> Any:
-    if partitions == newest:
-        return operator.files
-    older = StateReader(reader.storage, stretch[-1])
+def _files_at(reader: StateReader, operator: NamedOperator, batch_id: int) -> OperatorStates:
+    older = StateReader(reader.storage, batch_id)
     return next(each.files for each in older.operators if each.operator_id == operator.operator_id)
 
 

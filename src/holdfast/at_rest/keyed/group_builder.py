@@ -130,7 +130,9 @@ class _Making:
         where = f"operator {self._operator.name}, state {state.name}"
         if state.kind == "broadcast":
             fact = "the rows of a broadcast stream cannot be made: they belong to no key"
-            raise Unsupported(fact, where=where)
+            raise Unsupported(
+                fact, where=where, hint="have the query read the broadcast stream from its start"
+            )
         if state.ttl_ms is not None and STAMP not in table.column_names:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
         fields = [pa.field(VALUE, state.type)]
@@ -145,7 +147,7 @@ class _Making:
             stamps = pc.fill_null(table.column(STAMP), default_stamp(self._operator, state))
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
-            raise Invalid("a map has no key that is null", where=where)
+            raise Invalid("a map has no key that is null", where=where, hint="leave these rows out")
         self._rows[state.name] = table.num_rows
         self._take(state, table)
 
@@ -153,7 +155,11 @@ class _Making:
         """Take in timers."""
         where = f"operator {self._operator.name}, timers"
         if not self._operator.timers:
-            raise Invalid("the processor has no timers", where=where)
+            raise Invalid(
+                "the processor has no timers",
+                where=where,
+                hint="leave out the table of timers, or declare timers in the processor",
+            )
         table = _columns(table, [*self._operator.keys, *TIMER_SCHEMA], where)
         self._rows[TIMERS] = table.num_rows
         self._take(None, table)
@@ -246,6 +252,7 @@ class _Making:
                     "a key has two timers of one name and clock",
                     where=f"operator {self._operator.name}, timers",
                     found=f"{name!r}, {clock}",
+                    hint="keep one of them: a timer that is set again replaces the former",
                 )
             key[name or "", clock] = KeyTimer(name or "", clock, at_ms)
         places = np.array(list(by_key), np.int64)
@@ -267,6 +274,7 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
             where=where,
             found=", ".join(table.column_names) or "none",
             expected=", ".join(names),
+            hint="`holdfast state list` shows the columns of each state",
         )
     columns = [
         whole(table.column(each.name))
@@ -315,12 +323,22 @@ def _check_once(of: NDArray[np.int64], keys: pa.Table, where: str) -> None:
     if len(first) < len(of):
         again = np.setdiff1d(np.arange(len(of)), first)[0]
         key = ", ".join(repr(column[int(again)].as_py()) for column in keys.columns)
-        raise Invalid("a key has one value, and comes twice", where=where, found=key)
+        raise Invalid(
+            "a key has one value, and comes twice",
+            where=where,
+            found=key,
+            hint="group the table by its key columns",
+        )
 
 
 def _check_entries(owners: NDArray[np.int64], keys: pa.Array, where: str) -> None:
     seen: set[tuple[int, str]] = set()
     for owner, key in zip(owners.tolist(), keys.to_pylist(), strict=True):
         if (owner, repr(key)) in seen:
-            raise Invalid("a map has each of its keys once", where=where, found=repr(key))
+            raise Invalid(
+                "a map has each of its keys once",
+                where=where,
+                found=repr(key),
+                hint="group the table by its key columns and the key of the map",
+            )
         seen.add((owner, repr(key)))

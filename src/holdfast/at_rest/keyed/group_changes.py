@@ -86,7 +86,12 @@ def without_shared(
     """
     kept = state.operator.state(stream)
     if kept.kind != BROADCAST or kept.key_type is None:
-        raise Invalid("the state is of keys, and not of a broadcast stream", where=state.where, found=stream)
+        raise Invalid(
+            "the state is of keys, and not of a broadcast stream",
+            where=state.where,
+            found=stream,
+            hint="change it by its keys",
+        )
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
     wanted = {repr(key_table_of(key, schema, where).to_pylist()[0]) for key in keys}
@@ -208,7 +213,12 @@ class _Work:
             for other in seen.get(h, ()):
                 if same_key(self._values[at], self._values[other]):
                     found = repr(self._values[at])
-                    raise Invalid("a key comes twice among the changes", where=self._state.where, found=found)
+                    raise Invalid(
+                        "a key comes twice among the changes",
+                        where=self._state.where,
+                        found=found,
+                        hint="put all that changes of a key into one change",
+                    )
             seen.setdefault(h, []).append(at)
 
     def _check_places(self) -> None:
@@ -291,7 +301,12 @@ def _check(state: KeyedState, changes: Iterable[KeyChange]) -> None:
                 fact = "the rows of a broadcast stream belong to no key"
                 raise Invalid(fact, where=state.where, found=name)
         if change.timers and not state.operator.timers:
-            raise Invalid("the processor has no timers", where=state.where, found=repr(change.timers[0]))
+            raise Invalid(
+                "the processor has no timers",
+                where=state.where,
+                found=repr(change.timers[0]),
+                hint="leave the timers of the key as they are",
+            )
 
 
 def _makes(change: KeyChange) -> bool:

@@ -127,6 +127,7 @@ class KeyedOperator:
             where=f"operator {self.name}",
             found=name,
             expected=", ".join(each.name for each in self.states) or "none: it has no state",
+            hint="see its states with `holdfast state list`",
         )
 
     def as_dict(self) -> dict[str, Any]:

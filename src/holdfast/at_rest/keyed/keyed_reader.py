@@ -19,14 +19,12 @@ from holdfast.at_rest.keyed.group_tables import (
 )
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP, KeptState, KeyedOperator, keyed_with_states
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, parts_of
-from holdfast.checkpoints.keyed.key_rows import KeyRow, SharedRow, key_rows, shared_rows, timers_in
+from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Invalid
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.storage.port import Storage
 from holdfast.worker.declarations.types import type_text
-from holdfast.worker.interface import TIMERS
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
-from holdfast.worker.state.blob_schema import ROWS
 from holdfast.worker.state.key_group import group_of, range_of
 
 if TYPE_CHECKING:
@@ -113,12 +111,6 @@ class KeyedState:
         for group in self.source.groups():
             yield from key_rows(group, self.where)
 
-    def shared(self) -> Iterator[SharedRow]:
-        """The rows of the operator's broadcast stream, as one key group has them: all have the same."""
-        for group in self.source.groups():
-            yield from shared_rows(group, self.where)
-            return
-
     def schema(self, state: str) -> pa.Schema:
         """The columns that `scan` gives: the key's, `map_key` of a map, `value`, `stamp_ms` with a TTL."""
         return self._schema(self.operator.state(state))
@@ -142,22 +134,6 @@ class KeyedState:
         schema = self._schema(kept)
         for group in self.source.groups():
             yield from self._scanned(group, kept, schema, sizes=sizes)
-
-    def timers(self) -> Iterator[pa.Table]:
-        """All timers as tables: the key columns, `name`, `clock` and `at_ms`."""
-        schema = pa.schema([*self.operator.keys, *TIMER_SCHEMA])
-        for group in self.source.groups():
-            for part in parts_of(group, self.where):
-                run = part.tables.get(ROWS)
-                if run is None or TIMERS not in part.form.tables[ROWS].names:
-                    continue
-                texts = run.column(TIMERS).to_pylist()
-                found = [(at, each) for at, text in enumerate(texts) for each in timers_in(text)]
-                keys = key_table(run, self.operator.keys).take(pa.array([at for at, _ in found], pa.int64()))
-                told = [[each.name, each.clock, each.at_ms] for _, each in found]
-                columns = list(zip(*told, strict=True)) if told else [(), (), ()]
-                arrays = [pa.array(column, of.type) for column, of in zip(columns, TIMER_SCHEMA, strict=True)]
-                yield pa.Table.from_arrays([*keys.columns, *arrays], schema=schema)
 
     def ages(self, state: str) -> Iterator[pa.Table]:
         """What a time to live would go by: of each value the key columns, `stamp_ms` and `size_bytes`.
@@ -192,6 +168,7 @@ class KeyedState:
                 "a key column has the name of a column beside it",
                 where=self.where,
                 found=", ".join(sorted(taken)),
+                hint="read it key by key, as `holdfast state get` does",
             )
         fields = list(self.operator.keys)
         if kept.kind == MAP:
@@ -249,6 +226,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
             where=f"{where}, key column {column.name}",
             found=repr(value),
             expected=type_text(column.type),
+            hint="give a value of this type",
         ) from error
 
 
@@ -295,6 +273,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
         where=where,
         found=repr(key),
         expected=", ".join(f"{each.name} {type_text(each.type)}" for each in schema),
+        hint="give a dictionary by column, or the values in this order",
     )
 
 

@@ -93,7 +93,12 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
         fields = json.loads(note)
         return json.dumps({**fields, "key_groups": key_groups}).encode()
     except (ValueError, TypeError) as error:
-        raise Corrupt("the note of an operator cannot be read", where=where, found=str(error)) from error
+        raise Corrupt(
+            "the note of an operator cannot be read",
+            where=where,
+            found=str(error),
+            hint="see what else is damaged with `holdfast checkpoint verify`",
+        ) from error
 
 
 def _check(state: KeyedState, key_groups: int) -> None:
@@ -103,6 +108,7 @@ def _check(state: KeyedState, key_groups: int) -> None:
             where=state.where,
             found=str(key_groups),
             expected=f"1 to {MOST_GROUPS}",
+            hint="name a number in this range; four for each core of the cluster are plenty",
         )
     if state.operator.instances:
         raise Unsupported(
@@ -189,4 +195,5 @@ def _check_keys(found: Regrouped, where: str) -> None:
             where=where,
             found=f"{keys} keys, and {astray} rows in groups that are not theirs",
             expected=f"{found.keys} keys",
+            hint="nothing was written; please report this",
         )

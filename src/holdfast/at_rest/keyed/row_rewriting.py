@@ -196,6 +196,7 @@ class _Group:
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,
                 expected=error.why.expected,
+                hint="give a value of the state's type; `holdfast state list` shows it",
             ) from error
 
     def _where(self, state: KeptState, key: EditedKey) -> str:
@@ -210,6 +211,7 @@ class _Group:
                 raise Invalid(
                     "a map has each key once, and none that is null",
                     where=self._where(state, self._keys[at]),
+                    hint="give a dictionary, or pairs with one entry for each key",
                 )
 
 
@@ -266,7 +268,12 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
         pairs: Iterator[Any] = iter(value.items() if isinstance(value, Mapping) else value)
         return [(key, each) for key, each in pairs]
     if isinstance(value, (str, bytes, Mapping)):
-        raise Invalid("a list state takes a list", where=f"state {state.name}", found=repr(value))
+        raise Invalid(
+            "a list state takes a list",
+            where=f"state {state.name}",
+            found=repr(value),
+            hint="give the whole list, in its order",
+        )
     return [(None, each) for each in value]
 
 

@@ -97,7 +97,7 @@ class Columns:
 
         least = (len(self._type.types) + 63) // 64 * _WORD + _WORD * len(self._type.types)
         if len(sizes) and (int(sizes.min()) < least or (sizes % _WORD).any()):
-            raise self._damaged(f"a row of {int(sizes.min())} bytes")
+            raise damaged_row(self._where, f"a row of {int(sizes.min())} bytes")
         starts = np.zeros(len(sizes), np.int64)
         np.cumsum(sizes[:-1], out=starts[1:])
         found = _Rows(data, self._where)
@@ -105,9 +105,6 @@ class Columns:
             found.column(type_, starts, starts + sizes, index, len(self._type.types))
             for index, type_ in enumerate(self._type.types)
         ]
-
-    def _damaged(self, found: str) -> Corrupt:
-        return Corrupt("a row of state is damaged", where=self._where, found=found)
 
 
 class _Rows:
@@ -137,9 +134,7 @@ class _Rows:
         sizes = slots & 0xFFFFFFFF
         begin[null], sizes[null] = starts[null], 0
         if ((begin < starts) | (begin + sizes > ends)).any():
-            raise Corrupt(
-                "a row of state is damaged", where=self._where, found=f"a field {index} outside of it"
-            )
+            raise damaged_row(self._where, f"a field {index} outside of it")
         if isinstance(type_, Struct):
             return self._struct(type_, begin, begin + sizes, null)
         if type_ in (Atom("string"), Atom("binary")):
@@ -172,7 +167,7 @@ class _Rows:
         # A null one has no words of its own; those of its row stand in, and are not shown.
         least = (len(type_.types) + 63) // 64 * _WORD + _WORD * len(type_.types)
         if ((ends - begin < least) & ~null).any():
-            raise Corrupt("a row of state is damaged", where=self._where, found="a struct that is cut off")
+            raise damaged_row(self._where, "a struct that is cut off")
         if null.any():
             return self._one_by_one(type_, begin, ends - begin, null)
         fields = [
@@ -236,6 +231,16 @@ def arrow_value(value: Any, type_: DataType) -> Any:
     if type_ == Atom("calendar"):
         return dict(zip(("months", "days", "microseconds"), value, strict=True))
     return readable(value)
+
+
+def damaged_row(where: str, found: str) -> Corrupt:
+    """The error for a row that cannot be of its state's type."""
+    return Corrupt(
+        "a row of state is damaged",
+        where=where,
+        found=found,
+        hint="see what else is damaged with `holdfast checkpoint verify`, and restore a savepoint",
+    )
 
 
 def readable(value: Any) -> Any:

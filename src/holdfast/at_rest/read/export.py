@@ -32,6 +32,7 @@ def check_target(target: Path) -> None:
             "the name does not say what kind of file it is to be",
             found=str(target),
             expected=f"a name that ends in {PARQUET} or {LINES[0]}",
+            hint="`.parquet` is smaller; `.jsonl` can be read by eye",
         )
     if target.exists():
         raise Conflict("the file is there already", where=str(target), hint="name another one, or remove it")
@@ -68,9 +69,16 @@ def _beside(target: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.link(part, target)
     except FileExistsError as error:
-        raise Conflict("the file is there already", where=str(target)) from error
+        raise Conflict(
+            "the file is there already", where=str(target), hint="name another one, or remove it"
+        ) from error
     except OSError as error:
-        raise Unavailable("the file cannot be written", where=str(target), found=str(error)) from error
+        raise Unavailable(
+            "the file cannot be written",
+            where=str(target),
+            found=str(error),
+            hint="name a file on another disk, or in a directory that may be written to",
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

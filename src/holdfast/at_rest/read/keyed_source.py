@@ -340,5 +340,7 @@ def spark_type(type_: pa.DataType) -> DataType:
     elif kinds.is_duration(type_):
         name = "micros"
     if name is None:
-        raise Unsupported("state of this type cannot be shown", found=str(type_))
+        raise Unsupported(
+            "state of this type cannot be shown", found=str(type_), hint="read the key in the query itself"
+        )
     return Atom(name)

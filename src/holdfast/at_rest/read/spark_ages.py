@@ -130,6 +130,7 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
             where=state.full_name,
             found=by,
             expected=", ".join(able) or "none: no column of this state is a timestamp",
+            hint="leave the column out, or name one that `holdfast state list` shows as a timestamp",
         )
     return _TimeColumn(by, EVENT, f"column {by}", micros=False)
 

@@ -40,7 +40,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
     with _told(query), duckdb.connect() as connection:
         statements = duckdb.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
+            raise _no_select(query)
         found = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     named = set(_tables(json.loads(found[0] if found else "{}")))
     # Tables without rows tell what is wrong with the query before anything is read.
@@ -50,17 +50,30 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
     return [name for name in known if name.lower() in named]
 
 
-def _tables(node: Any) -> Iterator[str]:
+def _tables(parsed: Any) -> Iterator[str]:
     """The names of tables in a query that DuckDB has parsed, in lower case."""
-    if isinstance(node, list):
-        for each in node:
-            yield from _tables(each)
-    elif isinstance(node, dict):
+    for node in nodes(parsed):
         if node.get("type") == "BASE_TABLE":
             schema, name = str(node.get("schema_name") or ""), str(node.get("table_name") or "")
             yield (f"{schema}.{name}" if schema else name).lower()
-        for each in node.values():
-            yield from _tables(each)
+
+
+def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
+    """Every node of SQL that DuckDB has parsed, those that hold others first."""
+    if isinstance(parsed, dict):
+        yield parsed
+    parts = parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ()
+    for part in parts:
+        yield from nodes(part)
+
+
+def _no_select(query: str) -> Invalid:
+    return Invalid(
+        "state is only asked, by one statement",
+        found=query[:200],
+        expected="a SELECT",
+        hint="write one SELECT; named parts may stand before it, as in `with t as (…) select …`",
+    )
 
 
 def answer(
@@ -115,7 +128,7 @@ def _asked(
 ) -> duckdb.DuckDBPyRelation:
     relation = connection.sql(query)
     if relation is None:
-        raise Invalid("state is only asked, by one statement", found=query[:200], expected="a SELECT")
+        raise _no_select(query)
     return relation if most_rows is None else relation.limit(most_rows)
 
 
@@ -235,7 +248,10 @@ def _as_ours(
     # Arrow tells what DuckDB says on the way to it as an error of its own.
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
-            "the query needs more memory than it may take", found=_first(error), expected=_MEMORY
+            "the query needs more memory than it may take",
+            found=_first(error),
+            expected=_MEMORY,
+            hint="ask for less, or export the state with `holdfast state scan --to FILE` and ask that",
         )
     return Invalid(
         "the query cannot be answered",

@@ -96,7 +96,10 @@ def pick(
         fits = [each for each in fits if each[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
-            "name the state", found=f"{len(fits)} states", expected=listed or "a query that keeps state"
+            "name the state",
+            found=f"{len(fits)} states",
+            expected=listed or "a query that keeps state",
+            hint="name one of these, as in `holdfast state get CHECKPOINT STATE KEY`",
         )
     if not fits:
         raise NotFound(

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from holdfast.at_rest.read.decode import Columns
+from holdfast.at_rest.read.decode import Columns, damaged_row
 from holdfast.at_rest.read.model import NamedState, StateForm
 from holdfast.checkpoints.state.contents import bare_values
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import StateCodec
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Corrupt
 from holdfast.formats.rows.arrow_types import arrow_type
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.spark_types import Struct
@@ -162,7 +161,7 @@ def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
     type_ = codec.key_type
     sizes = [int.from_bytes(key[:4], "little") for key in keys]
     if any(not 1 <= size <= len(key) - 4 for size, key in zip(sizes, keys, strict=True)):
-        raise Corrupt("a row of state is damaged", where=codec.where, found="a key whose length is wrong")
+        raise damaged_row(codec.where, "a key whose length is wrong")
     first = [key[5 : 4 + size] for key, size in zip(keys, sizes, strict=True)]
     found = Columns(Struct(type_.names[:split], type_.types[:split]), codec.where).take_apart(first)
     if split < len(type_.names):
