@@ -20,7 +20,7 @@ from pathlib import Path
 
 from holdfast.engine.state.ownership import Owner, lock_path, outlived
 from holdfast.jobs.processes.channel import Channel
-from holdfast.jobs.processes.driver import ENVIRONMENT, DriverSpec
+from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
@@ -164,4 +164,4 @@ class FakeDriver:
 
 
 if __name__ == "__main__":
-    sys.exit(FakeDriver(DriverSpec.from_text(os.environ[ENVIRONMENT]), Channel.inherited()).run())
+    sys.exit(FakeDriver(DriverSpec.inherited(), Channel.inherited()).run())

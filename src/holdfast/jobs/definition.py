@@ -63,6 +63,7 @@ class Job:
                 where="@holdfast.job(name=…)",
                 found=repr(self.name),
                 expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
+                hint=f"such as name={_usable_name(self.name)!r}: it names the job in every verb",
             )
 
     def __call__(self, spark: Any, **parameters: Any) -> Any:
@@ -104,6 +105,21 @@ class Job:
                 values = {**job.parameters, key: _parameter(job.build, key, text)}
                 job = dataclasses.replace(job, parameters=values)
         return job
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """The savepoints that a job has its supervisor take.
+
+    Attributes:
+        catalog: The directory, as a canonical URI.
+        every_ms: The time from one to the next.
+        retained: How many stay.
+    """
+
+    catalog: str
+    every_ms: int
+    retained: int
 
 
 def job(
@@ -160,6 +176,10 @@ def strategy_from_fields(values: Mapping[str, Any]) -> RestartStrategy:
     )
 
 
+def _usable_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:64] or "my-job"
+
+
 def _check_signature(build: Callable[..., Any]) -> None:
     parameters = list(inspect.signature(build).parameters.values())
     required = [p.name for p in parameters[1:] if p.default is p.empty and p.kind not in _VARIADIC]
@@ -169,6 +189,7 @@ def _check_signature(build: Callable[..., Any]) -> None:
             where=f"{build.__module__}.{build.__qualname__}{inspect.signature(build)}",
             found=f"no default for {', '.join(required)}" if required else "no parameter",
             expected="def job(spark, day='today'): …",
+            hint="`holdfast run FILE.py --set day=monday` then gives another value",
         )
 
 
@@ -191,7 +212,13 @@ def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:
 
 
 def _unknown(key: str, allowed: list[str]) -> Invalid:
-    return Invalid("no such setting", where=f"--set {key}=…", found=key, expected=", ".join(allowed))
+    return Invalid(
+        "no such setting",
+        where=f"--set {key}=…",
+        found=key,
+        expected=", ".join(allowed),
+        hint="`holdfast run FILE.py --dry-run` shows every setting of the job with its value",
+    )
 
 
 def _converted(key: str, present: Any, text: str) -> Any:
@@ -207,6 +234,7 @@ def _converted(key: str, present: Any, text: str) -> Any:
             where=f"--set {key}=…",
             found=repr(text),
             expected=f"{type(present).__name__}, as in {present!r}",
+            hint=f"write it like the default: --set {key}={present}",
         ) from None
     return text
 

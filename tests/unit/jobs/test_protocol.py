@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.job.recovery import Recovery
+from holdfast.config.job.restart import FixedDelay
 from holdfast.errors import Internal, Invalid
+from holdfast.jobs.definition import Periodic
 from holdfast.jobs.processes import protocol
 from holdfast.model import BatchProgress, Failure, OperatorProgress, QueryStarted, TrialBatch
 
@@ -23,11 +27,11 @@ MESSAGES: dict[str, protocol.Message] = {
         on_cancel="retain",
         timeout_ms=None,
         tolerable_failures=1,
-        restart={"strategy": "NoRestart"},
+        restart=FixedDelay(attempts=3, delay="2s"),
         record=False,
-        savepoints={"catalog": "file:/s", "every_ms": 1000, "retained": 3},
-        alerts={"checkpoint_age": None},
-        recovery={"verify": "1m"},
+        savepoints=Periodic("file:/s", 1000, 3),
+        alerts=Alerts(checkpoint_failures=4),
+        recovery=Recovery(verify="2m"),
     ),
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),
     "restored": protocol.CheckpointsRestored(({"query": "q", "batch": 3, "savepoint": "s"},)),

@@ -13,7 +13,8 @@ import pytest
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
-from holdfast.jobs.background.savepoint_schedule import Periodic, Savepointing
+from holdfast.jobs.background.savepoint_schedule import Savepointing
+from holdfast.jobs.definition import Periodic
 from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
 from holdfast.savepoints.taking import facts
 

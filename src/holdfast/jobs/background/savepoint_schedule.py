@@ -14,6 +14,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.background.savepoint_digests import SavepointDigests
 from holdfast.jobs.background.worker import BackgroundWorker, Notice, error_of, one_line
+from holdfast.jobs.definition import Periodic
 from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
 from holdfast.savepoints.taking.periodic import PeriodicTake, newest_ms, take_and_retain
@@ -27,21 +28,6 @@ _LAST_TAKE_S: Final = 60.0
 # A take that failed is tried again after a part of the time between two.
 _AGAIN: Final = 10
 _SHORTEST_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Periodic:
-    """What a job wants of its savepoints.
-
-    Attributes:
-        catalog: The directory, as a canonical URI.
-        every_ms: The time from one to the next.
-        retained: How many stay.
-    """
-
-    catalog: str
-    every_ms: int
-    retained: int
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from holdfast.errors import Unsupported
 from holdfast.jobs.machine import DriverIdentity
 from holdfast.model import JobState, QueryStarted
+from holdfast.plain_values import from_plain
 
 FORMAT: Final = 1
 
@@ -61,8 +62,7 @@ class LeaderRecord:
 
     def render(self) -> bytes:
         """For the place of the elections."""
-        fields = {**asdict(self), "state": None if self.state is None else self.state.value}
-        return json.dumps({"format": FORMAT, **fields}).encode()
+        return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> LeaderRecord:
@@ -75,11 +75,9 @@ class LeaderRecord:
             values: dict[str, Any] = json.loads(data)
             if values["format"] != FORMAT:
                 raise ValueError(f"format {values['format']}")
-            driver, state = values.get("driver"), values.get("state")
-            queries = {name: QueryPlace(**query) for name, query in values["queries"].items()}
-            apart = {"queries": queries, "driver": None if driver is None else DriverIdentity(**driver)}
-            known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
-            return cls(**{**known, **apart, "state": None if state is None else JobState(state)})
+            return from_plain(
+                cls, {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
                 "what the job's leader has put down for its successors cannot be read",

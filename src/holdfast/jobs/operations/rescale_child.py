@@ -14,7 +14,7 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.background.worker import error_of
 from holdfast.jobs.operations.rescale_spec import RescaleSpec, life_of
 from holdfast.jobs.processes.channel import Channel, die_with_peer
-from holdfast.jobs.processes.driver import ENVIRONMENT, log_to
+from holdfast.jobs.processes.driver import log_to
 from holdfast.jobs.processes.protocol import Refused, RescaleDone, RescaleProgress
 from holdfast.savepoints.savepoint_api import rescale_between_drivers
 
@@ -40,7 +40,7 @@ def run(spec: RescaleSpec, channel: Channel) -> None:
 
 def main() -> None:
     """Run as a child of a supervisor."""
-    spec = RescaleSpec.from_text(os.environ.pop(ENVIRONMENT))
+    spec = RescaleSpec.inherited()
     channel = Channel.inherited()
     log_to(spec.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

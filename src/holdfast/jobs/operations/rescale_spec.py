@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.config.locations import local_path
-from holdfast.errors import Conflict, Unsupported
+from holdfast.errors import Internal, Unsupported
 from holdfast.jobs.operations.operation_context import no_such_query
+from holdfast.jobs.processes.child_spec import ChildSpec
 from holdfast.model import QueryStarted
 from holdfast.storage.file_lock import FileLock
 
@@ -35,34 +35,20 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class RescaleSpec:
-    """What a child process does.
+class RescaleSpec(ChildSpec):
+    """What the process that rescales does.
 
     Attributes:
-        target: The job file.
-        home: The state home.
         job: The job.
         moves: What it makes.
         log: The file for what Spark says.
         master: Where Spark runs.
     """
 
-    target: str
-    home: str
     job: str
     moves: tuple[Move, ...]
     log: str
     master: str | None
-
-    def as_text(self) -> str:
-        """For the child's environment."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> RescaleSpec:
-        """What `as_text` wrote."""
-        given = json.loads(text)
-        return cls(**{**given, "moves": tuple(Move(**each) for each in given["moves"])})
 
 
 def moves_of(
@@ -103,7 +89,7 @@ def moves_of(
 
 def moves_from(steps: Mapping[str, Any]) -> tuple[Move, ...]:
     """The moves that an operation has noted."""
-    return tuple(Move(**each) for each in steps.get("moves", ()))
+    return tuple(Move(**move) for move in steps.get("moves", ()))
 
 
 def life_of(home: Path, job: str) -> FileLock:
@@ -115,9 +101,9 @@ def place_of(uri: str) -> Path:
     """A local checkpoint's directory.
 
     Raises:
-        Conflict: It is on no local disk.
+        Internal: It is on no local disk, which was checked when the rescale was asked for.
     """
     place = local_path(uri)
     if place is None:
-        raise Conflict("this checkpoint is not on a local disk", where=uri)
+        raise Internal("this checkpoint is not on a local disk", where=uri)
     return place

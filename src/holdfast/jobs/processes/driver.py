@@ -7,7 +7,6 @@ finish its batch and ends.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -18,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -28,11 +27,12 @@ from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import canonical_uri
 from holdfast.config.private_files import open_file
 from holdfast.errors import HoldfastError, Invalid, Unavailable
-from holdfast.jobs.definition import Job, strategy_fields
+from holdfast.jobs.definition import Job, Periodic
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.batch_replay import repeat
 from holdfast.jobs.processes.channel import Channel
+from holdfast.jobs.processes.child_spec import ChildSpec
 from holdfast.jobs.processes.lease_watchdog import LeaseWatchdog
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
@@ -65,18 +65,15 @@ if TYPE_CHECKING:
     from holdfast.config.job.trigger import OneBatch, Trigger
     from holdfast.stream.sinks.sinks import Sink
 
-ENVIRONMENT = "HOLDFAST_DRIVER"
 _LOOK_S = 0.1
 _LAST_EVENTS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class DriverSpec:
+class DriverSpec(ChildSpec):
     """What a supervisor asks a driver to run.
 
     Attributes:
-        target: The job file, and the job in it.
-        home: The state home.
         overrides: Settings and parameters of the job.
         conf: Spark settings that win over the job's own.
         master: Where Spark runs.
@@ -85,22 +82,11 @@ class DriverSpec:
         fallback: Where to go back to from a damaged checkpoint; wins over the job's own setting.
     """
 
-    target: str
-    home: str
     overrides: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     savepoints: Mapping[str, str] = field(default_factory=dict)
     fallback: Fallback | None = None
-
-    def as_text(self) -> str:
-        """For the driver's environment."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> DriverSpec:
-        """What `as_text` wrote."""
-        return cls(**json.loads(text))
 
 
 class _Orders:
@@ -434,18 +420,18 @@ def job_defined(job: Job) -> JobDefined:
         tolerable_failures=job.checkpoint.tolerable_failures,
         record=job.checkpoint.record,
         savepoints=_savepoints(job.checkpoint),
-        restart=strategy_fields(job.restart),
-        alerts=job.alerts.as_dict(),
-        recovery=asdict(job.recovery),
+        restart=job.restart,
+        alerts=job.alerts,
+        recovery=job.recovery,
     )
 
 
-def _savepoints(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
     every_ms = checkpoint.savepoint_every_ms
     if checkpoint.savepoints is None or every_ms is None:
         return None
     catalog = canonical_uri(str(checkpoint.savepoints), Path.cwd())
-    return {"catalog": catalog, "every_ms": every_ms, "retained": checkpoint.savepoints_retained}
+    return Periodic(catalog, every_ms, checkpoint.savepoints_retained)
 
 
 def sinks_of(built: Any) -> list[Sink]:
@@ -476,6 +462,7 @@ def sinks_of(built: Any) -> list[Sink]:
             "a job with several sinks needs a different name for each",
             found=", ".join(name or "no name" for name in names) or "no sink",
             expected="hf.sink(frame, name='…') for each of them",
+            hint="the name is also the folder of its checkpoint: keep it once the job has run",
         )
     return sinks
 
@@ -491,8 +478,7 @@ def log_to(path: str | None) -> None:
 
 def main() -> int:
     """Run as a supervisor's child."""
-    spec = DriverSpec.from_text(os.environ.pop(ENVIRONMENT))
-    return Driver(spec, Channel.inherited()).run()
+    return Driver(DriverSpec.inherited(), Channel.inherited()).run()
 
 
 if __name__ == "__main__":

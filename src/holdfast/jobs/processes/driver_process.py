@@ -7,25 +7,13 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Protocol
 
 from holdfast.config.secrets import without_secrets
 from holdfast.jobs.loader import split_target
 from holdfast.jobs.processes.channel import DESCRIPTOR, Channel
-from holdfast.jobs.processes.driver import ENVIRONMENT
+from holdfast.jobs.processes.child_spec import ENVIRONMENT, ChildSpec
 
 COMMAND = (sys.executable, "-m", "holdfast.jobs.processes.driver")
-
-
-class Spec(Protocol):
-    """What a child process is asked to do."""
-
-    @property
-    def target(self) -> str:
-        """The job file, and the job in it."""
-
-    def as_text(self) -> str:
-        """All of it, for the child's environment."""
 
 
 class DriverProcess:
@@ -41,7 +29,9 @@ class DriverProcess:
         self.pid = process.pid
 
     @classmethod
-    def start(cls, spec: Spec, command: tuple[str, ...] = COMMAND, *, quiet: bool = False) -> DriverProcess:
+    def start(
+        cls, spec: ChildSpec, command: tuple[str, ...] = COMMAND, *, quiet: bool = False
+    ) -> DriverProcess:
         """Start one; with `quiet` its standard output is thrown away instead of passed through."""
         channel, theirs = Channel.pair()
         environment = {
@@ -76,7 +66,7 @@ class DriverProcess:
         return (-code, None) if code < 0 else (None, code)
 
 
-def _python_path(spec: Spec) -> str:
+def _python_path(spec: ChildSpec) -> str:
     """The job file's directory first, so that workers find the modules beside it."""
     folder = str(split_target(spec.target)[0].resolve().parent)
     return os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)

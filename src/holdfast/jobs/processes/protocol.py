@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from holdfast.config.job.alert_settings import Alerts
+from holdfast.config.job.recovery import Recovery
+from holdfast.config.job.restart import RestartStrategy
 from holdfast.errors import BY_KIND, HoldfastError, Internal
+from holdfast.jobs.definition import Periodic, strategy_fields, strategy_from_fields
 from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
 from holdfast.plain_values import READ, from_plain, wrong_fields
 
@@ -35,18 +39,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class JobDefined(Message):
-    """The job file was loaded. The settings are plain values; `JobDefinition` makes settings of them."""
+    """The job file was loaded: what a supervisor has to know of it."""
 
     name: str
     checkpoint: str
     on_cancel: str
     timeout_ms: int | None
     tolerable_failures: int
-    restart: Mapping[str, Any]
+    restart: RestartStrategy = field(metadata={READ: strategy_from_fields})
     record: bool = True
-    savepoints: Mapping[str, Any] | None = None
-    alerts: Mapping[str, Any] = field(default_factory=dict)
-    recovery: Mapping[str, Any] = field(default_factory=dict)
+    savepoints: Periodic | None = None
+    alerts: Alerts = field(default_factory=Alerts)
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +350,8 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
 def _plain(value: Any) -> Any:
     if isinstance(value, HoldfastError):
         return value.as_dict()
+    if isinstance(value, get_args(RestartStrategy)):
+        return strategy_fields(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Mapping):

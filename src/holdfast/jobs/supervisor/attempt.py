@@ -1,4 +1,4 @@
-"""One driver of a job as its supervisor sees it, and what the driver said of the job."""
+"""One driver of a job as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -6,68 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.config.job.alert_settings import Alerts
-from holdfast.config.job.recovery import Recovery
-from holdfast.config.job.restart import RestartStrategy
-from holdfast.errors import Conflict, HoldfastError
-from holdfast.jobs.background.savepoint_schedule import Periodic
-from holdfast.jobs.definition import strategy_from_fields
+from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
-from holdfast.jobs.registry.registry import JobRecord
 from holdfast.model import Failure
-
-
-@dataclass(slots=True)
-class JobDefinition:
-    """What the driver said of the job, once its file was loaded."""
-
-    name: str
-    checkpoint: str
-    on_cancel: str
-    timeout_ms: int | None
-    tolerable_failures: int
-    restart: RestartStrategy
-    record: bool
-    savepoints: Periodic | None
-    recovery: Recovery
-    alerts: Alerts
-
-    @classmethod
-    def from_message(cls, message: JobDefined) -> JobDefinition:
-        """The settings of the job, out of what the driver sent."""
-        return cls(
-            name=message.name,
-            checkpoint=message.checkpoint,
-            on_cancel=message.on_cancel,
-            timeout_ms=message.timeout_ms,
-            tolerable_failures=message.tolerable_failures,
-            restart=strategy_from_fields(message.restart),
-            record=message.record,
-            savepoints=None if message.savepoints is None else Periodic(**message.savepoints),
-            recovery=Recovery(**message.recovery),
-            alerts=Alerts.from_dict(message.alerts),
-        )
-
-    def job_record(self, target: str, now_ms: int, since_ms: int | None) -> JobRecord:
-        """The job as this process begins to supervise it; `since_ms` is when another one began it before."""
-        return JobRecord.begun(self.name, target, self.checkpoint, self.on_cancel, now_ms, since_ms)
-
-    def require_same(self, former: JobDefinition, target: str) -> None:
-        """Refuse another job than the one that runs.
-
-        Raises:
-            Conflict: The job file says another name or checkpoint than it did.
-        """
-        if (self.name, self.checkpoint) != (former.name, former.checkpoint):
-            raise Conflict(
-                "the job file changed its name or checkpoint while the job ran",
-                where=target,
-                found=f"{self.name} in {self.checkpoint}",
-                expected=f"{former.name} in {former.checkpoint}",
-                hint="stop the job before changing either",
-            )
 
 
 @dataclass(slots=True)
@@ -119,7 +62,7 @@ class DriverAttempt:
         if query in self._busy_since:
             self._busy_since[query] = time.monotonic()
 
-    def too_slow(self, definition: JobDefinition, say: Callable[..., None]) -> bool:
+    def too_slow(self, definition: JobDefined, say: Callable[..., None]) -> bool:
         """Whether batches ran too long too often, which is then the failure; `say` is told of each."""
         timeout_ms = definition.timeout_ms
         for query, late in () if timeout_ms is None else self.newly_slow(timeout_ms):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.config.units import rounded_duration
-from holdfast.errors import HoldfastError, Internal
+from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary as failures
 from holdfast.jobs.ha.leader_record import places_of
 from holdfast.jobs.machine import DriverIdentity
@@ -15,13 +15,13 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import JVM_GRACE_S
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import batch_line
-from holdfast.jobs.supervisor.attempt import DriverAttempt, JobDefinition
+from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.stop_requests import LOOK_S
 from holdfast.jobs.supervisor.supervised_job import SupervisedJob
 from holdfast.jobs.terms import LeadershipLost
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
-Admit = Callable[[JobDefinition], bool]
+Admit = Callable[[protocol.JobDefined], bool]
 
 
 class DriverSession:
@@ -104,7 +104,7 @@ class DriverSession:
         """Act on what the driver said; False at the end of the line."""
         try:
             messages = self._attempt.process.channel.receive()
-        except Internal as error:
+        except HoldfastError as error:
             self._attempt.end_for(error)
             return False
         for message in messages or ():
@@ -117,9 +117,8 @@ class DriverSession:
 
     def _defined(self, message: protocol.JobDefined) -> None:
         try:
-            definition = JobDefinition.from_message(message)
-            if self._admit(definition):
-                self._go(definition)
+            if self._admit(message):
+                self._go(message)
             else:
                 self._do_not_go()
         except LeadershipLost:
@@ -127,7 +126,7 @@ class DriverSession:
         except (HoldfastError, OSError) as error:
             self._attempt.end_for(error)
 
-    def _go(self, definition: JobDefinition) -> None:
+    def _go(self, definition: protocol.JobDefined) -> None:
         """Let the driver begin."""
         job, attempt = self._job, self._attempt
         candidacy = job.leadership.candidacy

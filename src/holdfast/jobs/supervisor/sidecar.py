@@ -9,8 +9,8 @@ from holdfast.jobs.background.checkpoint_recording import Recording
 from holdfast.jobs.background.metrics_loop import Observing
 from holdfast.jobs.background.savepoint_schedule import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.jobs.background.worker import Notice
+from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.supervisor.attempt import JobDefinition
 from holdfast.model import BatchProgress, SavepointNote
 
 
@@ -27,7 +27,7 @@ class Sidecar:
 
     def __init__(
         self,
-        definition: JobDefinition,
+        definition: JobDefined,
         home: Path,
         registry: Registry,
         clock: Callable[[], int],

@@ -7,19 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError, Internal
+from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs.machine import this_machine
 from holdfast.jobs.operations.rescaler import VERB as RESCALE
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.checkpoint_claim import CheckpointClaim
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.events import Event, EventHandler, Outcome, logged
+from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import RestartPolicy
 from holdfast.jobs.recovery.tracker import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.attempt import DriverAttempt, JobDefinition
+from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.sidecar import Sidecar
 from holdfast.jobs.supervisor.standby import take_over
@@ -70,7 +71,7 @@ class SupervisedJob:
         self.machine = machine or this_machine()
         self.requests = StopRequests()
         self.recovery = RecoveryTracker(home.path, spec.target, clock, self.say)
-        self.definition: JobDefinition | None = None
+        self.definition: JobDefined | None = None
         self.driver: DriverAttempt | None = None
         self.sidecar: Sidecar | None = None
         self.begun = self.restored = False
@@ -92,6 +93,23 @@ class SupervisedJob:
         name = self.definition.name if self.definition else Path(self.spec.target).stem
         self._tell(Event(kind, f"{name}: {text}", {"job": name, **facts}))
 
+    def require_same(self, definition: JobDefined) -> None:
+        """Refuse another job than the one that runs.
+
+        Raises:
+            Conflict: The job file says another name or checkpoint than it did.
+        """
+        former = self.definition
+        if former is None or (definition.name, definition.checkpoint) == (former.name, former.checkpoint):
+            return
+        raise Conflict(
+            "the job file changed its name or checkpoint while the job ran",
+            where=self.spec.target,
+            found=f"{definition.name} in {definition.checkpoint}",
+            expected=f"{former.name} in {former.checkpoint}",
+            hint="stop the job before changing either",
+        )
+
     # What the registry knows of it.
 
     def write_as(self, token: int | None) -> None:
@@ -99,7 +117,7 @@ class SupervisedJob:
         self.registry = Registry(self.home.registry, token)
         self.notes = DeferredRegistry(self.home.registry, token, self.say, self.wait)
 
-    def begin(self, definition: JobDefinition, record: JobRecord) -> None:
+    def begin(self, definition: JobDefined, record: JobRecord) -> None:
         """Make it this supervisor's in the registry, and begin the work beside it."""
         self.notes.start_job(record)
         self.sidecar = Sidecar(definition, self.home.path, self.registry, self.clock, self._may_work_beside)
@@ -181,11 +199,11 @@ class SupervisedJob:
 
     # Its checkpoint.
 
-    def claim(self, definition: JobDefinition) -> CheckpointClaim:
+    def claim(self, definition: JobDefined) -> CheckpointClaim:
         """Its claim on the checkpoint."""
         return CheckpointClaim(definition.checkpoint, definition.name, self.home.path, self.machine)
 
-    def take_checkpoint(self, definition: JobDefinition) -> bool:
+    def take_checkpoint(self, definition: JobDefined) -> bool:
         """Wait until no former driver of it has the checkpoint; False if told to end meanwhile."""
         claim = self.claim(definition)
         if self.leadership.candidacy is not None:

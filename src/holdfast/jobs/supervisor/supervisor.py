@@ -21,9 +21,11 @@ from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import EventHandler, Outcome
+from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
+from holdfast.jobs.registry.registry import JobRecord
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.attempt import DriverAttempt, JobDefinition
+from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
@@ -119,13 +121,13 @@ class Supervisor:
 
     # Before a driver begins.
 
-    def _admit(self, definition: JobDefinition) -> bool:
+    def _admit(self, definition: JobDefined) -> bool:
         """Make the job and its checkpoint this supervisor's, with something whole to start from."""
         job = self._job
         if not job.begun:
             ready = self._begin(definition)
         else:
-            definition.require_same(job.definition or definition, self._spec.target)
+            job.require_same(definition)
             ready = job.take_checkpoint(definition)
         if not ready:
             return False
@@ -139,11 +141,11 @@ class Supervisor:
         job.recovery.prepare(definition.checkpoint, queries, settings, catalogs)
         return True
 
-    def _begin(self, definition: JobDefinition) -> bool:
+    def _begin(self, definition: JobDefined) -> bool:
         """Make the job this supervisor's own; False if another one leads it, or it is to end."""
         job = self._job
         if job.definition is not None and job.definition.name != definition.name:
-            definition.require_same(job.definition, self._spec.target)
+            job.require_same(definition)
         self._leadership.enter(definition.name, job.home, job.registry)
         if not self._leadership.alone:
             job.definition = job.definition or definition
@@ -151,7 +153,10 @@ class Supervisor:
                 if not self._leadership.required_candidacy.stand():
                     return False
                 self._lead()
-        record = definition.job_record(self._spec.target, job.clock(), self._since_ms)
+        target, on_cancel, now_ms = self._spec.target, definition.on_cancel, job.clock()
+        record = JobRecord.begun(
+            definition.name, target, definition.checkpoint, on_cancel, now_ms, self._since_ms
+        )
         job.definition = definition
         job.policy = RestartPolicy(definition.restart, self._rng, ran=job.restored)
         if not job.take_checkpoint(definition):

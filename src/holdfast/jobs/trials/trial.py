@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from holdfast.errors import Failed
 from holdfast.jobs.failures import summary
+from holdfast.jobs.processes.child_spec import ChildSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import (
     JobFailed,
@@ -29,12 +29,10 @@ Hear = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TrialSpec:
+class TrialSpec(ChildSpec):
     """What a trial runs.
 
     Attributes:
-        target: The job file, and the job in it.
-        home: The state home.
         checkpoint: The checkpoint in the sandbox.
         origin: The checkpoint that its savepoint was taken from, which tells which of a job's queries it is.
         log: The file for what Spark says.
@@ -47,8 +45,6 @@ class TrialSpec:
         conf: Spark settings that win over the job's own.
     """
 
-    target: str
-    home: str
     checkpoint: str
     origin: str
     log: str
@@ -59,15 +55,6 @@ class TrialSpec:
     or_empty: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
-
-    def as_text(self) -> str:
-        """For the child's environment."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> TrialSpec:
-        """What `as_text` wrote."""
-        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

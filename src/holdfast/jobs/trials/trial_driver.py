@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import traceback
@@ -13,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs.failures import summary
 from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.channel import Channel, die_with_peer
-from holdfast.jobs.processes.driver import ENVIRONMENT, log_to, sinks_of
+from holdfast.jobs.processes.driver import log_to, sinks_of
 from holdfast.jobs.processes.protocol import (
     JobFailed,
     Refused,
@@ -86,7 +85,7 @@ def _start_spark(job: Job, spec: TrialSpec) -> SparkSession:
 
 def main() -> None:
     """Run as a child of `run_trial`."""
-    spec = TrialSpec.from_text(os.environ.pop(ENVIRONMENT))
+    spec = TrialSpec.inherited()
     channel = Channel.inherited()
     log_to(spec.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
