@@ -57,21 +57,41 @@ def load_module(path: Path) -> ModuleType:
     if not path.exists():
         raise NotFound("there is no such job file", where=str(path), hint="name it as FILE.py or FILE.py:JOB")
     if path.suffix != ".py" or not path.is_file():
-        raise Invalid("this is not a Python file", where=str(path), expected="FILE.py or FILE.py:JOB")
+        raise _no_python(path)
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
     return _run(path)
 
 
+def _no_python(path: Path) -> Invalid:
+    return Invalid(
+        "this is not a Python file",
+        where=str(path),
+        expected="FILE.py or FILE.py:JOB",
+        hint="name the file that has the job's function",
+    )
+
+
 def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
     names = ", ".join(job.name for job in jobs.values())
     if not jobs:
-        raise Invalid("the file holds no job", where=str(path), expected=_EXAMPLE)
+        raise Invalid(
+            "the file holds no job",
+            where=str(path),
+            expected=_EXAMPLE,
+            hint="put `@hf.job(…)` above the function that returns the sink",
+        )
     if wanted is not None:
         for variable, job in jobs.items():
             if wanted in (variable, job.name):
                 return job
-        raise NotFound("the file holds no such job", where=str(path), found=names, expected=wanted)
+        raise NotFound(
+            "the file holds no such job",
+            where=str(path),
+            found=names,
+            expected=wanted,
+            hint=f"name one that it holds, as in {path.name}:{next(iter(jobs))}",
+        )
     if len({id(job) for job in jobs.values()}) > 1:
         first = next(iter(jobs.values())).name
         raise Invalid(
@@ -87,7 +107,7 @@ def _run(path: Path) -> ModuleType:
     name = f"holdfast_job_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise Invalid("this file cannot be loaded as Python", where=str(path))
+        raise _no_python(path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.resolve().parent)
@@ -102,6 +122,7 @@ def _run(path: Path) -> ModuleType:
             "the job file does not compile",
             where=f"{error.filename or path}:{error.lineno}",
             found=f"{error.msg}: {(error.text or '').strip()}",
+            hint=f"mend it, and see with `python -m py_compile {path.name}`",
         ) from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):

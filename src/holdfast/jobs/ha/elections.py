@@ -37,6 +37,7 @@ def elections(leading: Leading, now: Now = time.monotonic) -> Elections:
             "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
             where=leading.address,
             expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
+            hint="give --ha such an address",
         )
     storage = open_storage(leading.address, "lease")
     return lambda job: LeaseElection(storage, job, lease_s, now, time.time)

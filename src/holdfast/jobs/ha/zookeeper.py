@@ -194,7 +194,11 @@ class ZooKeeperElection:
             if not any(isinstance(each, Exception) for each in talk.wait(both.commit_async())):
                 return
         self._require_held(talk, term)
-        raise Unavailable("ZooKeeper has not written the record", where=f"{self.address}/{self._job}")
+        raise Unavailable(
+            "ZooKeeper has not written the record",
+            where=f"{self.address}/{self._job}",
+            hint="it is written again with the next renewal",
+        )
 
     def _require_held(self, talk: _Talk, term: Term) -> None:
         held = self._held(talk)
@@ -233,6 +237,7 @@ class ZooKeeperElection:
                 "ZooKeeper does not answer",
                 where=self.address,
                 found=f"{type(error).__name__}: {error}".rstrip(": "),
+                hint="see that its servers run and can be reached from here; it is asked again meanwhile",
             ) from error
 
     def _connected(self) -> KazooClient:

@@ -46,6 +46,7 @@ _LOOK_S: Final = 0.2
 _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
+_AGAIN: Final = "ask again; if it happens again, stop the job and use `holdfast rescale --stopped`"
 
 Launch = Callable[[RescaleSpec], DriverProcess]
 Attend = Callable[[], bool]
@@ -275,6 +276,7 @@ def _check(move: Move) -> None:
             "the rescaled checkpoint does not read as it should, and the old one is back in its place",
             where=f"{move.checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
+            hint=_AGAIN,
         )
     spread = {each.partitions for each in read(storage).operators if not each.gathered}
     if spread - {move.partitions}:
@@ -283,6 +285,7 @@ def _check(move: Move) -> None:
             where=move.checkpoint,
             found=", ".join(str(each) for each in sorted(spread)),
             expected=str(move.partitions),
+            hint=_AGAIN,
         )
 
 

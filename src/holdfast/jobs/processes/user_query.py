@@ -139,6 +139,7 @@ def _called(job: Job, spark: SparkSession) -> Any:
             "the job's function raised an error",
             where=job.name,
             found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
+            hint="mend the function; `holdfast run` shows the whole traceback in the driver's log",
         ) from error
 
 
@@ -156,7 +157,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     for sink in sinks:
         if sink.name == query:
             return sink
-    raise NotFound("the job has no such query", found=names, expected=query)
+    raise NotFound("the job has no such query", found=names, expected=query, hint="name one with --query")
 
 
 def frame_of_target(target: Any) -> DataFrame:

@@ -251,7 +251,10 @@ def _move_aside(way: Rollback) -> None:
             place.rename(aside)
     except OSError as error:
         raise Unavailable(
-            "the damaged checkpoint cannot be moved aside", where=str(place), found=error.strerror
+            "the damaged checkpoint cannot be moved aside",
+            where=str(place),
+            found=error.strerror,
+            hint=f"see that {place.parent} can be written to, and run the job again",
         ) from error
 
 

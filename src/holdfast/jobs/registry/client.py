@@ -150,6 +150,7 @@ class Control:
                 where=str(self._home.path),
                 found=status.job.state.value,
                 expected="a running job",
+                hint=f"start it again with `holdfast run {status.job.target}`",
             )
         leader = self._registry.leader(status.job.name)
         if not status.supervised and leader is not None:

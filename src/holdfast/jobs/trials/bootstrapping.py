@@ -149,6 +149,7 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
             "the file does not say what the query is to have read",
             where=str(path),
             expected=f"def {FUNCTION}(spark): return spark.read…",
+            hint="it returns the history, or a dictionary of `history`, `start`, `states` and `watermark`",
         )
     return function
 
