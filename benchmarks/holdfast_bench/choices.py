@@ -1,0 +1,149 @@
+"""What a person chooses of the measurements, and what is measured then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast_bench import overhead
+from holdfast_bench.at_rest import savepoint_bench, state_bench
+from holdfast_bench.defaults import defaults
+from holdfast_bench.keyed import keyed_workloads
+from holdfast_bench.keyed.keyed_bench import keyed
+from holdfast_bench.keyed.keyed_workloads import Part
+from holdfast_bench.measure import Bench, load, machine, machine_fields
+from holdfast_bench.operators import operators_bench
+from holdfast_bench.skew import skew_bench
+from holdfast_bench.skew.skew_bench import Skew
+from holdfast_bench.startup import startup
+
+KEYED = "keyed"
+OPERATORS = "operators"
+SKEW = "skew"
+SAVEPOINT = "savepoint"
+OVERHEAD = "overhead"
+STATE = "state"
+RUNS = 5
+SKEW_RUNS = 3
+
+# Which measurement takes which choices.
+_TAKES = {
+    KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
+    OPERATORS: frozenset({"only", "rows", "batches"}),
+    OVERHEAD: frozenset({"rows", "batches"}),
+    SAVEPOINT: frozenset({"keys", "rows"}),
+    STATE: frozenset({"keys", "rows"}),
+    SKEW: frozenset({"sides", "keys", "rows", "batches"}),
+}
+_ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, OVERHEAD)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is to be measured.
+
+    Attributes:
+        name: Which measurement; None for those that are quick.
+        runs: Counted runs of each side; None for as many as it usually has.
+        only: Some of its workloads, with commas between.
+        sides: Some of its sides, with commas between.
+        sizes: What is other than usual: keys, rows, batches.
+    """
+
+    name: str | None
+    runs: int | None
+    only: str | None
+    sides: str | None
+    sizes: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured.
+
+    Attributes:
+        machine: Where.
+        results: Medians of sides.
+        parts: The workloads of keyed state, by name.
+        hot: Of hot keys.
+    """
+
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    results: list[Bench] = field(default_factory=list)
+    parts: dict[str, Part] = field(default_factory=dict)
+    hot: Skew | None = None
+
+    def others(self) -> dict[str, Any]:
+        """Plain values for JSON of what is more than medians, by name."""
+        found: dict[str, Any] = {name: part.as_dict() for name, part in self.parts.items()}
+        return found if self.hot is None else {**found, SKEW: self.hot.as_dict()}
+
+
+def measured(choices: Choices, say: Say) -> Figures:
+    """Measure what was chosen.
+
+    Raises:
+        Invalid: There is no such measurement, or it has no such choice.
+    """
+    name, sizes, only, sides = choices.name, choices.sizes, listed(choices.only), listed(choices.sides)
+    _check(choices)
+    before = load()
+    found = Figures()
+    runs = choices.runs or RUNS
+    if name == KEYED:
+        found.parts = keyed(
+            keyed_workloads.Sizes(**sizes), rounds=choices.runs or 1, only=only, sides=sides, say=say
+        )
+    elif name == SKEW:
+        rounds = choices.runs or SKEW_RUNS
+        found.hot = skew_bench.skew(skew_bench.Sizes(**sizes), rounds=rounds, sides=sides, say=say)
+    elif name == OPERATORS:
+        found.results.append(
+            operators_bench.operators(operators_bench.Sizes(**sizes), runs=runs, only=only, say=say)
+        )
+    elif name == SAVEPOINT:
+        found.results.append(savepoint_bench.savepoint(savepoint_bench.Sizes(**sizes), runs=runs, say=say))
+    elif name == STATE:
+        found.results.append(state_bench.state(state_bench.Sizes(**sizes), runs=runs, say=say))
+    elif name == OVERHEAD:
+        found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
+    else:
+        for alone in _ALONE if name is None else (name,):
+            say(f"measuring {alone}, {runs} runs of each side …")
+            found.results.append(_ALONE[alone](runs))
+    found.machine = machine_fields(machine(before))
+    return found
+
+
+def listed(text: str | None) -> list[str]:
+    """Words with commas between."""
+    return [word.strip() for word in text.split(",")] if text is not None else []
+
+
+def _check(choices: Choices) -> None:
+    """Refuse a measurement that there is not, and a size, workload or side of another one."""
+    name = choices.name
+    if name is not None and name not in NAMES:
+        raise Invalid(
+            "there is no such measurement",
+            found=name,
+            expected=", ".join(NAMES),
+            hint="`holdfast bench --help` says what each measures",
+        )
+    words = {"only": choices.only, "sides": choices.sides}
+    given = {*choices.sizes, *(word for word, value in words.items() if value is not None)}
+    wrong = sorted(given - _TAKES.get(name or "", frozenset()))
+    if not wrong:
+        return
+    able = [other for other, takes in _TAKES.items() if takes >= set(wrong)]
+    raise Invalid(
+        "sizes, workloads and sides are those of certain measurements",
+        found=f"{', '.join('--' + option.replace('_', '-') for option in wrong)} with {name or 'no name'}",
+        expected=" or ".join(able),
+        hint=f"holdfast bench {able[0]} …",
+    )

@@ -1,0 +1,130 @@
+"""The figures of `holdfast bench`, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.cli import output
+from holdfast_bench.keyed.keyed_figures import MIB
+
+if TYPE_CHECKING:
+    from holdfast_bench.choices import Figures
+    from holdfast_bench.keyed.keyed_workloads import Part
+    from holdfast_bench.measure import Bench, Result
+    from holdfast_bench.skew.skew_bench import Skew
+
+
+def show(found: Figures) -> None:
+    """Print what was measured, and whether it is as promised."""
+    output.fields(found.machine.items())
+    for result in found.results:
+        _show(result)
+    for part in found.parts.values():
+        _show_part(part)
+    if found.hot is not None:
+        _show_skew(found.hot)
+
+
+def _show_skew(hot: Skew) -> None:
+    output.line()
+    output.line(
+        f"skew: {hot.sizes.rows:,} events over {hot.sizes.tasks} tasks; one key has half, but for even"
+    )
+    output.table(
+        ["", "BATCH EVENTS", "BATCH ms", "SLOWEST TASK ms", "BATCHES", "ROWS"],
+        [
+            (
+                name,
+                hot.batch_events(name),
+                round(hot.median(name, "ms")),
+                round(hot.median(name, "slowest_ms")),
+                sum(len(run.ms) for run in runs),
+                runs[0].rows,
+            )
+            for name, runs in hot.runs.items()
+        ],
+    )
+    for result in hot.results:
+        within = ""
+        if result.within is not None:
+            least, most = result.within
+            within = f" ({least:.2f} to {most:.2f} by {len(result.pairs)} pairs)"
+        output.line(
+            f"  {result.comparison.name} = {result.value:.2f}{within}{_promise(result, told=result.told)}"
+        )
+    output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
+
+
+def _show(result: Bench) -> None:
+    output.line()
+    output.line(f"{result.name}: {result.what}")
+    output.table(
+        ["", "MEDIAN s", "MIN s", "MAX s", "RUNS"],
+        [
+            (
+                series.name,
+                f"{series.median:.3f}",
+                f"{min(series.seconds):.3f}",
+                f"{max(series.seconds):.3f}",
+                len(series.seconds),
+            )
+            for series in result.series
+        ],
+    )
+    for ratio, value in result.ratios.items():
+        bound = result.bounds.get(ratio)
+        digits = 2 if bound is None else 3
+        held = _kept(bound, bound is None or value <= bound, at_least=False)
+        output.line(f"  {ratio} = {value:.{digits}f}{held}")
+
+
+def _show_part(part: Part) -> None:
+    output.line()
+    output.line(f"{part.workload.name}: {part.workload.what}")
+    output.table(
+        [
+            "",
+            "EVENTS/S",
+            "MEDIAN ms",
+            "MIN ms",
+            "MAX ms",
+            "BATCHES",
+            "LOG KB",
+            "SNAPSHOT KB",
+            "WORKER MiB",
+            "OWN MiB",
+        ],
+        [
+            (
+                label,
+                round(figures.events_per_s),
+                round(figures.median_ms),
+                min(figures.batch_ms),
+                max(figures.batch_ms),
+                len(figures.batch_ms),
+                round(figures.changelog_bytes / 1000),
+                round(figures.snapshot_bytes / 1000),
+                round(figures.worker_bytes / MIB),
+                round(figures.private_bytes / MIB),
+            )
+            for label, figures in part.figures.items()
+        ],
+    )
+    for result in part.results:
+        output.line(f"  {result.comparison.name} = {_value(result.value)}{_promise(result)}")
+
+
+def _value(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def _promise(result: Result, *, told: bool = True) -> str:
+    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least, told=told)
+
+
+def _kept(bound: float | None, kept: bool | None, *, at_least: bool, told: bool = True) -> str:
+    if bound is None:
+        return ""
+    relation = "at least" if at_least else "at most"
+    word = "holds" if kept else "DOES NOT HOLD" if told else "too few pairs to tell, take more --runs"
+    return f" (promised: {relation} {bound:,.10g}; {word})"
