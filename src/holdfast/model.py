@@ -239,7 +239,7 @@ class BatchProgress(JsonShape):
     def state_rows(self) -> int | None:
         """Rows in state over all operators, keys of keyed ones; None where one of them is not counted."""
         rows = [operator.rows for operator in self.operators]
-        known = [each for each in rows if each is not None]
+        known = [count for count in rows if count is not None]
         return sum(known) if len(known) == len(rows) else None
 
     @property
@@ -409,8 +409,8 @@ class UpgradeReport(JsonShape):
     @in_json
     def verdict(self) -> str:
         """`kept`, `loses` (state, or what it stands for), or `fails`."""
-        verdicts = {each.verdict for each in self.states}
-        effects = {each.effect for each in self.changes}
+        verdicts = {state.verdict for state in self.states}
+        effects = {change.effect for change in self.changes}
         if Verdict.INCOMPATIBLE in verdicts or Effect.FAILS in effects:
             return "fails"
         return "loses" if Verdict.DROP in verdicts or Effect.MEANING in effects else "kept"

@@ -124,7 +124,7 @@ def _batch(
         watermark_ms=offsets.watermark_ms or None,
         next_watermark_ms=commit.next_watermark_ms or None,
         offsets=dict(offsets.offsets),
-        operators=tuple(each[batch_id] for each in added if batch_id in each),
+        operators=tuple(counts[batch_id] for counts in added if batch_id in counts),
         committed_ms=committed_ms,
         duration_ms=duration_ms,
         duration_source=None if duration_ms is None else FROM_FILES,

@@ -69,9 +69,9 @@ def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tupl
         found: The names of what is in the folder of its first partition.
     """
     if metadata is not None and metadata.stores:
-        return tuple(each.name for each in metadata.stores)
+        return tuple(store.name for store in metadata.stores)
     known = {layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS}
-    named = sorted(each for each in found if "." not in each and each not in known)
+    named = sorted(name for name in found if "." not in name and name not in known)
     return tuple(named) or (DEFAULT_STORE,)
 
 
@@ -197,7 +197,7 @@ def _oldest(storage: Storage, store: StoreId) -> int | None:
 
 def _variables(metadata: OperatorMetadata) -> tuple[str, ...]:
     listed = metadata.properties.get("stateVariables", [])
-    found = (each.get("stateName") for each in listed if isinstance(each, dict))
+    found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
     return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
 
 

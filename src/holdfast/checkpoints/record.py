@@ -105,7 +105,7 @@ class Record:
 
     def difference(self, path: str, size: int, sha256: str) -> str:
         """The words for a file that is not what was noted."""
-        other = next((each for each, (_, known) in self.files.items() if known == sha256), None)
+        other = next((path for path, (_, known) in self.files.items() if known == sha256), None)
         if other is not None:
             return f"it has the bytes of {other}, and not those that it had when its batch was committed"
         return (

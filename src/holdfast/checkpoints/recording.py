@@ -209,12 +209,12 @@ class _Due:
         except (NotFound, Corrupt, Unsupported):
             return None
         found = []
-        for each in snapshot.shared:
-            file = layout.SharedFile(place.store, each.folder, each.name).render()
-            if file in self.record.files or self.tree.size(file) != each.size_bytes:
+        for shared in snapshot.shared:
+            file = layout.SharedFile(place.store, shared.folder, shared.name).render()
+            if file in self.record.files or self.tree.size(file) != shared.size_bytes:
                 continue
             noted = self._noted(file)
-            if noted is not None and noted[0] == each.size_bytes:
+            if noted is not None and noted[0] == shared.size_bytes:
                 found.append((file, noted))
         return found
 

@@ -107,9 +107,9 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
         families = parse_schema(storage.read(path), path).families
     except (NotFound, Corrupt, Unsupported):
         return False  # whoever needs the schema itself says so
-    keys = [json_object(each.key_schema, _SCHEMA, path).get("fields") for each in families]
+    keys = [json_object(family.key_schema, _SCHEMA, path).get("fields") for family in families]
     # A limit has one key, which is nothing. Where operators have names, it has one.
-    return all(each == [] or (metadata is None and each == _LIMIT_KEY) for each in keys)
+    return all(fields == [] or (metadata is None and fields == _LIMIT_KEY) for fields in keys)
 
 
 class StoreFolder:
@@ -181,7 +181,7 @@ class StoreFolder:
     def made_by(self, version: int, unique_id: UniqueId) -> list[StoreFile]:
         """The files that a batch has written: its change, its base, or both."""
         _, *made = self._made_by(version, unique_id, [])
-        return [each for each in made if each is not None]
+        return [file for file in made if file is not None]
 
     def whole(
         self, newest: int, unique_id: UniqueId, bad: frozenset[str], misleading: Container[str] = ()
@@ -247,10 +247,10 @@ class StoreFolder:
             count += 1
             size += self.size(file)
             if file.kind is Kind.ZIP:
-                before = {each.name for each in self._shared_before(version, unique_id)}
-                added = [each for each in self._shared(file) if each.name not in before]
+                before = {shared.name for shared in self._shared_before(version, unique_id)}
+                added = [shared for shared in self._shared(file) if shared.name not in before]
                 count += len(added)
-                size += sum(each.size_bytes for each in added)
+                size += sum(shared.size_bytes for shared in added)
         return count, size
 
     def _shared(self, file: StoreFile) -> tuple[SharedFile, ...]:
@@ -305,7 +305,9 @@ class StoreFolder:
         if len(found) <= 1:
             return next(iter(found), None)
         if later and later[-1].kind is Kind.CHANGELOG:
-            by_version: Mapping[int, str] = {each.version: each.unique_id for each in self.lineage(later[-1])}
+            by_version: Mapping[int, str] = {
+                version_id.version: version_id.unique_id for version_id in self.lineage(later[-1])
+            }
             return by_version.get(version)
         return None
 
@@ -328,4 +330,4 @@ class StoreFolder:
 
 def _files(store: StoreId, names: Iterable[str]) -> Iterator[StoreFile]:
     found = (layout.version_file(store, name) for name in names)
-    return (each for each in found if each is not None)
+    return (file for file in found if file is not None)

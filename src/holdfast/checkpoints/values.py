@@ -118,7 +118,7 @@ class Operator(JsonShape):
     def base_keys(self) -> int | None:
         """The keys in the bases, if all of them are counted."""
         keys = [store.base_keys for store in self.stores]
-        return sum(each for each in keys if each is not None) if keys and None not in keys else None
+        return sum(count for count in keys if count is not None) if keys and None not in keys else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +244,10 @@ class Batch(JsonShape):
     @in_json
     def new_bytes(self) -> int:
         """The bytes of state that it added."""
-        return sum(each.new_bytes for each in self.operators)
+        return sum(operator.new_bytes for operator in self.operators)
 
     @property
     @in_json
     def files(self) -> int:
         """The state files that it added."""
-        return sum(each.files for each in self.operators)
+        return sum(operator.files for operator in self.operators)

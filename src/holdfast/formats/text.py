@@ -57,7 +57,7 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
             f"this version of {what} is not known",
             where=where,
             found=line[:_SHOWN],
-            expected=", ".join(f"v{each}" for each in known),
+            expected=", ".join(f"v{version}" for version in known),
             hint="a newer Spark wrote it, or the file is damaged",
         )
     return int(number)

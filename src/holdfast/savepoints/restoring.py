@@ -83,7 +83,7 @@ class RestorePlan(JsonShape):
     @in_json
     def state_format(self) -> int | None:
         """The state-checkpoint format that the query must be started with; None without state."""
-        formats = [each["format_version"] for each in self.manifest.fields.get("operators") or ()]
+        formats = [operator["format_version"] for operator in self.manifest.fields.get("operators") or ()]
         return max(formats, default=None)
 
 

@@ -46,9 +46,9 @@ class MemoryStorage:
         prefix = f"{path}/" if path else ""
         found: dict[str, int | None] = {}
         with self._lock:
-            for each, data in self._files.items():
-                if each.startswith(prefix):
-                    name, below, _ = each[len(prefix) :].partition("/")
+            for file, data in self._files.items():
+                if file.startswith(prefix):
+                    name, below, _ = file[len(prefix) :].partition("/")
                     found[name] = None if below else len(data)
         return Names(found)
 

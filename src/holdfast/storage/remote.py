@@ -85,10 +85,10 @@ class RemoteStorage:
                     return {}
                 raise
             return {
-                name: int(each["size"] or 0) if each["type"] == "file" else None
-                for each in found
+                name: int(entry["size"] or 0) if entry["type"] == "file" else None
+                for entry in found
                 # A file lists itself; an object store may hold an empty object for the directory.
-                if (name := each["name"].rstrip("/").rpartition("/")[2]) and not _same(each["name"], folder)
+                if (name := entry["name"].rstrip("/").rpartition("/")[2]) and not _same(entry["name"], folder)
             }
 
         return Names(self._ask(path, entries))

@@ -73,7 +73,7 @@ class CutFile:
         if self.how is How.SOURCE_LOG:
             log = parse_source(data, self.origin).up_to(self.last, self.origin)
             seen = log.seen(self.origin)
-            lines = [line for line, each in zip(log.lines, seen, strict=True) if each.entry >= self.first]
+            lines = [line for line, entry in zip(log.lines, seen, strict=True) if entry.entry >= self.first]
             return SourceLog(log.version, tuple(lines), log.zero).render()
         return data
 
@@ -144,7 +144,7 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
         *_own_files(tree),
     ]
     folders = operator_folders(storage, wanted)
-    evidence = require_state(storage, logs, [each.operator_id for each in folders], wanted, record)
+    evidence = require_state(storage, logs, [folder.operator_id for folder in folders], wanted, record)
     if folders and (offsets := logs.offsets(wanted)) is not None:
         known_provider(offsets.confs, storage.uri)
     for folder in folders:
@@ -163,14 +163,14 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
 
 def _log_files(storage: Storage, logs: Logs, batch_id: int) -> Iterator[CutFile]:
     yield _whole(layout.METADATA)
-    for each in (batch_id - 1, batch_id):
+    for kept_id in (batch_id - 1, batch_id):
         # A restart asks for the offsets of the batch before; its commit is no more than good to have.
-        if each >= 0 and each not in logs.offered:
-            raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, each).render(), batch_id)
-        if each >= 0:
-            yield _whole(layout.LogFile(layout.Log.OFFSETS, each).render())
-        if each in logs.committed:
-            yield _whole(layout.LogFile(layout.Log.COMMITS, each).render())
+        if kept_id >= 0 and kept_id not in logs.offered:
+            raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, kept_id).render(), batch_id)
+        if kept_id >= 0:
+            yield _whole(layout.LogFile(layout.Log.OFFSETS, kept_id).render())
+        if kept_id in logs.committed:
+            yield _whole(layout.LogFile(layout.Log.COMMITS, kept_id).render())
 
 
 def _own_files(tree: Tree) -> Iterator[CutFile]:
@@ -201,8 +201,8 @@ def _source_files(storage: Storage, tree: Tree, logs: Logs, batch_id: int) -> It
 
 def _kept(logs: Logs, batch_id: int) -> list[OffsetLog]:
     """The offset log up to a batch, as far as it is kept."""
-    found = (logs.offsets(each) for each in logs.offered if each <= batch_id)
-    return [each for each in found if each is not None]
+    found = (logs.offsets(planned_id) for planned_id in logs.offered if planned_id <= batch_id)
+    return [offsets for offsets in found if offsets is not None]
 
 
 def _entries(

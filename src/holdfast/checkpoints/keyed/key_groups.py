@@ -42,7 +42,7 @@ _UNREADABLE: Final = (
 
 def is_keyed(operator: OperatorStates) -> bool:
     """Whether an operator is one of Holdfast's own."""
-    return {each.name.family for each in operator.known() if not each.name.internal} == OWN_FAMILIES
+    return {codec.name.family for codec in operator.known() if not codec.name.internal} == OWN_FAMILIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
         parts = _parts(group, known)
         if dead:
             return parts
-        return [Part(each.form, {name: run.alive() for name, run in each.tables.items()}) for each in parts]
+        return [Part(part.form, {name: run.alive() for name, run in part.tables.items()}) for part in parts]
     except _UNREADABLE as error:
         raise group.unreadable(where, error) from error
 
@@ -167,8 +167,8 @@ def _latest(parts: list[Part]) -> list[Part]:
     import numpy as np
 
     made: list[dict[str, Run]] = [{} for _ in parts]
-    for name in {name: None for each in parts for name in each.tables}:
-        runs = [(at, each.tables[name]) for at, each in enumerate(parts) if name in each.tables]
+    for name in {name: None for part in parts for name in part.tables}:
+        runs = [(at, part.tables[name]) for at, part in enumerate(parts) if name in part.tables]
         order: list[Any] = [np.concatenate([np.full(len(run), at) for at, run in runs])]
         if runs[0][1].slot is not None:
             order.append(np.concatenate([run.slot for _, run in runs if run.slot is not None]))
@@ -176,21 +176,21 @@ def _latest(parts: list[Part]) -> list[Part]:
         places = np.lexsort(order)
         last = np.ones(len(places), np.bool_)
         if len(places):
-            last[:-1] = np.logical_or.reduce([each[places][1:] != each[places][:-1] for each in order[1:]])
+            last[:-1] = np.logical_or.reduce([keys[places][1:] != keys[places][:-1] for keys in order[1:]])
         keep = np.zeros(len(places), np.bool_)
         keep[places[last]] = True
         start = 0
         for at, run in runs:
             made[at][name] = run.take(keep[start : start + len(run)])
             start += len(run)
-    return [Part(each.form, tables) for each, tables in zip(parts, made, strict=True)]
+    return [Part(part.form, tables) for part, tables in zip(parts, made, strict=True)]
 
 
 @lru_cache(maxsize=64)
 def _forms_of(text: bytes) -> dict[bytes, BlobSchema]:
     from holdfast.worker.state.blob_schema import form_from_json
 
-    return {bytes.fromhex(mark): form_from_json(each) for mark, each in json.loads(text or b"{}").items()}
+    return {bytes.fromhex(mark): form_from_json(form) for mark, form in json.loads(text or b"{}").items()}
 
 
 @dataclass(slots=True)

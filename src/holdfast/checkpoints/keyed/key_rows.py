@@ -99,16 +99,16 @@ class _Elements:
             self.by_key.setdefault((h, ordinal), []).append(tuple(element))
 
     def of(self, identity: _Identity) -> list[tuple[int, Any, Any, Any]]:
-        return sorted(self.by_key.get(identity, ()), key=lambda each: each[0])
+        return sorted(self.by_key.get(identity, ()), key=lambda element: element[0])
 
     def shaped(self, found: Sequence[tuple[int, Any, Any, Any]], at: int) -> Any:
         """One column of a key's elements: a list, or a dictionary by the keys of a map."""
         if not self.is_map:
-            return [each[at] for each in found]
+            return [element[at] for element in found]
         try:
-            return {each[1]: each[at] for each in found}
+            return {element[1]: element[at] for element in found}
         except TypeError:  # a key that has no hash, such as a struct
-            return sorted(((each[1], each[at]) for each in found), key=lambda pair: repr(pair[0]))
+            return sorted(((element[1], element[at]) for element in found), key=lambda pair: repr(pair[0]))
 
 
 def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -> Iterator[KeyRow]:
@@ -152,8 +152,8 @@ def shared_rows(group: KeyGroup, where: str) -> Iterator[SharedRow]:
 
 def _narrowed(parts: Sequence[Part], h: NDArray[np.uint64]) -> list[Part]:
     return [
-        Part(each.form, {name: run.take(run.of_hashes(h)) for name, run in each.tables.items()})
-        for each in parts
+        Part(part.form, {name: run.take(run.of_hashes(h)) for name, run in part.tables.items()})
+        for part in parts
     ]
 
 
@@ -216,5 +216,5 @@ def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
         found = [timer_of(key, at) for key, at in decode(text).items()]
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise Corrupt("the timers of a key cannot be read", found=repr(text)) from error
-    timers = [KeyTimer(each.name, each.clock, each.at_ms) for each in found]
-    return tuple(sorted(timers, key=lambda each: (each.at_ms, each.clock, each.name)))
+    timers = [KeyTimer(timer.name, timer.clock, timer.at_ms) for timer in found]
+    return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))

@@ -24,7 +24,7 @@ def keyed_names(storage: Storage, operators: Sequence[Operator], batch_id: int |
 
     Cost: one small file, where there are keyed operators; with a single one a listing.
     """
-    numbers = [each.operator_id for each in operators if each.variables == OWN_VARIABLES]
+    numbers = [operator.operator_id for operator in operators if operator.variables == OWN_VARIABLES]
     if not numbers or batch_id is None:
         return {}
     path = OwnFile(NOTE).render()

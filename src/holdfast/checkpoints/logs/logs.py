@@ -124,7 +124,7 @@ def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None
 def numbers(names: Iterable[str]) -> list[int]:
     """The names that are numbers as Spark writes them, ascending."""
     found = (layout.number(name) for name in names)
-    return sorted(each for each in found if each is not None)
+    return sorted(number for number in found if number is not None)
 
 
 def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> str | None:
@@ -135,7 +135,7 @@ def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> st
     if "v2" not in names:
         return None
     versions = numbers(storage.list(f"{folder}/v2").names)
-    usable = [each for each in versions if newest is None or each <= newest] or versions[:1]
+    usable = [version for version in versions if newest is None or version <= newest] or versions[:1]
     return layout.OperatorMetadataFile(operator_id, usable[-1]).render() if usable else None
 
 

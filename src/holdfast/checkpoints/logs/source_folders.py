@@ -36,7 +36,9 @@ def source_folders(
         return own
     names = list(newest.offsets)
     found = [_by_folder(reading, names, folders) for reading in _readings(names, folders, kept())]
-    ends = {tuple(sorted((folder, newest.offsets[name]) for folder, name in each.items())) for each in found}
+    ends = {
+        tuple(sorted((folder, newest.offsets[name]) for folder, name in owners.items())) for owners in found
+    }
     if len(ends) > 1:
         raise Unsupported(
             "which log belongs to which source cannot be told",
@@ -68,7 +70,7 @@ def _logged(offsets: OffsetLog) -> list[str]:
 
 
 def _alike(one: str, other: str, batches: Sequence[OffsetLog]) -> bool:
-    return all(each.offsets.get(one) == each.offsets.get(other) for each in batches)
+    return all(batch.offsets.get(one) == batch.offsets.get(other) for batch in batches)
 
 
 def _readings(

@@ -75,7 +75,7 @@ def kept_rows(
             continue
         change = _change_of(folder, batch_id + 1, unique_id)
         written = walk.step(batch_id, chain.files, change)
-        yield KeptRows(batch_id, partition, tuple(list(each.items()) for each in walk.rows), written)
+        yield KeptRows(batch_id, partition, tuple(list(rows.items()) for rows in walk.rows), written)
 
 
 def _change_of(folder: StoreFolder, version: int, unique_id: UniqueId) -> StoreFile | None:
@@ -108,17 +108,17 @@ class _Walk:
         # A family that is new has its number from the snapshot that came with it.
         if base is not None and (base.version == batch_id + 1 or not after):
             self._numbers = [
-                family_number(self._storage, self._operator, base, each.codec.name) for each in self._wanted
+                family_number(self._storage, self._operator, base, part.codec.name) for part in self._wanted
             ]
         elif not after or change is None:
             self._numbers = [
-                family_number(self._storage, self._operator, None, each.codec.name) for each in self._wanted
+                family_number(self._storage, self._operator, None, part.codec.name) for part in self._wanted
             ]
         if after and change is not None:
             return self._changed(change)
         before = self.rows
         self.rows = [
-            rows_in(self._storage, self._operator, self._store, chain, each) for each in self._wanted
+            rows_in(self._storage, self._operator, self._store, chain, part) for part in self._wanted
         ]
         if not after:
             # What is there after the first batch of all was written by it.

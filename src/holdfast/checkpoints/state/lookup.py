@@ -110,10 +110,10 @@ def find(
     placing = dict(list(values.items())[: placing_fields(codec)])
     partition = partition_of_key(operator, codec, placing)
     wanted = sought(codec, values)
-    for each in range(operator.partitions) if partition is None else (partition,):
-        pairs = rows_of(storage, operator, each, wanted)
+    for candidate in range(operator.partitions) if partition is None else (partition,):
+        pairs = rows_of(storage, operator, candidate, wanted)
         if pairs:
-            yield FoundRows(each, pairs)
+            yield FoundRows(candidate, pairs)
 
 
 def rows_of(storage: Storage, operator: OperatorStates, partition: int, wanted: Sought) -> Pairs:

@@ -218,7 +218,7 @@ def _damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata, error
     """The error for what RocksDB says, with the name that a data file has in the checkpoint."""
     text = str(error)
     named = _IN_MESSAGE.search(text)
-    names = {each.local_name: each for each in metadata.shared}
+    names = {shared.local_name: shared for shared in metadata.shared}
     shared = names.get(named[1]) if named is not None else None
     where = file.render()
     if shared is not None:

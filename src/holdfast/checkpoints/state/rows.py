@@ -60,11 +60,11 @@ def state_chunks(
         Unavailable: The storage does not answer.
     """
     operators = [
-        each
-        for each in operator_states(storage, batch_id)
-        if operator_id is None or each.operator_id == operator_id
+        operator
+        for operator in operator_states(storage, batch_id)
+        if operator_id is None or operator.operator_id == operator_id
     ]
-    total = sum(each.partitions * len(each.store_names) for each in operators)
+    total = sum(operator.partitions * len(operator.store_names) for operator in operators)
     done = 0
     for operator in operators:
         for partition in range(operator.partitions):
@@ -116,7 +116,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
 def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a base of the memory provider's."""
     records = records_of(base.kind, _stream(storage, operator, base), base.render())
-    return ((each.key, each.value) for each in records if each.value is not None)
+    return ((record.key, record.value) for record in records if record.value is not None)
 
 
 def stored_values(
@@ -154,11 +154,11 @@ def stored_values(
                 return found
             snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
             prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
-            names = {prefixes[each] + key: (each, key) for each, key in keys if each in prefixes}
+            names = {prefixes[family] + key: (family, key) for family, key in keys if family in prefixes}
             overlay = Overlay(operator.values)
             for file in changes:
                 records = records_of(file.kind, _stream(storage, operator, file), file.render())
-                overlay.add(each for each in records if _key_of(each, operator.values) in names)
+                overlay.add(record for record in records if _key_of(record, operator.values) in names)
             rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
             return {names[key]: value for key, value in overlay.over(rows)}
     except (struct.error, ValueError, IndexError) as error:

@@ -72,11 +72,11 @@ def _shape(storage: Storage, metadata: OperatorMetadata) -> OperatorShape:
     return OperatorShape(
         operator_id=metadata.operator_id,
         kind=metadata.name,
-        stores=tuple(_store(storage, metadata.operator_id, each) for each in metadata.stores),
+        stores=tuple(_store(storage, metadata.operator_id, store) for store in metadata.stores),
         variables={
-            each["stateName"]: each
-            for each in listed
-            if isinstance(each, dict) and not is_internal(str(each.get("stateName", "$")))
+            variable["stateName"]: variable
+            for variable in listed
+            if isinstance(variable, dict) and not is_internal(str(variable.get("stateName", "$")))
         },
         properties=properties,
     )

@@ -45,19 +45,19 @@ class StoreShares(JsonShape):
     @in_json
     def bytes(self) -> int:
         """All partitions together."""
-        return sum(each.bytes for each in self.partitions)
+        return sum(partition.bytes for partition in self.partitions)
 
     @property
     @in_json
     def rows(self) -> int | None:
         """All partitions together, if each of them says so."""
-        rows = [each.rows for each in self.partitions]
-        return None if None in rows else sum(each or 0 for each in rows)
+        rows = [partition.rows for partition in self.partitions]
+        return None if None in rows else sum(count or 0 for count in rows)
 
     @property
     def largest(self) -> PartitionSize | None:
         """The partition with the most bytes."""
-        return max(self.partitions, key=lambda each: each.bytes, default=None)
+        return max(self.partitions, key=lambda size: size.bytes, default=None)
 
     @property
     @in_json
@@ -81,5 +81,5 @@ def shares(checkpoint: Checkpoint) -> list[StoreShares]:
 
 
 def _sizes(stores: Sequence[Store]) -> tuple[PartitionSize, ...]:
-    ordered = sorted(stores, key=lambda each: each.id.partition)
-    return tuple(PartitionSize(each.id.partition, each.size_bytes, each.base_keys) for each in ordered)
+    ordered = sorted(stores, key=lambda store: store.id.partition)
+    return tuple(PartitionSize(store.id.partition, store.size_bytes, store.base_keys) for store in ordered)

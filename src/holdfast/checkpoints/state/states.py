@@ -277,9 +277,9 @@ class OperatorStates:
         if schema is not None and schema.encoder.strip():
             return parse_encoder(schema.encoder, where)
         columns = 0
-        for each in () if self._metadata is None else self._metadata.fields.get("stateStoreInfo", ()):
-            if each.get("storeName") == store:
-                columns = int(each.get(_PREFIX_COLUMNS, 0))
+        for info in () if self._metadata is None else self._metadata.fields.get("stateStoreInfo", ()):
+            if info.get("storeName") == store:
+                columns = int(info.get(_PREFIX_COLUMNS, 0))
         return KeyForm(KeyKind.PREFIX, tuple(range(columns))) if columns else KeyForm()
 
 
@@ -359,4 +359,4 @@ def _schema(storage: Storage, operator_id: int, store: str, batch_id: int) -> di
         data = storage.read(path)
     except NotFound:
         return {}
-    return {each.name: each for each in parse_schema(data, path).families}
+    return {family.name: family for family in parse_schema(data, path).families}

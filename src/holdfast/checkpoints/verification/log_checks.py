@@ -94,7 +94,7 @@ def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
     settings with its offsets, and commits later.
     """
     newest = logs.newest
-    pending = [each for each in logs.offered if newest is None or each > newest]
+    pending = [planned_id for planned_id in logs.offered if newest is None or planned_id > newest]
     first = pending[0] if pending else 0
     skipped = len(pending) > 1 or (first > 0 and newest is None) or (stateful and first > (newest or 0) + 1)
     if not pending or not skipped:
@@ -183,7 +183,9 @@ def _ids_differ(logs: Logs) -> Iterator[Problem]:
 def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
     """Whether each source that keeps a log has what the offset log says it has taken."""
     kept = [
-        offsets for each in logs.offered if (offsets := readable(partial(logs.offsets, each))) is not None
+        offsets
+        for batch_id in logs.offered
+        if (offsets := readable(partial(logs.offsets, batch_id))) is not None
     ]
     folders = tree.names(layout.SOURCES)
     needed: dict[str, int] = {}

@@ -73,9 +73,9 @@ def state_evidence(
     elif not lost and _plan_keeps_state(storage, batch_id):
         lost[0] = f"the plan that is noted in {layout.OWN}/{NOTE} keeps some"
     missing = tuple(
-        (f"{layout.STATE}/{each}", f"the state of operator {each} is not there, and {why}")
-        for each, why in sorted(lost.items())
-        if each not in present
+        (f"{layout.STATE}/{operator_id}", f"the state of operator {operator_id} is not there, and {why}")
+        for operator_id, why in sorted(lost.items())
+        if operator_id not in present
     )
     if present or lost:
         return StateEvidence(True, missing)

@@ -144,7 +144,7 @@ class StateCheck:
 
     def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
         # What was planned before may have been for another number, which the batch has changed.
-        for batch_id in (each for each in self._logs.offered if each >= newest):
+        for batch_id in (planned_id for planned_id in self._logs.offered if planned_id >= newest):
             offsets = readable(partial(self._logs.offsets, batch_id))
             fixed = None if offsets is None else offsets.partitions
             for store in metadata.stores:
@@ -163,9 +163,9 @@ class StateCheck:
             return False
         if commit.state_ids is None or operator_id not in commit.state_ids:
             return True
-        given = [len(each) for each in commit.state_ids[operator_id]]
+        given = [len(stores_named) for stores_named in commit.state_ids[operator_id]]
         # The stores of a join that shares one folder are told by the first id alone.
-        if len(given) == partitions and all(each >= stores for each in given):
+        if len(given) == partitions and all(named >= stores for named in given):
             return True
         file = layout.LogFile(layout.Log.COMMITS, newest).render()
         what = f"it names {given} files for operator {operator_id}, which has {partitions} x {stores} stores"
@@ -224,7 +224,7 @@ class StateCheck:
         def unique_id(version: int) -> str | None:
             return readable(partial(self._logs.unique_id, store, index, version))
 
-        known = {version: unique_id(version) for version in (each + 1 for each in self._logs.committed)}
+        known = {version: unique_id(version) for version in (batch + 1 for batch in self._logs.committed)}
         chain = self._chain(folder, newest + 1, known)
         if chain.missing is not None:
             what = f"batch {newest} left state that cannot be read without it, and it is not there"
@@ -232,7 +232,7 @@ class StateCheck:
         self._lineages(folder, known, newest)
         self._data_files(folder, chain, newest)
         good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
-        self._restorable = frozenset(each for each in self._restorable if each + 1 in good)
+        self._restorable = frozenset(batch_id for batch_id in self._restorable if batch_id + 1 in good)
 
     def _chain(self, folder: StoreFolder, version: int, known: Mapping[int, str | None]) -> Chain:
         """The files of a version: by the commit log as far as it goes back, by lineage before that."""
@@ -240,8 +240,8 @@ class StateCheck:
         if newest is None:
             return folder.chain(version, lambda _: None)
         path = StoreFile(folder.store, version, Kind.CHANGELOG, newest).render()
-        before = {each.version: each.unique_id for each in self._content.lineages.get(path, ())}
-        return folder.chain(version, lambda each: known.get(each) or before.get(each))
+        before = {built_on.version: built_on.unique_id for built_on in self._content.lineages.get(path, ())}
+        return folder.chain(version, lambda of: known.get(of) or before.get(of))
 
     def _lineages(self, folder: StoreFolder, known: Mapping[int, str | None], newest: int) -> None:
         """A changelog names the versions before it; the commit log has named them too."""
@@ -257,11 +257,11 @@ class StateCheck:
                 what = f"its lineage ends at version {lineage[-1].version} and not at {version - 1}"
                 self._problem(path, what)
                 continue
-            for each in lineage:
-                committed = known.get(each.version)
-                if committed is not None and committed != each.unique_id:
+            for link in lineage:
+                committed = known.get(link.version)
+                if committed is not None and committed != link.unique_id:
                     what = (
-                        f"it builds on {each.unique_id} as version {each.version}, committed was {committed}"
+                        f"it builds on {link.unique_id} as version {link.version}, committed was {committed}"
                     )
                     self._problem(path, what)
                     break

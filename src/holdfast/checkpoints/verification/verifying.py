@@ -152,13 +152,13 @@ def _look(
     state = StateCheck(storage, tree, logs, content, check, codec, record).run()
     found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
     problems = dict(content.problems)
-    for each in found:
-        if isinstance(each, Problem):
-            problems.setdefault(each.file, each)
+    for finding in found:
+        if isinstance(finding, Problem):
+            problems.setdefault(finding.file, finding)
     bad_batches = {
         place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
     }
-    remarks = (*content.remarks, *(each for each in found if isinstance(each, Remark)))
+    remarks = (*content.remarks, *(finding for finding in found if isinstance(finding, Remark)))
     restorable = _startable(state.restorable - bad_batches, logs, problems)
     recorded = None if record is None else record.batch_id
     return _Look(newest, problems, remarks, restorable, content, recorded, state.stateful, state.foreign)
@@ -177,7 +177,7 @@ def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | 
     # A data file is wrong in the eyes of the snapshots that need it, a lineage in those of its neighbours.
     folder = layout.split(path)[0]
     return isinstance(place, StoreFile) and (
-        place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(each.startswith(f"{folder}/") for each in only)
+        place.kind in (Kind.ZIP, Kind.CHANGELOG) and any(file.startswith(f"{folder}/") for file in only)
     )
 
 
@@ -186,4 +186,6 @@ def _startable(batches: frozenset[int], logs: Logs, problems: Container[str]) ->
     if layout.METADATA in problems:
         return frozenset()
     offered = set(logs.offered)
-    return frozenset(each for each in batches if each in offered and (each == 0 or each - 1 in offered))
+    return frozenset(
+        batch_id for batch_id in batches if batch_id in offered and (batch_id == 0 or batch_id - 1 in offered)
+    )

@@ -89,7 +89,7 @@ def relations(frame: DataFrame) -> list[Any]:
     found: list[Any] = []
     for at in range(leaves.size()):
         leaf = leaves.apply(at)
-        if leaf.isStreaming() and not any(leaf.equals(each) for each in found):
+        if leaf.isStreaming() and not any(leaf.equals(known) for known in found):
             found.append(leaf)
     return found
 
@@ -134,7 +134,7 @@ def _source(relation: Any, number: int) -> PlanSource:
         name=name_of(relation) or str(number),
         kind=kind,
         options=redacted(options),
-        columns={str(each.name()): str(each.dataType().sql()) for each in fields},
+        columns={str(field.name()): str(field.dataType().sql()) for field in fields},
     )
 
 

@@ -82,7 +82,7 @@ def batch_time_ms() -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     nothing = F.array().cast("array<int>")
-    return F.aggregate(nothing, F.unix_millis(F.current_timestamp()), lambda time, each: time)  # noqa: ARG005 - Spark's two
+    return F.aggregate(nothing, F.unix_millis(F.current_timestamp()), lambda time, element: time)  # noqa: ARG005 - Spark's two
 
 
 def has_operator(frame: DataFrame, metric: str) -> bool:

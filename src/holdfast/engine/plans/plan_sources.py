@@ -34,7 +34,7 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
     found = (source_of(leaves.apply(number)) for number in range(leaves.size()))
-    return tuple(each for each in found if each is not None)
+    return tuple(source for source in found if source is not None)
 
 
 def source_of(leaf: Any) -> SourceRead | None:

@@ -180,13 +180,13 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Rehearsal:
         return Rehearsal(accepted=True)
     if text is None:
         return Rehearsal(accepted=False, message="Spark ended the query without planning a batch")
-    if _RAN in text and any(each in text for each in _NO_STATE):
+    if _RAN in text and any(condition in text for condition in _NO_STATE):
         return Rehearsal(accepted=True)
     return _refused(text)
 
 
 def _refused(text: str) -> Rehearsal:
-    conditions = [each for each in _CONDITION.findall(text) if each not in _WRAPPERS]
+    conditions = [condition for condition in _CONDITION.findall(text) if condition not in _WRAPPERS]
     assertion = _ASSERTION.search(text)
     if conditions:
         line = next(line for line in text.splitlines() if f"[{conditions[0]}]" in line)

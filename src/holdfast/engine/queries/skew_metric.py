@@ -108,7 +108,7 @@ def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
     Reads a progress as Spark gives it: `query.lastProgress` or the JSON of a listener's event. The
     partitions are those of the query's stateful operators, if these all have the same number.
     """
-    numbers = {int(each.get("numShufflePartitions") or 0) for each in progress.get("stateOperators") or ()}
+    numbers = {int(state.get("numShufflePartitions") or 0) for state in progress.get("stateOperators") or ()}
     partitions = numbers.pop() if len(numbers) == 1 else 0
     found = []
     for name, values in sorted((progress.get("observedMetrics") or {}).items()):
@@ -126,7 +126,7 @@ def typed_keys(
 
     if not items:
         return []
-    keys = StructType([StructField(each.name, each.dataType) for each in fields])
+    keys = StructType([StructField(field.name, field.dataType) for field in fields])
     texts = F.explode(F.array(*(F.lit(item) for item in items))).alias("item")
     frame = spark.range(1).select(texts)
     read = F.from_json("item", StructType([StructField("key", keys)]), _JSON)
@@ -137,7 +137,7 @@ def report_of(values: Any, partitions: int | None, batch_id: int | None = None) 
     """A metric's values as a report; a row of Spark's or plain JSON."""
     about = json.loads(values["about"])
     looked_at = int(values["looked_at"])
-    counted = [(each["item"], int(each["count"])) for each in values["top"] or () if each["item"] is not None]
+    counted = [(item["item"], int(item["count"])) for item in values["top"] or () if item["item"] is not None]
     heavy = tuple(_heavy(item, rows, looked_at, partitions) for item, rows in counted[: about["heavy"]])
     return SkewReport(
         about["name"],
@@ -154,7 +154,7 @@ def report_of(values: Any, partitions: int | None, batch_id: int | None = None) 
 
 def items_of(values: Any) -> list[str]:
     """The items of a metric, the heaviest first; rows that were not looked at are none."""
-    return [each["item"] for each in values["top"] or () if each["item"] is not None]
+    return [item["item"] for item in values["top"] or () if item["item"] is not None]
 
 
 def _heavy(item: str, rows: int, looked_at: int, partitions: int | None) -> HeavyKey:
@@ -173,9 +173,9 @@ def _error(looked_at: int, every: int) -> float:
 
 
 def _even_but_for(heavy: Sequence[HeavyKey], partitions: int) -> tuple[float, ...]:
-    rest = max(0.0, 1.0 - sum(each.share for each in heavy))
+    rest = max(0.0, 1.0 - sum(key.share for key in heavy))
     shares = [rest / partitions] * partitions
-    for each in heavy:
-        if each.partition is not None:
-            shares[each.partition] += each.share
+    for key in heavy:
+        if key.partition is not None:
+            shares[key.partition] += key.share
     return tuple(shares)

@@ -146,8 +146,8 @@ def checkpoint_of(query: StreamingQuery) -> str | None:
 def recent_progress(query: StreamingQuery) -> list[tuple[Mapping[str, Any], int]]:
     """The progress that Spark still has of a query, oldest first, and when each batch was over."""
     found = []
-    for each in query._jsq.recentProgress():
-        progress = json.loads(each.json())
+    for report in query._jsq.recentProgress():
+        progress = json.loads(report.json())
         began = dt.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         took_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
         found.append((progress, int(began * 1000) + took_ms))
@@ -182,14 +182,14 @@ def committed_batch(
         duration_ms=int(durations.get("triggerExecution") or 0),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
         operators=with_keyed(
-            [_operator(each) for each in progress.get("stateOperators") or ()], keyed_in(progress), order
+            [_operator(state) for state in progress.get("stateOperators") or ()], keyed_in(progress), order
         ),
         late_events=late_events(progress),
         skew=skew_in(progress),
         phases_ms={name: int(ms) for name, ms in durations.items() if name != "triggerExecution"},
         input_rate=_rate(progress, "inputRowsPerSecond"),
         processed_rate=_rate(progress, "processedRowsPerSecond"),
-        load_ms=load_ms(each.get("customMetrics") for each in progress.get("stateOperators") or ()),
+        load_ms=load_ms(operator.get("customMetrics") for operator in progress.get("stateOperators") or ()),
         commit_ms=int(durations.get(_COMMIT) or 0),
     )
 
@@ -202,7 +202,7 @@ def _rate(progress: Mapping[str, Any], name: str) -> float | None:
 
 def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
     """What the tasks of a batch took together to load state, by its operators' metrics, if they tell."""
-    loads = [int(each[LOADING]) for each in metrics if each and LOADING in each]
+    loads = [int(metric[LOADING]) for metric in metrics if metric and LOADING in metric]
     return sum(loads) if loads else None
 
 
@@ -235,7 +235,7 @@ def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
         return int(counts.get(count) or 0)
 
     ending = f".{ENTRIES}"
-    names = [each.removeprefix("state.").removesuffix(ending) for each in counts if each.endswith(ending)]
+    names = [count.removeprefix("state.").removesuffix(ending) for count in counts if count.endswith(ending)]
     states = tuple(
         KeyedState(
             state,
@@ -256,7 +256,7 @@ def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
         written=number("keys_written"),
         added=number("keys_added"),
         removed=number("keys_removed"),
-        expired=sum(each.expired for each in states),
+        expired=sum(state.expired for state in states),
         events=number("events"),
         late=number("late"),
         failed=number("failed"),
@@ -274,7 +274,7 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
     """
     from py4j.protocol import Py4JError
 
-    names = [str(each.get("operatorName", "")) for each in progress.get("stateOperators") or ()]
+    names = [str(operator.get("operatorName", "")) for operator in progress.get("stateOperators") or ()]
     if sum(is_processor(name) for name in names) < 2 or not keyed_in(progress):
         return ()
     try:
@@ -307,13 +307,13 @@ def with_keyed(
 
     Without an order, the only one of its kind is the only one that counts.
     """
-    of_kind = [at for at, each in enumerate(operators) if is_processor(each.name)]
+    of_kind = [at for at, operator in enumerate(operators) if is_processor(operator.name)]
     if len(order) != len(of_kind):
         order = tuple(keyed) if len(of_kind) == len(keyed) == 1 else ()
     names = dict(zip(of_kind, order, strict=False))
     return tuple(
-        each if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(each, mine)
-        for at, each in enumerate(operators)
+        operator if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(operator, mine)
+        for at, operator in enumerate(operators)
     )
 
 

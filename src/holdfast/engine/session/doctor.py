@@ -84,7 +84,7 @@ class Examination:
         return {
             "ok": self.ok,
             "checks": [asdict(check) for check in self.checks],
-            "defaults": [asdict(each) for each in self.defaults],
+            "defaults": [asdict(effect) for effect in self.defaults],
         }
 
 

@@ -75,7 +75,7 @@ def unresolved_told(packages: str) -> Iterator[None]:
 
 def unresolved_error(text: str) -> HoldfastError | None:
     """The error that Spark's words are about; None if they are not about packages."""
-    found = [f"{each['group']}:{each['name']}:{each['version']}" for each in _UNRESOLVED.finditer(text)]
+    found = [f"{match['group']}:{match['name']}:{match['version']}" for match in _UNRESOLVED.finditer(text)]
     if not found:
         return None
     # A person may not see more than the fact, so the packages are in it.

@@ -124,7 +124,7 @@ def defaults_for(master: str) -> tuple[Default, ...]:
     """
     machine = machine_defaults(cores=available_cores(), python=sys.executable)
     here = master.startswith("local")
-    return DEFAULTS + tuple(each for each in machine if here or each.in_environment)
+    return DEFAULTS + tuple(default for default in machine if here or default.in_environment)
 
 
 def available_cores() -> int:

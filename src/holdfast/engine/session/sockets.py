@@ -40,9 +40,9 @@ def _clear(folder: Path) -> None:
     if not found:
         return
     in_use = _OPEN.read_text(encoding="utf-8", errors="replace")
-    for each in found:
+    for socket in found:
         try:
-            if time.time() - each.stat().st_mtime > _OLD_S and str(each) not in in_use:
-                each.unlink()
+            if time.time() - socket.stat().st_mtime > _OLD_S and str(socket) not in in_use:
+                socket.unlink()
         except FileNotFoundError:  # noqa: PERF203 - its owner, or another driver, has removed it
             continue

@@ -80,7 +80,7 @@ def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | No
     path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{folder}")
     with _answering(path, "read"):
         files = _files(spark, path)
-        names = [each.getPath().getName() for each in files.listStatus(path)] if files.exists(path) else []
+        names = [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
 

@@ -53,5 +53,5 @@ def _variable(
     for row in frame.select("key", column).collect():
         held = row[column]
         group = numbering.group_at(int(row["key"][0]))
-        found[group] = [bytes(each[0]) for each in held] if lists else bytes(held[0])
+        found[group] = [bytes(element[0]) for element in held] if lists else bytes(held[0])
     return found

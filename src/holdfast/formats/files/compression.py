@@ -99,7 +99,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     writers: dict[str, Callable[[bytes], bytes]] = {
         LZ4: _to_lz4,
         SNAPPY: _to_snappy,
-        ZSTD: lambda each: bytes(_arrow("zstd").compress(each, asbytes=True)),
+        ZSTD: lambda block: bytes(_arrow("zstd").compress(block, asbytes=True)),
     }
     if codec not in writers:
         raise Unsupported("this compression is not written here", found=codec, expected=", ".join(READABLE))

@@ -126,10 +126,10 @@ def records_of(kind: Kind, stream: bytes, where: str) -> Iterator[Record]:
 def render_records(records: Sequence[Record], version: int = 1) -> bytes:
     """The bytes of records with their end, without a head."""
     parts = []
-    for each in records:
-        mark = bytes([each.change]) if version in _MARKED else b""
-        value = _INT.pack(_END) if each.value is None else _INT.pack(len(each.value)) + each.value
-        parts.append(mark + _INT.pack(len(each.key)) + each.key + value)
+    for record in records:
+        mark = bytes([record.change]) if version in _MARKED else b""
+        value = _INT.pack(_END) if record.value is None else _INT.pack(len(record.value)) + record.value
+        parts.append(mark + _INT.pack(len(record.key)) + record.key + value)
     parts.append(bytes([_LAST]) if version in _MARKED else _INT.pack(_END))
     return b"".join(parts)
 
@@ -191,7 +191,7 @@ def _plain(stream: bytes, at: int, where: str) -> Iterator[Record]:
 
 
 def _marked(stream: bytes, at: int, where: str) -> Iterator[Record]:
-    read, changes = _INT.unpack_from, {int(each): each for each in Change}
+    read, changes = _INT.unpack_from, {int(change): change for change in Change}
     end = len(stream)
     while at < end:
         mark = stream[at]
@@ -239,10 +239,10 @@ def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
 
 def _lineage(value: Any, where: str) -> tuple[Lineage, ...]:
     try:
-        found = tuple(Lineage(int(each["version"]), str(each["checkpointUniqueId"])) for each in value)
+        found = tuple(Lineage(int(entry["version"]), str(entry["checkpointUniqueId"])) for entry in value)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(_WHAT, where, f"the lineage {value!r}", "versions and unique ids") from error
-    if not all(is_plain(each.unique_id) for each in found):
+    if not all(is_plain(link.unique_id) for link in found):
         raise damaged(_WHAT, where, f"the lineage {value!r}", "unique ids")
     if any(after.version != before.version + 1 for before, after in pairwise(found)):
         raise damaged(_WHAT, where, f"the lineage {value!r}", "versions without a gap")

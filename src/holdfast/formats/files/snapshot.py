@@ -83,7 +83,7 @@ class SnapshotMetadata:
     @property
     def size_bytes(self) -> int:
         """The bytes of the data files."""
-        return sum(each.size_bytes for each in self.shared)
+        return sum(file.size_bytes for file in self.shared)
 
     def render(self) -> bytes:
         """The entry `metadata`."""
@@ -111,7 +111,7 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         raise _not_whole(where, f"no entry at byte {gap}")
     if bad is not None:
         raise _not_whole(where, f"entry {bad} does not have its checksum")
-    missing = [each for each in _NEEDED if not any(name.startswith(each) for name in names)]
+    missing = [prefix for prefix in _NEEDED if not any(name.startswith(prefix) for name in names)]
     if text is None or missing:
         raise _not_whole(where, f"no entry {METADATA if text is None else missing[0]}")
     return parse_metadata(text, f"{where}, entry {METADATA}")
@@ -136,14 +136,14 @@ def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            if len(entries) > ZIP_ENTRIES or sum(each.file_size for each in entries) > ZIP_BYTES:
+            if len(entries) > ZIP_ENTRIES or sum(info.file_size for info in entries) > ZIP_BYTES:
                 raise _not_whole(
                     where,
-                    f"{len(entries):,} entries of {sum(each.file_size for each in entries):,} bytes",
+                    f"{len(entries):,} entries of {sum(info.file_size for info in entries):,} bytes",
                     f"at most {ZIP_ENTRIES:,} of {ZIP_BYTES:,}",
                 )
             # Java knows no others, and some of Python's take gigabytes to begin with.
-            if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in entries):
+            if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in entries):
                 raise _not_whole(where, "an entry that Java cannot unpack")
             yield archive
     except _ZIP_ERRORS as error:
@@ -157,7 +157,7 @@ def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
     archive is whole only if both would find the same.
     """
     at = 0
-    for info in sorted(archive.infolist(), key=lambda each: each.header_offset):
+    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         head = data[info.header_offset : info.header_offset + _LOCAL.size]
         if info.header_offset != at or len(head) < _LOCAL.size:
             return at
@@ -197,16 +197,16 @@ def parse_metadata(data: bytes, where: str) -> SnapshotMetadata:
 
 def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str) -> list[SharedFile]:
     listed = fields.get(key) or []
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(file, dict) for file in listed):
         raise damaged(_WHAT, where, f"`{key}` is {listed!r}", "a list of files")
     return [
         SharedFile(
-            plain_name(string(each, "localFileName", _WHAT, where), _WHAT, where),
+            plain_name(string(file, "localFileName", _WHAT, where), _WHAT, where),
             folder,
-            plain_name(string(each, name, _WHAT, where), _WHAT, where),
-            whole_number(each, "sizeBytes", _WHAT, where),
+            plain_name(string(file, name, _WHAT, where), _WHAT, where),
+            whole_number(file, "sizeBytes", _WHAT, where),
         )
-        for each in listed
+        for file in listed
     ]
 
 
@@ -218,8 +218,8 @@ def snapshot_metadata(shared: Sequence[SharedFile], fields: Mapping[str, Any]) -
         fields: What else it says: the number of its keys, and its column families.
     """
     listed = [
-        {"localFileName": each.local_name, "dfsSstFileName": each.name, "sizeBytes": each.size_bytes}
-        for each in shared
+        {"localFileName": file.local_name, "dfsSstFileName": file.name, "sizeBytes": file.size_bytes}
+        for file in shared
     ]
     return SnapshotMetadata(1, tuple(shared), int(fields["numKeys"]), {"sstFiles": listed, **fields})
 

@@ -243,7 +243,7 @@ def _bare_bounds(file: _File) -> bool:
     for name, value in _pairs(file.block(file.others)):
         if name == _PROPERTIES:
             block = file.block(_handle(value, 0)[0])
-            return any(each == _BARE_BOUNDS and bool(_varint(said, 0)[0]) for each, said in _pairs(block))
+            return any(entry == _BARE_BOUNDS and bool(_varint(said, 0)[0]) for entry, said in _pairs(block))
     return False
 
 

@@ -68,9 +68,9 @@ def _state_ids(given: Any, where: str) -> StateIds:
             int(operator): tuple(tuple(partition) for partition in partitions)
             for operator, partitions in given.items()
         }
-        ids = [each for parts in found.values() for part in parts for each in part]
+        ids = [store_id for parts in found.values() for part in parts for store_id in part]
         # Each is a part of a file's name.
-        if all(isinstance(each, str) and is_plain(each) for each in ids):
+        if all(isinstance(store_id, str) and is_plain(store_id) for store_id in ids):
             return found
     except (AttributeError, TypeError, ValueError):  # none of Spark's
         pass

@@ -125,7 +125,7 @@ def _metadata(line: str, where: str) -> dict[str, Any]:
     whole_number(fields, "batchWatermarkMs", _WHAT, where, 0)
     whole_number(fields, "batchTimestampMs", _WHAT, where, 0)
     confs = fields.get("conf", {})
-    if not isinstance(confs, dict) or not all(isinstance(each, str) for each in confs.values()):
+    if not isinstance(confs, dict) or not all(isinstance(value, str) for value in confs.values()):
         raise damaged(_WHAT, where, f"`conf` is {confs!r}", "settings, each a text")
     return fields
 

@@ -70,15 +70,15 @@ class OperatorMetadata:
             root: The checkpoint's address as Hadoop writes it, such as `file:/data/checkpoint`.
         """
         stores = [
-            {**each, _PATHS: [_moved(path, root) for path in each[_PATHS]]} if _PATHS in each else each
-            for each in self.fields["stateStoreInfo"]
+            {**store, _PATHS: [_moved(path, root) for path in store[_PATHS]]} if _PATHS in store else store
+            for store in self.fields["stateStoreInfo"]
         ]
         fields = {**self.fields, "stateStoreInfo": stores}
         return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
 
     def with_partitions(self, partitions: int) -> OperatorMetadata:
         """The same with so many partitions."""
-        stores = [{**each, "numPartitions": partitions} for each in self.fields["stateStoreInfo"]]
+        stores = [{**store, "numPartitions": partitions} for store in self.fields["stateStoreInfo"]]
         fields = {**self.fields, "stateStoreInfo": stores}
         return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
 
@@ -129,15 +129,15 @@ def _moved(path: str, root: str) -> str:
 
 
 def _stores(given: Any, where: str) -> tuple[StoreInfo, ...]:
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+    if not isinstance(given, list) or not all(isinstance(store, dict) for store in given):
         raise damaged(_WHAT, where, f"`stateStoreInfo` is {given!r}", "a list of stores")
     stores = []
-    for each in given:
-        paths = each.get(_PATHS, [])
+    for store in given:
+        paths = store.get(_PATHS, [])
         if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             raise damaged(_WHAT, where, f"`{_PATHS}` is {paths!r}", "a list of paths")
-        name = plain_name(string(each, "storeName", _WHAT, where), _WHAT, where)
-        partitions = whole_number(each, "numPartitions", _WHAT, where)
+        name = plain_name(string(store, "storeName", _WHAT, where), _WHAT, where)
+        partitions = whole_number(store, "numPartitions", _WHAT, where)
         if not 0 < partitions <= PARTITIONS:
             raise damaged(_WHAT, where, f"{partitions:,} partitions", f"1 to {PARTITIONS:,}")
         stores.append(StoreInfo(name, partitions, tuple(paths)))

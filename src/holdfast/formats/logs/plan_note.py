@@ -106,7 +106,7 @@ class PlanNote:
 
     def with_plan(self, plan: Plan, batch_id: int) -> PlanNote:
         """The note once a query with this plan is started and this is its next batch."""
-        kept = [each for each in self.plans if each[0] < batch_id]
+        kept = [plan for plan in self.plans if plan[0] < batch_id]
         if not kept or kept[-1][1] != plan:
             kept.append((batch_id, plan))
         return PlanNote(tuple(kept[-_KEPT:]))
@@ -128,15 +128,15 @@ def parse_note(data: bytes | str, where: str) -> PlanNote | None:
     if fields.get("version") != VERSION:
         return None
     try:
-        return PlanNote(tuple((int(each["from_batch"]), _plan(each)) for each in fields["plans"]))
+        return PlanNote(tuple((int(entry["from_batch"]), _plan(entry)) for entry in fields["plans"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(error, where) from error
 
 
 def _plan(fields: Mapping[str, Any]) -> Plan:
     return Plan(
-        sources=tuple(PlanSource(**each) for each in fields["sources"]),
-        steps=tuple(PlanStep(**each) for each in fields["steps"]),
+        sources=tuple(PlanSource(**source) for source in fields["sources"]),
+        steps=tuple(PlanStep(**step) for step in fields["steps"]),
         operators=tuple(fields["operators"]),
         sink=None if fields["sink"] is None else PlanSink(**fields["sink"]),
         trigger=fields["trigger"],

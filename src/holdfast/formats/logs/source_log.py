@@ -56,7 +56,7 @@ class SourceLog:
             raise damaged(_WHAT, where, "lines of different kinds", "a file in each line")
         try:
             return tuple(
-                SeenFile(str(each["path"]), int(each["timestamp"]), int(each["batchId"])) for each in files
+                SeenFile(str(file["path"]), int(file["timestamp"]), int(file["batchId"])) for file in files
             )
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(_WHAT, where, f"a file without {error}", "path, timestamp and batchId") from error
@@ -105,5 +105,5 @@ def compact_interval(compacted: Iterable[int]) -> int:
         return newest[0] - newest[1]
     entries = newest[0] + 1
     most = min(entries // 2, _LONGEST_INTERVAL)
-    divisors = (each for each in range(DEFAULT_INTERVAL, most + 1) if entries % each == 0)
+    divisors = (interval for interval in range(DEFAULT_INTERVAL, most + 1) if entries % interval == 0)
     return next(divisors, entries)

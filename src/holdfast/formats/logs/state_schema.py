@@ -58,15 +58,15 @@ class StateSchema:
             only = self.families[0]
             return head + _chunks(only.key_schema) + _chunks(only.value_schema)
         parts = [head, struct.pack(">i", len(self.families))]
-        for each in self.families:
+        for family in self.families:
             parts += [
-                encode_utf(each.name),
-                struct.pack(">h", each.key_schema_id),
-                _chunks(each.key_schema),
-                struct.pack(">h", each.value_schema_id),
-                _chunks(each.value_schema),
-                _chunks(each.encoder),
-                _chunks(each.user_key),
+                encode_utf(family.name),
+                struct.pack(">h", family.key_schema_id),
+                _chunks(family.key_schema),
+                struct.pack(">h", family.value_schema_id),
+                _chunks(family.value_schema),
+                _chunks(family.encoder),
+                _chunks(family.user_key),
             ]
         return b"".join(parts)
 

@@ -24,9 +24,9 @@ def plain(value: Any) -> Any:
         # Text that is no UTF-8 cannot be printed as it is.
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(plain(key)): plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str) else str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     return _text(value)
 
 

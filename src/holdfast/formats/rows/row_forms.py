@@ -264,14 +264,14 @@ def parse_encoder(text: str, where: str) -> KeyForm:
         return KeyForm()
     fields = json_object(text, _ENCODER, where)
     name = fields.get("keyStateEncoderType")
-    if name not in {each.value for each in KeyKind}:
+    if name not in {known.value for known in KeyKind}:
         raise Unsupported("this encoder of keys is not known", where=where, found=str(name))
     kind = KeyKind(name)
     if kind is KeyKind.PREFIX:
         return KeyForm(kind, tuple(range(whole_number(fields, "numColsPrefixKey", _ENCODER, where))))
     if kind is KeyKind.RANGE:
         ordinals = fields.get("orderingOrdinals")
-        if not isinstance(ordinals, list) or not all(isinstance(each, int) for each in ordinals):
+        if not isinstance(ordinals, list) or not all(isinstance(place, int) for place in ordinals):
             raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "places of fields")
         return KeyForm(kind, tuple(ordinals))
     return KeyForm(kind)
@@ -295,7 +295,7 @@ class KeyCodec:
         if form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
             first = (len(type_.types) - 1,)
         self._first = _picked(type_, first)
-        self._rest = _picked(type_, [each for each in range(len(type_.types)) if each not in first])
+        self._rest = _picked(type_, [place for place in range(len(type_.types)) if place not in first])
         self._first_codec = RowCodec(self._first)
         self._rest_codec = RowCodec(self._rest)
         ranges = Struct(self._first.names, tuple(Atom("binary") for _ in self._first.types))
@@ -428,7 +428,7 @@ def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
     if mark == _NULL:
         return None
     if mark == _NEGATIVE and atom in ("float", "double"):
-        body = bytes(each ^ 0xFF for each in body)
+        body = bytes(byte ^ 0xFF for byte in body)
     return packed.unpack(body)[0]
 
 
@@ -440,7 +440,7 @@ def _in_order(value: Any, atom: str, packed: struct.Struct) -> bytes:
     if not body[0] & 0x80 or atom == "boolean":
         return bytes([_POSITIVE]) + body
     if atom in ("float", "double"):
-        body = bytes(each ^ 0xFF for each in body)
+        body = bytes(byte ^ 0xFF for byte in body)
     return bytes([_NEGATIVE]) + body
 
 
@@ -466,4 +466,4 @@ def _unmarked(data: bytes, where: str) -> bytes:
 
 def _picked(type_: Struct, places: Any) -> Struct:
     chosen = list(places)
-    return Struct(tuple(type_.names[each] for each in chosen), tuple(type_.types[each] for each in chosen))
+    return Struct(tuple(type_.names[at] for at in chosen), tuple(type_.types[at] for at in chosen))

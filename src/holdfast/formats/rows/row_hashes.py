@@ -49,11 +49,11 @@ def row_hashes(
         Corrupt: A row does not have these fields.
         Unsupported: A field has a type that Spark does not hash, or that is not known here.
     """
-    kinds = [each["type"] for each in fields[:count]]
-    if not all(isinstance(each, str) and (each in _TEXT or each in _NUMBERS) for each in kinds):
+    kinds = [field["type"] for field in fields[:count]]
+    if not all(isinstance(kind, str) and (kind in _TEXT or kind in _NUMBERS) for kind in kinds):
         return [row_hash(row, fields, count, where) for row in rows]
     nulls = (len(fields) + 63) // 64 * _WORD
-    texts = [nulls + index * _WORD for index, each in enumerate(kinds) if each in _TEXT]
+    texts = [nulls + index * _WORD for index, kind in enumerate(kinds) if kind in _TEXT]
     shapes: dict[bytes, list[int]] = {}
     for index, row in enumerate(rows):
         shape = (
@@ -67,7 +67,7 @@ def row_hashes(
             for index in indexes:
                 found[index] = row_hash(rows[index], fields, count, where)
             continue
-        values = _same_shape([rows[each] for each in indexes], kinds, nulls)
+        values = _same_shape([rows[place] for place in indexes], kinds, nulls)
         for index, value in zip(indexes, values, strict=True):
             found[index] = value
     return found

@@ -67,7 +67,7 @@ class RowCodec:
     def __init__(self, type_: Struct) -> None:
         self.type = type_
         self._width = _bits(len(type_.types))
-        self._readers = [_reader(each) for each in type_.types]
+        self._readers = [_reader(field) for field in type_.types]
         self._least = self._width + 8 * len(type_.types)
 
     def decode(self, data: bytes, where: str = "") -> dict[str, Any]:
@@ -211,8 +211,8 @@ def _array_reader(element: DataType) -> Callable[[bytes, int], list[Any]]:
             raise ValueError(f"a list of {count} at {start} of {len(data)}")
         bits = start + 8
         return [
-            None if data[bits + (each >> 3)] >> (each & 7) & 1 else read(data, start, at + each * width)
-            for each in range(count)
+            None if data[bits + (index >> 3)] >> (index & 7) & 1 else read(data, start, at + index * width)
+            for index in range(count)
         ]
 
     return elements
@@ -261,7 +261,7 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 def _map_bytes(type_: Map, value: Any) -> bytes:
     pairs = list(value.items()) if isinstance(value, Mapping) else list(value)
     keys = _array_bytes(type_.key, [key for key, _ in pairs])
-    return _LONG.pack(len(keys)) + keys + _array_bytes(type_.value, [each for _, each in pairs])
+    return _LONG.pack(len(keys)) + keys + _array_bytes(type_.value, [item for _, item in pairs])
 
 
 def _filled(

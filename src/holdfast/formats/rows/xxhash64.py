@@ -55,7 +55,7 @@ def key_hashes(keys: pa.Table) -> Hashes:
     """
     import pyarrow as pa
 
-    wide = [each.with_type(pa.float64()) if each.type == pa.float32() else each for each in keys.schema]
+    wide = [field.with_type(pa.float64()) if field.type == pa.float32() else field for field in keys.schema]
     return xxhash64(keys.cast(pa.schema(wide)))
 
 
@@ -125,10 +125,10 @@ def _decimals(column: Any, seeds: Any) -> Any:
     import numpy as np
 
     scale = column.type.scale
-    unscaled = [int(each.scaleb(scale)) for each in column.to_pylist()]
+    unscaled = [int(number.scaleb(scale)) for number in column.to_pylist()]
     if column.type.precision <= _SMALL_DECIMAL:
         return _longs(np.array(unscaled, np.int64).view("u8"), seeds)
-    sizes = [(each if each >= 0 else ~each).bit_length() // 8 + 1 for each in unscaled]
+    sizes = [(number if number >= 0 else ~number).bit_length() // 8 + 1 for number in unscaled]
     values = zip(unscaled, sizes, strict=True)
     return _texts([value.to_bytes(size, "big", signed=True) for value, size in values], seeds)
 
@@ -138,8 +138,8 @@ def _lists(column: Any, seeds: Any) -> Any:
     for at in range(len(column)):
         elements = column.slice(at, 1).flatten()
         value = seeds[at : at + 1]
-        for each in range(len(elements)):
-            value = _column(elements.slice(each, 1), value)
+        for number in range(len(elements)):
+            value = _column(elements.slice(number, 1), value)
         found[at] = value[0]
     return found
 

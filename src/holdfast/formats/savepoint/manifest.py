@@ -100,7 +100,7 @@ class Manifest:
     def erasures(self) -> tuple[Mapping[str, Any], ...]:
         """What was erased from it, oldest first; the keys by their hashes alone."""
         found = self.fields.get(ERASURES)
-        return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+        return tuple(entry for entry in found if isinstance(entry, dict)) if isinstance(found, list) else ()
 
     @property
     @in_json_as(EXPIRED)
@@ -118,7 +118,7 @@ class Manifest:
     def has_content(self) -> bool:
         """Whether it holds the row counts and digests of all its states, or has no state."""
         operators = self.fields.get("operators") or ()
-        return all(store.get("content") is not None for each in operators for store in each["stores"])
+        return all(store.get("content") is not None for operator in operators for store in operator["stores"])
 
     @property
     @in_json_as(formerly="bytes")
@@ -186,7 +186,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     listed = fields.pop(_FILES, None)
     if not isinstance(listed, list):
         raise damaged(_WHAT, where, "no list of files", "a list of files")
-    manifest = manifest_of(fields, [_file(each, where) for each in listed], where)
+    manifest = manifest_of(fields, [_file(file, where) for file in listed], where)
     if manifest.render() != data:
         found = f"SHA-256 {str(digest)[:16]}…" if isinstance(digest, str) else "no SHA-256 of itself"
         raise damaged(_WHAT, where, f"{found}, which its bytes do not have", "the bytes that were written")

@@ -282,9 +282,9 @@ def _local(storage: Storage, path: str) -> str | None:
 
 def _device(path: str) -> int | None:
     """The file system of a path, or of the nearest directory above it that is there."""
-    for each in (Path(path), *Path(path).parents):
+    for folder in (Path(path), *Path(path).parents):
         try:
-            return each.stat().st_dev
+            return folder.stat().st_dev
         except OSError:  # noqa: PERF203 - a few directories at the most
             continue
     return None

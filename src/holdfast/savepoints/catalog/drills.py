@@ -85,12 +85,12 @@ def drills(catalog: Storage) -> tuple[Drill, ...]:
     """
     names = sorted(name for name in catalog.list(DRILLS).names if _NAME.fullmatch(name))
     found = (_read(catalog, name) for name in names)
-    return tuple(each for each in found if each is not None)
+    return tuple(drill for drill in found if drill is not None)
 
 
 def usual_ms(earlier: Iterable[Drill], drill: Drill) -> int | None:
     """What the drills before a drill took, in the median of the last few like it; None if there were none."""
-    alike = [each.recovery_ms for each in earlier if each.is_like(drill)]
+    alike = [former.recovery_ms for former in earlier if former.is_like(drill)]
     return int(statistics.median(alike[-COMPARED:])) if alike else None
 
 

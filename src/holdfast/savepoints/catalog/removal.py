@@ -68,7 +68,7 @@ def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:
     return Removal(
         catalog.uri,
         savepoint_uri(catalog, savepoint_id),
-        tuple(sorted(object_path(each) for each in freed)),
+        tuple(sorted(object_path(sha256) for sha256 in freed)),
         sum(freed.values()),
         kept,
         (),

@@ -160,35 +160,37 @@ def compare_states(
         found = {name: _compared(name, one, other, samples) for name in names}
     wanted = {name: keys for name, (_, keys) in found.items() if any(keys.values())}
     shown = _shown(wanted, (first, second), tell, stepped) if wanted else {}
-    states = [_with_samples(each, wanted.get(name, {}), shown) for name, (each, _) in found.items()]
-    states += [each for made in stepped.values() for each in made]
-    return StatesDifference(first.name, second.name, tuple(sorted(states, key=lambda each: each.state)))
+    states = [_with_samples(state, wanted.get(name, {}), shown) for name, (state, _) in found.items()]
+    states += [difference for made in stepped.values() for difference in made]
+    return StatesDifference(
+        first.name, second.name, tuple(sorted(states, key=lambda difference: difference.state))
+    )
 
 
 def _in_step(
     first: State, second: State, samples: int, tell: ProgressCallback | None
 ) -> Iterator[tuple[int, list[StateDifference]]]:
     """The operators that both sides keep in the same way, by number: they are read once, and side by side."""
-    there = {each.operator_id: each for each in operator_states(second.storage, second.batch_id)}
+    there = {operator.operator_id: operator for operator in operator_states(second.storage, second.batch_id)}
     for operator in operator_states(first.storage, first.batch_id):
         other = there.get(operator.operator_id)
         if other is None or not alike(operator, other):
             continue
         found = step((first.storage, operator), (second.storage, other), tell)
         if found is not None:
-            made = [_of_step(name, each, samples) for name, each in found.items()]
+            made = [_of_step(name, state, samples) for name, state in found.items()]
             yield operator.operator_id, made
 
 
 def _of_step(name: StateName, found: Stepped, samples: int) -> StateDifference:
     counts = {"added": 0, "removed": 0, "changed": 0}
     shown: dict[str, list[Sample]] = {change: [] for change in counts}
-    for each in differing(found):
-        change = "added" if each.first is None else "removed" if each.second is None else "changed"
+    for unlike in differing(found):
+        change = "added" if unlike.first is None else "removed" if unlike.second is None else "changed"
         counts[change] += 1
         if counts[change] <= samples:
             sides = [
-                None if row is None else row_values(found.codec, row) for row in (each.first, each.second)
+                None if row is None else row_values(found.codec, row) for row in (unlike.first, unlike.second)
             ]
             key = next(side[0] for side in sides if side is not None)
             shown[change].append(Sample(change, key, *(None if side is None else side[1] for side in sides)))
@@ -201,7 +203,7 @@ def _of_step(name: StateName, found: Stepped, samples: int) -> StateDifference:
         counts["changed"],
         found.first_bytes,
         found.second_bytes,
-        tuple(sample for each in shown.values() for sample in each),
+        tuple(sample for samples_of in shown.values() for sample in samples_of),
     )
 
 
@@ -328,8 +330,8 @@ class _Side:
         state.size_bytes += sum(map(len, chunk.keys)) + sum(map(len, chunk.values))
         self._held += len(values)
         if self._held > _HELD:
-            for each in self.states.values():
-                each.put_away()
+            for state in self.states.values():
+                state.put_away()
             self._held = 0
 
 
@@ -405,8 +407,8 @@ def _shown(
     missing = ("added", "removed")
     for number, side in enumerate(sides):
         left = {
-            name: {key for change, keys in each.items() if change != missing[number] for key in keys}
-            for name, each in wanted.items()
+            name: {key for change, keys in of_state.items() if change != missing[number] for key in keys}
+            for name, of_state in wanted.items()
         }
         for chunk in _chunks(side, tell, without):
             keys = left.get(chunk.name)

@@ -35,9 +35,9 @@ def keyed_rows(groups: KeyGroups, where: str) -> Iterator[Row]:
 
 def _values(row: KeyRow) -> dict[str, Any]:
     found = {name: _in_order(value) for name, value in row.values.items()}
-    found |= {f"{name}.stamp_ms": _in_order(each) for name, each in row.stamps.items()}
+    found |= {f"{name}.stamp_ms": _in_order(value) for name, value in row.stamps.items()}
     if row.timers:
-        timers = sorted(row.timers, key=lambda each: (each.name, each.at_ms, each.clock))
+        timers = sorted(row.timers, key=lambda timer: (timer.name, timer.at_ms, timer.clock))
         found["timers"] = [
             {"name": timer.name, "clock": timer.clock, "at_ms": timer.at_ms} for timer in timers
         ]

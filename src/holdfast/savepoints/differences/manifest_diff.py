@@ -89,19 +89,19 @@ def _confs(manifest: Manifest) -> Mapping[str, Any]:
 
 
 def _by(manifest: Manifest, listed: str, key: str, value: str) -> dict[str, Any]:
-    return {str(each[key]): each[value] for each in manifest.fields.get(listed) or ()}
+    return {str(entry[key]): entry[value] for entry in manifest.fields.get(listed) or ()}
 
 
 def _operators(manifest: Manifest) -> dict[str, Any]:
     """What is the same for an operator as long as its query is: not its sizes and rows."""
     return {
-        str(each["operator_id"]): {
-            "name": each["holdfast_name"] or each["name"],
-            "partitions": each["partitions"],
-            "variables": each["variables"],
-            "stores": {store["name"]: store["schema"] for store in each["stores"]},
+        str(operator["operator_id"]): {
+            "name": operator["holdfast_name"] or operator["name"],
+            "partitions": operator["partitions"],
+            "variables": operator["variables"],
+            "stores": {store["name"]: store["schema"] for store in operator["stores"]},
         }
-        for each in manifest.fields.get("operators") or ()
+        for operator in manifest.fields.get("operators") or ()
     }
 
 

@@ -60,7 +60,7 @@ class Stepped:
 
     def weigh(self) -> None:
         """Work out the bytes of the second side: what both have weighs as much there."""
-        only_first, only_second = (bare_bytes(self.codec, list(each)) for each in (self.first, self.second))
+        only_first, only_second = (bare_bytes(self.codec, list(rows)) for rows in (self.first, self.second))
         self.second_bytes = self.first_bytes - only_first + only_second
 
     def take(self, rows: Pairs, others: Pairs) -> bool:
@@ -125,7 +125,7 @@ def step(
             state.count(rows, others)
             if not state.take(*_unlike(rows, others)):
                 return None
-        if sum(len(each.first) + len(each.second) for each in found.values()) > _HELD:
+        if sum(len(state.first) + len(state.second) for state in found.values()) > _HELD:
             return None
     for state in found.values():
         state.weigh()
@@ -147,7 +147,7 @@ def differing(state: Stepped) -> Iterator[Differing]:
 def shown(codec: StateCodec, row: Row) -> tuple[Any, Any]:
     """Key and value of a row as values."""
     rows, is_list = codec.values.rows(row[1], codec.where)
-    values = [codec.value_values(each) for each in rows]
+    values = [codec.value_values(value) for value in rows]
     return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
 
 
@@ -175,4 +175,4 @@ def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
 
 
 def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:
-    return sorted((each.name, each.key_form) for each in operator.known())
+    return sorted((codec.name, codec.key_form) for codec in operator.known())

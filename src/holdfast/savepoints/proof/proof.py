@@ -201,7 +201,7 @@ def _differing(
     told: Sequence[RecordedState], states: Sequence[StateContent], source: str
 ) -> Iterator[Problem]:
     """The states whose rows are not those that were recorded."""
-    read = {(each.state.operator_id, each.state.store, each.state.family): each for each in states}
+    read = {(state.state.operator_id, state.state.store, state.state.family): state for state in states}
     for state in told:
         there = read.pop((state.operator_id, state.store, state.family), None)
         rows, digest = (0, "none") if there is None else (there.rows, there.digest)

@@ -111,13 +111,13 @@ def _content(
 def _counted(operator: Operator, store: str, content: Sequence[StateContent] | None) -> dict[str, Any]:
     if content is None:
         return {
-            "rows": _rows([each for each in operator.stores if each.id.name == store]),
+            "rows": _rows([one for one in operator.stores if one.id.name == store]),
             "content": None,
         }
     states = [
-        each
-        for each in content
-        if (each.state.operator_id, each.state.store) == (operator.operator_id, store)
+        state
+        for state in content
+        if (state.state.operator_id, state.state.store) == (operator.operator_id, store)
     ]
     return {
         "rows": sum(state.rows for state in states if not state.state.internal),
@@ -135,7 +135,7 @@ def _counted(operator: Operator, store: str, content: Sequence[StateContent] | N
 
 def _rows(stores: Sequence[Store]) -> int | None:
     counts = [store.base_keys if store.base_version == store.version else None for store in stores]
-    return sum(each for each in counts if each is not None) if counts and None not in counts else None
+    return sum(count for count in counts if count is not None) if counts and None not in counts else None
 
 
 def _schema(

@@ -87,12 +87,12 @@ def take_and_retain(
     )
     removed: list[str] = []
     left = None
-    for each in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:
+    for earlier in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:
         try:
-            if described(catalog, each.savepoint_id).manifest != each:
+            if described(catalog, earlier.savepoint_id).manifest != earlier:
                 continue  # somebody has labelled it otherwise meanwhile, to keep it
-            delete(catalog, each.savepoint_id, clock=clock, token=chance(8).hex())
-            removed.append(each.savepoint_id)
+            delete(catalog, earlier.savepoint_id, clock=clock, token=chance(8).hex())
+            removed.append(earlier.savepoint_id)
         except (Conflict, Unavailable) as error:
             left = error.fact
             break
@@ -103,7 +103,9 @@ def take_and_retain(
 
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:
     """When the newest savepoint of a kind was taken; None if there is none."""
-    return max((each.created_ms for each in _of_a_kind(catalog, query_id, checkpoint, label)), default=None)
+    return max(
+        (manifest.created_ms for manifest in _of_a_kind(catalog, query_id, checkpoint, label)), default=None
+    )
 
 
 def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> Iterator[Manifest]:

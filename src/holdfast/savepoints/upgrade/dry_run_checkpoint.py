@@ -95,7 +95,7 @@ class DryRunCheckpoint:
                 path = SourceLogFile(source, entry, compact).render()
                 if self.storage.size(path) is not None:
                     seen = parse_source(self.read(path), path).seen(path)
-                    found += [each.path for each in seen if each.entry == entry]
+                    found += [file.path for file in seen if file.entry == entry]
         return tuple(found)
 
     def read(self, path: str) -> bytes:

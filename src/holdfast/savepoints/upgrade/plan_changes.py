@@ -29,8 +29,8 @@ _WORDS: Final = {
 }
 # How fast a source is read, and where it would begin if it had no position yet.
 _PACE: Final = frozenset(
-    each.lower()
-    for each in (
+    option.lower()
+    for option in (
         "maxFilesPerTrigger",
         "maxBytesPerTrigger",
         "maxOffsetsPerTrigger",
@@ -50,8 +50,8 @@ _PACE: Final = frozenset(
     )
 )
 _START: Final = frozenset(
-    each.lower()
-    for each in (
+    option.lower()
+    for option in (
         "startingOffsets",
         "startingOffsetsByTimestamp",
         "startingTimestamp",
@@ -91,7 +91,7 @@ def moved_sources(
 
 def _moved(change: PlanChange, read_last: Callable[[str], Sequence[str]]) -> PlanChange:
     found = _SOURCE_PATH.fullmatch(change.what)
-    if found is None or change.after is None or any(each in change.after for each in "*?[{"):
+    if found is None or change.after is None or any(wildcard in change.after for wildcard in "*?[{"):
         return change
     folder = f"{_plain(change.after)}/"
     outside = [file for file in read_last(found[1]) if not _plain(file).startswith(folder)]
@@ -140,7 +140,7 @@ def format_change(saved: int | None, given: int) -> tuple[PlanChange, ...]:
 
 def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[PlanChange]:
     if sorted(map(_address, old)) == sorted(map(_address, new)) and _order(old) != _order(new):
-        named = all(not each.name.isdigit() for each in (*old, *new))
+        named = all(not source.name.isdigit() for source in (*old, *new))
         if not named:
             yield PlanChange(
                 "source order",
@@ -150,7 +150,7 @@ def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[P
                 "Spark knows sources without a name by their place: each is given the position of another",
             )
             return
-    before, after = ({each.name: each for each in some} for some in (old, new))
+    before, after = ({source.name: source for source in some} for some in (old, new))
     for name in [*before, *(name for name in after if name not in before)]:
         yield from _source(name, before.get(name), after.get(name))
 
@@ -158,19 +158,19 @@ def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[P
 def _source(name: str, old: PlanSource | None, new: PlanSource | None) -> Iterator[PlanChange]:
     if old is None or new is None:
         why = "Spark refuses a query whose number of sources has changed, unless all of them have names"
-        shown = [None if each is None else _address(each) for each in (old, new)]
+        shown = [None if source is None else _address(source) for source in (old, new)]
         yield PlanChange(f"source {name}", shown[0], shown[1], Effect.MEANING, why)
         return
     if old.kind.lower() != new.kind.lower():
         why = "a position of one kind of source means nothing to another"
         yield PlanChange(f"source {name}", _address(old), _address(new), Effect.MEANING, why)
         return
-    before, after = ({key.lower(): each for key, each in one.options.items()} for one in (old, new))
+    before, after = ({key.lower(): value for key, value in one.options.items()} for one in (old, new))
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
             effect, why = _option(key)
             yield PlanChange(f"source {name}, {key}", before.get(key), after.get(key), effect, why)
-    for column in [*old.columns, *(each for each in new.columns if each not in old.columns)]:
+    for column in [*old.columns, *(column for column in new.columns if column not in old.columns)]:
         was, is_ = old.columns.get(column), new.columns.get(column)
         if was != is_:
             effect = Effect.NONE if was is None else Effect.MEANING
@@ -188,7 +188,7 @@ def _option(key: str) -> tuple[Effect, str]:
 
 def _steps(old: Sequence[PlanStep], new: Sequence[PlanStep]) -> Iterator[PlanChange]:
     kinds: list[PlanStep] = []
-    before, after = ([_class_of(each, kinds) for each in some] for some in (old, new))
+    before, after = ([_class_of(step, kinds) for step in some] for some in (old, new))
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     for tag, first, last, start, end in matcher.get_opcodes():
         if tag != "equal":
@@ -196,8 +196,8 @@ def _steps(old: Sequence[PlanStep], new: Sequence[PlanStep]) -> Iterator[PlanCha
 
 
 def _class_of(step: PlanStep, known: list[PlanStep]) -> int:
-    for at, each in enumerate(known):
-        if each.same_as(step):
+    for at, other in enumerate(known):
+        if other.same_as(step):
             return at
     known.append(step)
     return len(known) - 1
@@ -208,7 +208,7 @@ def _paired(
 ) -> Iterator[PlanChange]:
     left = list(came)
     for at in gone:
-        partner = next((each for each in left if new[each].kind == old[at].kind), None)
+        partner = next((candidate for candidate in left if new[candidate].kind == old[at].kind), None)
         effect = _effect(old, at)
         if partner is not None:
             left.remove(partner)
@@ -223,7 +223,7 @@ _RANK: Final = (Effect.OUTPUT, Effect.MEANING)
 
 def _effect(steps: Sequence[PlanStep], at: int) -> Effect:
     """What a change of this step does: behind all state, only the output is another."""
-    first = next((number for number, each in enumerate(steps) if each.stateful), len(steps))
+    first = next((number for number, step in enumerate(steps) if step.stateful), len(steps))
     return Effect.OUTPUT if at < first else Effect.MEANING
 
 

@@ -70,7 +70,7 @@ def measured(
         Corrupt: A row is damaged.
         Unsupported: The rows were asked for, and cannot be read.
     """
-    operators = {each.operator_id: Size(None, each.size_bytes) for each in found.operators}
+    operators = {operator.operator_id: Size(None, operator.size_bytes) for operator in found.operators}
     states: dict[tuple[int, str], Size] = {}
     for operator in found.operators:
         states.update(_by_files(operator))
@@ -92,7 +92,7 @@ def _by_files(operator: Operator) -> dict[tuple[int, str], Size]:
         stores = [store for store in operator.stores if store.id.name == name]
         counts = [store.base_keys for store in stores if store.base_version == store.version]
         exact = len(counts) == len(stores) and None not in counts
-        keys = sum(each for each in counts if each is not None) if exact else None
+        keys = sum(count for count in counts if count is not None) if exact else None
         sizes[operator.operator_id, name] = Size(keys, sum(store.size_bytes for store in stores))
     return sizes
 
@@ -101,10 +101,10 @@ def _by_rows(
     storage: Storage, found: Checkpoint, operators: Mapping[int, Size]
 ) -> dict[tuple[int, str], Size]:
     sizes = {
-        (each.state.operator_id, _state(each.state.store, each.state.family)): Size(
-            each.rows, each.size_bytes
+        (state.state.operator_id, _state(state.state.store, state.state.family)): Size(
+            state.rows, state.size_bytes
         )
-        for each in contents(storage, found.batch_id)
+        for state in contents(storage, found.batch_id)
     }
     for operator in operator_states(storage, found.batch_id):
         if is_keyed(operator):

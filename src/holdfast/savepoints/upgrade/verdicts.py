@@ -35,7 +35,7 @@ def compare_states(
         new: What those of the new code keep, from a first batch of theirs.
         sizes: How much of it there is.
     """
-    before, after = ({each.operator_id: each for each in some} for some in (old, new))
+    before, after = ({operator.operator_id: operator for operator in some} for some in (old, new))
     return tuple(
         verdict
         for number in sorted({*before, *after})
@@ -75,28 +75,28 @@ def with_trial(
     refused = [verdict for verdict in verdicts if verdict.verdict is Verdict.INCOMPATIBLE]
     if accepted:
         return tuple(_accepted(verdict) for verdict in verdicts), ()
-    if any(each.spark_error == error for each in refused):
+    if any(verdict.spark_error == error for verdict in refused):
         return tuple(verdicts), ()
-    foreseen = [each for each in refused if each.spark_error != HOLDFAST]
+    foreseen = [verdict for verdict in refused if verdict.spark_error != HOLDFAST]
     if foreseen:
         corrected = tuple(
-            _with(each, each.verdict, f"{each.why}; Spark says: {message}", error)
-            if each in foreseen
-            else each
-            for each in verdicts
+            _with(verdict, verdict.verdict, f"{verdict.why}; Spark says: {message}", error)
+            if verdict in foreseen
+            else verdict
+            for verdict in verdicts
         )
         return corrected, ()
     return tuple(verdicts), (PlanChange("start", None, error, Effect.FAILS, message or ""),)
 
 
-def _accepted(each: StateVerdict) -> StateVerdict:
-    if each.verdict is not Verdict.INCOMPATIBLE or each.spark_error == HOLDFAST:
-        return each
-    return _with(each, Verdict.MIGRATE, f"{each.why}; Spark reads it through the new schema", None)
+def _accepted(former: StateVerdict) -> StateVerdict:
+    if former.verdict is not Verdict.INCOMPATIBLE or former.spark_error == HOLDFAST:
+        return former
+    return _with(former, Verdict.MIGRATE, f"{former.why}; Spark reads it through the new schema", None)
 
 
-def _with(each: StateVerdict, verdict: Verdict, why: str, error: str | None) -> StateVerdict:
-    return StateVerdict(each.operator, each.state, verdict, why, each.keys, each.size_bytes, error)
+def _with(former: StateVerdict, verdict: Verdict, why: str, error: str | None) -> StateVerdict:
+    return StateVerdict(former.operator, former.state, verdict, why, former.keys, former.size_bytes, error)
 
 
 def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes) -> Iterator[StateVerdict]:
@@ -198,7 +198,7 @@ def text_of(given: Any) -> str:
     if isinstance(given, str):
         return given
     if given.get("type") == "struct":
-        return ", ".join(f"{each['name']} {_inner(each['type'])}" for each in given["fields"])
+        return ", ".join(f"{field['name']} {_inner(field['type'])}" for field in given["fields"])
     return _inner(given)
 
 
