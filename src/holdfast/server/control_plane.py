@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from holdfast.checkpoints.batches import history
 from holdfast.checkpoints.checkpoint import read
@@ -24,8 +24,13 @@ from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import QueryStarted
+from holdfast.savepoints.catalog.catalog import Listed
+from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.server_settings import ServerSettings
 from holdfast.storage import open_storage
+
+if TYPE_CHECKING:
+    from holdfast.jobs.recovery.prediction import Prediction
 
 Clock = Callable[[], int]
 T = TypeVar("T")
@@ -34,6 +39,10 @@ T = TypeVar("T")
 FRESH_S: Final = 0.5
 # What was said of batches that are over.
 SETTLED_S: Final = 30.0
+# Prediction lists folders of checkpoints; nobody needs it newer than this.
+PREDICTED_S: Final = 10.0
+# A list of savepoints reads each one's manifest.
+LISTED_S: Final = 1.5
 _ENTRIES_KEPT: Final = 512
 
 
@@ -193,6 +202,31 @@ class ControlPlane:
             return replace(known, batches=self.registry.newest_batches(name))
 
         return replace(self.cache.get(("brief", name), look, version=version), status=status)
+
+    def name(self, job: str | None) -> str | None:
+        """The name of a job, by name or id; None of no job.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        return None if job is None else self.status(job).job.name
+
+    def prediction(self, details: JobDetails) -> Prediction | None:
+        """How long the next recovery of a job will take, looked up in the folders of its checkpoints.
+
+        Raises:
+            HoldfastError: They cannot be read.
+        """
+        key = ("prediction", details.status.job.name)
+        return self.cache.get(key, lambda: self.control.prediction(details), PREDICTED_S)
+
+    def savepoints(self, catalog: str) -> tuple[Listed, ...]:
+        """The savepoints of a catalog, oldest first.
+
+        Raises:
+            HoldfastError: It cannot be read.
+        """
+        return self.cache.get(("savepoints", catalog), lambda: listed(catalog), LISTED_S)
 
     def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
         """A query of a job; its only one needs no name.

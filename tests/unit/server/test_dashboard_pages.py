@@ -518,3 +518,14 @@ def test_a_fault_of_ours_is_logged_with_its_traceback(
     assert record.exc_info is not None
     assert "/ui/jobs" in record.getMessage()
     assert "lost in a page" in str(record.exc_info[1])
+
+
+def test_a_catalog_is_listed_for_pages_and_for_resources_at_the_same_time(shop: Served) -> None:
+    """Both look at the same list, whoever has asked for it first."""
+    asker = shop.client()
+    listed = asker.get("/api/v1/savepoints").json()
+    shown = asker.get("/ui/jobs/shop/savepoints.json").json()
+    assert asker.get("/api/v1/savepoints").json() == listed
+    ids = [savepoint["savepoint"] for catalog in shown["catalogs"] for savepoint in catalog["savepoints"]]
+    assert ids == [one["savepoint"] for catalog in listed["catalogs"].values() for one in catalog]
+    assert len(ids) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -16,9 +16,6 @@ from holdfast.observe.export.prometheus import CONTENT_TYPE
 from holdfast.server.api_v1.jobs import JobName
 from holdfast.server.api_v1.models import Shape
 from holdfast.server.control_plane import ControlPlane
-
-# Prediction lists folders of checkpoints; nobody needs it newer than this.
-_PREDICTED_S: Final = 10.0
 
 OfJob = Annotated[str | None, Query(description="Only of this job, by name or id.", max_length=64)]
 
@@ -58,18 +55,15 @@ def router(plane: ControlPlane) -> APIRouter:
     """The resources of what is measured."""
     api = APIRouter(tags=["watching"])
 
-    def named(job: str | None) -> str | None:
-        return None if job is None else plane.status(job).job.name
-
     @api.get("/metrics", summary="All numbers")
     def metrics(job: OfJob = None) -> Metrics:
         """The newest numbers of all jobs, or of one. Prometheus reads the same at `/metrics`."""
-        return Metrics.model_validate(metrics_json(plane.home, plane.clock(), named(job)))
+        return Metrics.model_validate(metrics_json(plane.home, plane.clock(), plane.name(job)))
 
     @api.get("/alerts", summary="What is wrong")
     def standing_alerts(job: OfJob = None) -> Alerts:
         """The alerts that stand, of all jobs or of one."""
-        return Alerts(alerts=[alert.as_dict() for alert in alerts(plane.home, named(job))])
+        return Alerts(alerts=[alert.as_dict() for alert in alerts(plane.home, plane.name(job))])
 
     @api.get("/alerts/events", summary="What was wrong")
     def events_of_alerts(
@@ -77,16 +71,15 @@ def router(plane: ControlPlane) -> APIRouter:
         last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
     ) -> AlertEvents:
         """Alerts that fired and cleared, oldest first."""
-        return AlertEvents(events=[event.as_dict() for event in alert_events(plane.home, named(job), last)])
+        return AlertEvents(
+            events=[event.as_dict() for event in alert_events(plane.home, plane.name(job), last)]
+        )
 
     @api.get("/jobs/{job}/recovery", summary="What recoveries take")
     def recovery(job: JobName) -> Recoveries:
         """The recoveries of a job by phase, and a prediction of the next."""
         details = plane.brief(job)
-        name = details.status.job.name
-        predicted = plane.cache.get(
-            ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_S
-        )
+        predicted = plane.prediction(details)
         return Recoveries(
             recoveries=[recovery.as_dict() for recovery in details.recoveries],
             prediction=None if predicted is None else predicted.as_dict(),

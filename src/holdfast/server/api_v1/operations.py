@@ -129,8 +129,7 @@ def router(plane: ControlPlane) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     ) -> Operations:
         """Operations of this state home, the newest first; old ones are forgotten."""
-        name = None if job is None else plane.status(job).job.name
-        newest = [operation.as_dict() for operation in plane.operations.newest(name, limit)]
+        newest = [operation.as_dict() for operation in plane.operations.newest(plane.name(job), limit)]
         return Operations.model_validate({"operations": newest})
 
     @api.get("/operations/{operation}", summary="One operation")

@@ -9,13 +9,12 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from holdfast.savepoints.access import opened
-from holdfast.savepoints.catalog.catalog import PENDING, RECORDED, listed
+from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.savepoint_api import show
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.models import Shape
 from holdfast.server.control_plane import ControlPlane
-from holdfast.storage import open_storage
 
 
 class Savepoint(Shape):
@@ -100,7 +99,5 @@ def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
 
 
 def _listed(plane: ControlPlane, uri: str, limit: int) -> list[dict[str, Any]]:
-    def look() -> list[dict[str, Any]]:
-        return [savepoint.as_dict() for savepoint in listed(open_storage(uri, "catalog"))]
-
-    return list(reversed(plane.cache.get(("savepoints", uri), look)))[:limit]
+    newest = reversed(plane.savepoints(uri)[-limit:])
+    return [savepoint.as_dict() for savepoint in newest]

@@ -47,7 +47,6 @@ _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
 _LIST_FRESH_S: Final = 1.0
-_PREDICTED_FRESH_S: Final = 30.0
 _URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
 
 
@@ -293,11 +292,8 @@ def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
     """How long the next recovery is expected to take; nothing where that cannot be told."""
     if not details.recoveries:
         return None  # it would be read off the files of the checkpoint, for a page that does not show it
-    name = details.status.job.name
     try:
-        prediction = plane.cache.get(
-            ("prediction", name), lambda: plane.control.prediction(details), _PREDICTED_FRESH_S
-        )
+        prediction = plane.prediction(details)
     except HoldfastError:
         return None
     if prediction is None:

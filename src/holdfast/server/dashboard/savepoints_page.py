@@ -9,7 +9,6 @@ from typing import Final
 from holdfast.errors import HoldfastError
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.savepoints.catalog.catalog import Listed
-from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.access import path_policy
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.jobs_page import firing_by_job, line_of
@@ -19,7 +18,6 @@ from holdfast.server.dashboard.views import CatalogView, SavepointLine, Savepoin
 _OPERATIONS: Final = 100
 _OPERATIONS_SHOWN: Final = 10
 _SHOWN: Final = 200
-_FRESH_S: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
 
 def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
     try:
-        savepoints = plane.cache.get(("savepoints", catalog), lambda: listed(catalog), _FRESH_S)
+        savepoints = plane.savepoints(catalog)
     except HoldfastError as error:
         return CatalogView(catalog, (), error.as_dict())
     lines = [_line(savepoint, known) for savepoint in reversed(savepoints)]

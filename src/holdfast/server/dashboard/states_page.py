@@ -16,7 +16,6 @@ from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.rows.plain import plain
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.savepoints.places import place_of
-from holdfast.savepoints.savepoint_api import list as listed
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
 from holdfast.server.dashboard.savepoints_page import catalogs_of
@@ -92,7 +91,7 @@ def _address(plane: ControlPlane, details: JobDetails, asked: Asked, checkpoint:
     if asked.savepoint is None:
         return checkpoint
     for catalog in catalogs_of(plane, details):
-        for savepoint in listed(catalog):
+        for savepoint in plane.savepoints(catalog):
             if savepoint.savepoint_id == asked.savepoint:
                 return savepoint.uri
     raise NotFound(
