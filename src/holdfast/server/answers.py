@@ -53,12 +53,22 @@ def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:
     return answer
 
 
-def refusal(path: str, status: int, kind: str, fact: str, hint: str | None = None) -> Json:
+def refusal(
+    path: str,
+    status: int,
+    kind: str,
+    fact: str,
+    hint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Json:
     """A refusal that is HTTP's own and has no kind among our errors: who asks, and how much is sent."""
-    if not is_own(path):
-        return flink_problem(status, fact if hint is None else f"{fact}\nhint: {hint}")
-    body = {"error": fact, "kind": kind, "exit_code": None, "where": path, "found": None, "expected": None}
-    return Json({**body, "hint": hint}, status)
+    if is_own(path):
+        facts = {"where": path, "found": None, "expected": None, "hint": hint}
+        answer = Json({"error": fact, "kind": kind, "exit_code": None, **facts}, status)
+    else:
+        answer = flink_problem(status, fact if hint is None else f"{fact}\nhint: {hint}")
+    answer.headers.update(headers or {})
+    return answer
 
 
 def form_fields(body: bytes, most: int) -> dict[str, list[str]]:

@@ -122,6 +122,4 @@ async def _plain(request: Request, error: HTTPException) -> Response:
             return flink_problem(404, f"Unable to load requested file {path}.")
         return refusal(path, 404, "not-found", "there is no such resource", f"see {API}/openapi.json")
     kind = {405: "invalid", 400: "invalid"}.get(error.status_code, "internal")
-    answer = refusal(path, error.status_code, kind, str(error.detail))
-    answer.headers.update(error.headers or {})
-    return answer
+    return refusal(path, error.status_code, kind, str(error.detail), headers=error.headers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import Unsupported
 from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
@@ -45,12 +46,18 @@ class Push:
     """
 
     def __init__(self, measure: Measure, endpoint: str, every_ms: int = EVERY_MS) -> None:
-        sdk = _sdk()
+        with _needs_extra():
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.metrics import Observation
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.resources import Resource
         self._measure = measure
-        reader = sdk["reader"](sdk["exporter"](endpoint=endpoint), export_interval_millis=every_ms)
-        resource = sdk["resource"].create({"service.name": "holdfast"})
-        self._provider = sdk["provider"](metric_readers=[reader], resource=resource, shutdown_on_exit=False)
-        self._observation: type[Observation] = sdk["observation"]
+        exporter = OTLPMetricExporter(endpoint=endpoint)
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=every_ms)
+        resource = Resource.create({"service.name": "holdfast"})
+        self._provider = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
+        self._observation = Observation
         self._seen: Iterable[Sample] = ()
         self._by_metric: dict[str, list[Sample]] = {}
         meter = self._provider.get_meter("holdfast")
@@ -78,23 +85,13 @@ class Push:
         return self._by_metric
 
 
-def _sdk() -> dict[str, Any]:
+@contextmanager
+def _needs_extra() -> Iterator[None]:
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.metrics import Observation
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        from opentelemetry.sdk.resources import Resource
+        yield
     except ImportError as error:
         raise Unsupported(
             "OpenTelemetry is not installed",
             found=str(error),
             hint="install it with `pip install 'holdfast[opentelemetry]'`",
         ) from error
-    return {
-        "exporter": OTLPMetricExporter,
-        "observation": Observation,
-        "provider": MeterProvider,
-        "reader": PeriodicExportingMetricReader,
-        "resource": Resource,
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.access.guess_limit import GuessLimit
-from holdfast.server.access.local_peer import PEER
+from holdfast.server.access.local_peer import PEER, LocalPeer
 from holdfast.server.access.login_sessions import Sessions
 from holdfast.server.answers import Json, refusal, wants_page
 from holdfast.server.server_settings import ServerSettings, ip_address, is_loopback
@@ -87,9 +87,8 @@ class Guard:
     def _refused(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         path, method = str(scope["path"]), str(scope["method"])
         if not self._known_host(headers):
-            return refusal(
-                path, 403, "forbidden", "this server is not known by that name", "ask it as 127.0.0.1"
-            )
+            fact = "this server is not known by that name"
+            return refusal(path, 403, "forbidden", fact, "ask it as 127.0.0.1")
         if method not in _READS and self._other_site(headers):
             return refusal(path, 403, "forbidden", "another site may not change anything here")
         if not self._open(path, method):
@@ -209,38 +208,33 @@ def peer_address(scope: Scope) -> str:
 def guesser(scope: Scope) -> str:
     """Who guesses at the token: an address, and on this machine, where all have the same one, a user."""
     address = peer_address(scope)
-    peer: Any = (scope.get("state") or {}).get(PEER)
+    peer = _peer(scope)
     return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"
 
 
 def too_often(path: str, wait_s: float) -> Json:
     """The answer to who has guessed wrong too often."""
     wait = math.ceil(wait_s)
-    answer = refusal(
-        path, 429, "unauthorized", "too many wrong tokens came from this address", f"try again in {wait} s"
-    )
-    answer.headers["retry-after"] = str(wait)
-    return answer
+    fact = "too many wrong tokens came from this address"
+    return refusal(path, 429, "unauthorized", fact, f"try again in {wait} s", {"retry-after": str(wait)})
+
+
+def _peer(scope: Scope) -> LocalPeer | None:
+    return (scope.get("state") or {}).get(PEER)
 
 
 def _same_user(scope: Scope) -> bool:
-    peer: Any = (scope.get("state") or {}).get(PEER)
+    peer = _peer(scope)
     if peer is not None:
-        return bool(peer.trusted)
+        return peer.trusted
     # Over a connection whose other end nobody has looked up, anybody may be asking.
     return ip_address(peer_address(scope).partition("%")[0]) is None
 
 
 def _another_user(path: str) -> Json:
-    answer = refusal(
-        path,
-        403,
-        "forbidden",
-        "this server has no token and answers its own user alone",
-        "ask as that user, or start it with --token-file to let others in",
-    )
-    answer.headers["connection"] = "close"
-    return answer
+    fact = "this server has no token and answers its own user alone"
+    hint = "ask as that user, or start it with --token-file to let others in"
+    return refusal(path, 403, "forbidden", fact, hint, {"connection": "close"})
 
 
 async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send, given_up: threading.Event) -> None:
@@ -282,15 +276,9 @@ def _who_are_you(scope: Scope, headers: dict[str, str]) -> Response:
 
 
 def _unknown(path: str) -> Json:
-    answer = refusal(
-        path,
-        401,
-        "unauthorized",
-        "a token is needed",
-        "send it as `Authorization: Bearer TOKEN`, or log in at /login",
-    )
-    answer.headers["www-authenticate"] = 'Bearer realm="holdfast"'
-    return answer
+    hint = "send it as `Authorization: Bearer TOKEN`, or log in at /login"
+    headers = {"www-authenticate": 'Bearer realm="holdfast"'}
+    return refusal(path, 401, "unauthorized", "a token is needed", hint, headers)
 
 
 def _too_large(path: str) -> Json:
