@@ -23,7 +23,7 @@ class Checkpoint(CheckpointFields):
     """Where and how a job keeps its state, with every knob a checkpoint can have.
 
     Values are checked when the object is made. Durations may be given as text or `timedelta` and are
-    kept in milliseconds; a number is milliseconds. `knobs()` tells what became of each field.
+    kept in milliseconds; a number is milliseconds. `knobs()` tells what each field becomes.
 
     Spark writes a checkpoint with every batch: none can be skipped, made half-way or overlap another.
     So some knobs become the trigger and some have nothing to change; those are accepted and explained.
@@ -65,7 +65,7 @@ class Checkpoint(CheckpointFields):
     def from_flink(
         keys: Mapping[str, object], *, storage: str | os.PathLike[str] | None = None
     ) -> FlinkSettings[Checkpoint]:
-        """Read Flink's own settings, and tell what became of each.
+        """Read Flink's own settings, and tell what each becomes.
 
         Args:
             keys: Flink's keys, of 2.x or 1.x, with their values. What is not there keeps Holdfast's
@@ -97,5 +97,5 @@ class Checkpoint(CheckpointFields):
         return Every(longest) if longest else None
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what became of each field, in the order of the fields."""
+        """Tell what each field becomes, in the order of the fields."""
         return checkpoint_knobs(self)

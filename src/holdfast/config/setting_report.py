@@ -1,4 +1,4 @@
-"""What became of a setting: the words in which Holdfast explains every knob it was given."""
+"""What a setting becomes: the words in which Holdfast explains every knob."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.config.units import exact_duration, exact_size
 
 
 class SettingOutcome(Enum):
-    """The five things that can become of a setting."""
+    """The five things that a setting can become."""
 
     SPARK = "spark"
     """It becomes a setting of Spark."""
@@ -29,7 +29,7 @@ class SettingOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettingReport:
-    """One setting and what became of it.
+    """One setting and what it becomes.
 
     Args:
         name: The setting, as the user wrote it.
@@ -45,6 +45,11 @@ class SettingReport:
     outcome: SettingOutcome
     becomes: str
     why: str
+
+
+def kept(name: str, value: str, becomes: str, why: str) -> SettingReport:
+    """The report of a setting that the supervisor keeps."""
+    return SettingReport(name, value, SettingOutcome.SUPERVISOR, becomes, why)
 
 
 def shown(value: object) -> str:

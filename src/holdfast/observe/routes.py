@@ -1,4 +1,4 @@
-"""Whom alerts are told to: any address by POST, and Alertmanager."""
+"""Sends alerts to any address by POST, and to Alertmanager."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _KEEPS_METHOD: Final = (307, 308)
 
 
 def post_event(address: str, event: AlertEvent) -> None:
-    """Tell an address that an alert began or is over.
+    """Send an address the news that an alert began or is over.
 
     What is sent is the event's JSON: `event`, `at_ms` and `alert`.
 
     Raises:
-        Unavailable: Nobody took it now; another try may do better.
+        Unavailable: It was not taken now; another try may do better.
         Invalid: It was refused, and would be again.
     """
     _post(address, event.as_dict())
@@ -48,7 +48,7 @@ def post_to_alertmanager(
     this process has died.
 
     Raises:
-        Unavailable: Nobody took it now; another try may do better.
+        Unavailable: It was not taken now; another try may do better.
         Invalid: It was refused, and would be again.
     """
     alerts = [_alertmanager(alert, now_ms + _ENDS_AFTER_MS) for alert in firing]

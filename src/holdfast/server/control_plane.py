@@ -179,13 +179,7 @@ class ControlPlane:
         Raises:
             NotFound: There is no such job.
         """
-        status = self.status(job)
-        name = status.job.name
-        version = self._version.now()
-        known = self.cache.get(
-            ("details", name, batches), lambda: self.control.details(name, batches), version=version
-        )
-        return replace(known, status=status)
+        return self._known(job, batches, lambda name: self.control.details(name, batches))
 
     def brief(self, job: str) -> JobDetails:
         """One job with the newest batch of each of its queries.
@@ -193,15 +187,17 @@ class ControlPlane:
         Raises:
             NotFound: There is no such job.
         """
+
+        def look(name: str) -> JobDetails:
+            return replace(self.control.details(name, 0), batches=self.registry.newest_batches(name))
+
+        return self._known(job, None, look)
+
+    def _known(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
+        """What is known of a job, looked up again where the registry has moved; its state is always new."""
         status = self.status(job)
-        name = status.job.name
-        version = self._version.now()
-
-        def look() -> JobDetails:
-            known = self.control.details(name, 0)
-            return replace(known, batches=self.registry.newest_batches(name))
-
-        return replace(self.cache.get(("brief", name), look, version=version), status=status)
+        key, version = ("details", status.job.name, batches), self._version.now()
+        return replace(self.cache.get(key, lambda: look(status.job.name), version=version), status=status)
 
     def name(self, job: str | None) -> str | None:
         """The name of a job, by name or id; None of no job.

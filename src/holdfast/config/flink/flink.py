@@ -1,4 +1,4 @@
-"""Reads Flink's settings into Holdfast's, and reports what became of each."""
+"""Reads Flink's settings into Holdfast's, and reports what each becomes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FlinkSettings(Generic[C]):
         backend: The state backend.
         restart: The restart strategy; without one in Flink's settings, Holdfast's own default.
         savepoints: The directory of savepoints, if one was named, for the commands that take one.
-        report: What became of each key, in the order given.
+        report: What each key becomes, in the order given.
         further_conf: Spark settings that no field of the checkpoint or the backend holds.
         ha: Where supervisors elect their leader, as `--ha` takes it; None if there is to be one alone.
         lease_ms: How long a silent leader stays leader, if that was named.
@@ -93,15 +93,15 @@ class _Given:
         return name if dot and head == section else None
 
     def report(self, outcome: SettingOutcome, becomes: str, why: str) -> SettingReport:
-        """What became of it."""
+        """The report of this key."""
         return SettingReport(self.written, shown(self.raw), outcome, becomes, why)
 
     def no_use(self, why: str) -> SettingReport:
-        """It could change nothing here."""
+        """The report of a key that could change nothing here."""
         return self.report(SettingOutcome.NO_USE, "", why)
 
     def explained(self, knobs: tuple[SettingReport, ...], name: str) -> SettingReport:
-        """What became of the field that it goes to."""
+        """The report of the field that this key goes to."""
         knob = next(knob for knob in knobs if knob.name == name)
         return replace(knob, name=self.written, value=shown(self.raw))
 

@@ -41,7 +41,7 @@ class FlinkKey:
         read: How its value is read.
         aliases: Its older names.
         spark_key: The Spark setting that it becomes, where it has no field.
-        outcome: What became of it, where it goes nowhere.
+        outcome: What it becomes, where it goes nowhere.
         why: Why, where no field of Holdfast's explains it.
     """
 

@@ -1,4 +1,4 @@
-"""When somebody is told that a job needs looking at, and how."""
+"""The settings of a job's alerts: thresholds, and addresses to send them to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from holdfast.config.checks import MAX_INT, Check, check_fields, flag, fraction, refused, whole
 from holdfast.config.secrets import redacted_address
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration, shown_size
+from holdfast.config.setting_report import SettingReport, kept, shown, shown_duration, shown_size
 from holdfast.config.units import Duration, Size, parse_duration, parse_size
 
 # Turns a rule off, also from the command line, where there is no None.
@@ -87,7 +87,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """The thresholds of a job's alerts, and whom they are told to.
+    """The thresholds of a job's alerts, and where the alerts are sent.
 
     Each threshold turns its rule off where it is None or "off". Durations and sizes may be given as text
     and are kept in milliseconds and bytes. An alert is told once when it begins and once when it is over.
@@ -161,7 +161,7 @@ class Alerts:
         else:
             becomes = "no alert" if value is None or value is False else "an alert"
             why = "The supervisor holds each batch against it, and tells when it begins and when it is over."
-        return SettingReport(f"alerts.{name}", text, SettingOutcome.SUPERVISOR, becomes, why)
+        return kept(f"alerts.{name}", text, becomes, why)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; `Alerts(**values)` makes the same again."""

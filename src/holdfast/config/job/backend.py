@@ -189,7 +189,7 @@ class RocksDB:
         return conf
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Tell what became of each field, in the order of the fields."""
+        """Tell what each field becomes, in the order of the fields."""
         conf = self.spark_conf()
         profile = _PROFILES[self.profile]
         local_dir = None if self.local_dir is None else str(self.local_dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config.job.checkpoint_fields import CheckpointFields
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration
+from holdfast.config.setting_report import SettingOutcome, SettingReport, kept, shown, shown_duration
 from holdfast.config.spark_defaults import (
     CHANGELOG_KEY,
     COMPRESSION_KEY,
@@ -114,19 +114,17 @@ def _min_pause(checkpoint: CheckpointFields) -> SettingReport:
 
 def _timeout(checkpoint: CheckpointFields) -> SettingReport:
     if checkpoint.timeout_ms is None:
-        return SettingReport(
+        return kept(
             "timeout",
             shown(None),
-            SettingOutcome.SUPERVISOR,
             "no limit",
             "A batch may take as long as it needs: a limit that a backlog exceeds would kill the same "
             "batch for ever.",
         )
     limit = exact_duration(checkpoint.timeout_ms)
-    return SettingReport(
+    return kept(
         "timeout",
         limit,
-        SettingOutcome.SUPERVISOR,
         f"a batch that runs longer than {limit} is a failed checkpoint",
         "Spark has no such limit. The checkpoint is the end of its batch, so the whole batch is timed.",
     )
@@ -135,10 +133,9 @@ def _timeout(checkpoint: CheckpointFields) -> SettingReport:
 def _tolerable_failures(checkpoint: CheckpointFields) -> SettingReport:
     count = checkpoint.tolerable_failures
     if checkpoint.timeout_ms is not None:
-        return SettingReport(
+        return kept(
             "tolerable_failures",
             str(count),
-            SettingOutcome.SUPERVISOR,
             f"the driver is restarted after {count + 1} failed checkpoints in a row",
             "Batches over the timeout are counted. A checkpoint that cannot be written is not borne: Spark "
             "stops the query, and the restart strategy decides.",
@@ -162,10 +159,9 @@ def _on_cancel(checkpoint: CheckpointFields) -> SettingReport:
             "the checkpoint stays",
             "Spark never deletes a checkpoint that was given a place.",
         )
-    return SettingReport(
+    return kept(
         "on_cancel",
         "delete",
-        SettingOutcome.SUPERVISOR,
         "`holdfast cancel` deletes the checkpoint",
         "It happens once the driver has ended, and only on cancel: stop, failure and a crash keep it.",
     )
@@ -212,10 +208,9 @@ def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> Se
 
 
 def _record(checkpoint: CheckpointFields) -> SettingReport:
-    return SettingReport(
+    return kept(
         "record",
         shown(checkpoint.record),
-        SettingOutcome.SUPERVISOR,
         "each new file's hash is kept in the state home" if checkpoint.record else "no record",
         "The supervisor reads each new file of a committed batch once, in the background. `holdfast "
         "checkpoint verify` compares with it, and finds what checksums cannot tell.",

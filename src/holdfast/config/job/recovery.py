@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from holdfast.config.checks import check_fields, optional
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown, shown_duration
+from holdfast.config.setting_report import SettingReport, kept, shown, shown_duration
 from holdfast.config.units import Duration, optional_ms, parse_duration
 from holdfast.errors import Invalid
 
@@ -54,17 +54,15 @@ class Recovery:
         """Explain every field."""
         limit = shown_duration(self.verify_ms)
         return (
-            SettingReport(
+            kept(
                 "recovery.fallback",
                 shown(self.fallback),
-                SettingOutcome.SUPERVISOR,
                 self.fallback or "",
                 "Where the supervisor goes back to if a checkpoint is damaged; by default it stops.",
             ),
-            SettingReport(
+            kept(
                 "recovery.verify",
                 limit,
-                SettingOutcome.SUPERVISOR,
                 "" if self.verify is None else limit,
                 "How long the checkpoint is looked at before each restart after a failure.",
             ),

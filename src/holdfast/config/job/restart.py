@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.config.checks import Check, check_fields, fraction, optional, whole
-from holdfast.config.setting_report import SettingOutcome, SettingReport, shown
+from holdfast.config.setting_report import SettingReport, kept, shown
 from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import Invalid
 
@@ -78,8 +78,8 @@ class FixedDelay:
     def knobs(self) -> tuple[SettingReport, ...]:
         """Explain every field."""
         return (
-            _kept("attempts", shown(self.attempts), _at_most(self.attempts), "Counted over the whole run."),
-            _kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
+            kept("attempts", shown(self.attempts), _at_most(self.attempts), "Counted over the whole run."),
+            kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
         )
 
@@ -136,24 +136,24 @@ class Exponential:
         """Explain every field."""
         quiet = exact_duration(self.reset_after_ms)
         return (
-            _kept("initial", *_twice(self.initial_ms), "The pause before the first restart."),
-            _kept("max", *_twice(self.max_ms), "No pause is longer."),
-            _kept(
+            kept("initial", *_twice(self.initial_ms), "The pause before the first restart."),
+            kept("max", *_twice(self.max_ms), "No pause is longer."),
+            kept(
                 "multiplier",
                 f"{self.multiplier:g}",
                 f"{self.multiplier:g} times the last",
                 "The growth of the pause.",
             ),
-            _kept(
+            kept(
                 "jitter",
                 f"{self.jitter:g}",
                 f"± {self.jitter:.0%}",
                 "Spreads jobs that failed together.",
             ),
-            _kept(
+            kept(
                 "reset_after", *_twice(self.reset_after_ms), f"{quiet} without a failure forget the old ones."
             ),
-            _kept(
+            kept(
                 "attempts",
                 shown(self.attempts),
                 _at_most(self.attempts),
@@ -196,14 +196,14 @@ class FailureRate:
         """Explain every field."""
         window = exact_duration(self.per_ms)
         return (
-            _kept(
+            kept(
                 "failures",
                 str(self.failures),
                 f"at most {self.failures} in {window}",
                 "The next one ends the job.",
             ),
-            _kept("per", window, f"a sliding window of {window}", "Older failures do not count."),
-            _kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
+            kept("per", window, f"a sliding window of {window}", "Older failures do not count."),
+            kept("delay", *_twice(self.delay_ms), "The pause before each restart."),
             _same_failure(self.same_failure),
         )
 
@@ -271,9 +271,5 @@ def _twice(ms: int) -> tuple[str, str]:
     return exact_duration(ms), exact_duration(ms)
 
 
-def _kept(name: str, value: str, becomes: str, why: str) -> SettingReport:
-    return SettingReport(name, value, SettingOutcome.SUPERVISOR, becomes, why)
-
-
 def _same_failure(limit: int | None) -> SettingReport:
-    return _kept("same_failure", shown(limit), _at_most(limit), _SAME_FAILURE_WHY)
+    return kept("same_failure", shown(limit), _at_most(limit), _SAME_FAILURE_WHY)

@@ -1,1 +1,1 @@
-"""Who may ask, and for which directories."""
+"""Access control: callers, and the directories that their requests may name."""

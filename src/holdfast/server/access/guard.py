@@ -1,4 +1,4 @@
-"""Who may ask, from where, how much, and for how long: the first thing that every request meets."""
+"""Access control, which every request meets first: who asks, from where, how much, and for how long."""
 
 from __future__ import annotations
 

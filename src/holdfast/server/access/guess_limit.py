@@ -1,4 +1,4 @@
-"""How often somebody may guess at the token: few times, then ever more slowly, each address on its own."""
+"""Limits guesses at the token: a few are free, then each waits longer, by address."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class GuessLimit:
 
 
 def _network(address: str) -> str:
-    """Whose an address is: with IPv6 everybody has 2⁶⁴ of them."""
+    """The network that guesses are counted by: with IPv6 everybody has 2⁶⁴ addresses."""
     known = ip_address(address.partition("%")[0])
     if isinstance(known, ipaddress.IPv6Address):
         return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))

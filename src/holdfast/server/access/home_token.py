@@ -1,4 +1,4 @@
-"""The token of a state home, for machines that do not tell whose a connection to 127.0.0.1 is."""
+"""The token of a state home, for machines that do not tell which user a loopback connection belongs to."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Address = tuple[str, int]
 
 
 def can_tell() -> bool:
-    """Whether this machine tells whose a connection is."""
+    """Whether this machine tells which user a connection belongs to."""
     return os.access(TABLES[0], os.R_OK)
 
 
@@ -80,7 +80,7 @@ def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
 
 
 def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
-    """The user at the other end of a connection, of which one end is ours.
+    """The user at the other end of a connection of this process.
 
     The tables of all sockets are read only where the kernel does not know our own end either: it takes tens
     of milliseconds with thousands of connections, and everybody may open these.

@@ -1,4 +1,4 @@
-"""Which directories requests may name: checkpoints and savepoints of jobs, and what an operator allows."""
+"""The directories that requests may name: checkpoints and savepoints of jobs, and what an operator allows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.jobs.registry.client import JobDetails
 from holdfast.savepoints.catalog.catalog import is_savepoint, split_address
 from holdfast.server.control_plane import ControlPlane
 
-# Where the savepoints of a job go of which nobody has said where, and what the dashboard proposes.
+# Where savepoints and forks of a job go unless a request says where.
 SAVEPOINTS: Final = ".savepoints"
 FORK: Final = "-fork"
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")

@@ -1,4 +1,4 @@
-"""What was asked for, and what became of it, as the pages show it."""
+"""Operations as the pages show them."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ class AttemptLine:
 
 @dataclass(frozen=True, slots=True)
 class OperationLine:
-    """Something that was asked for, and what became of it.
+    """An operation, how far it is, and its outcome.
 
     Attributes:
         operation: Its id.
