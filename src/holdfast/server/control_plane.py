@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -136,12 +137,21 @@ class ControlPlane:
         self._version = _Version(home.registry)
         self.started_ms = clock()
 
-    def ask(self, operation_id: str, verb: str, job: str | None, arguments: Arguments) -> Operation:
+    def ask(
+        self, verb: str, job: str | None, arguments: Arguments, operation_id: str | None = None
+    ) -> Operation:
         """Write down that something is wanted; whoever serves does it.
+
+        Args:
+            verb: What.
+            job: The job that it is about.
+            arguments: How.
+            operation_id: The id under which it is asked; asked again, it is the same operation.
 
         Raises:
             Conflict: Something else was asked under this id.
         """
+        operation_id = operation_id or os.urandom(16).hex()
         operation = self.operations.ask(operation_id, verb, job, arguments, self.clock())
         self.wake()
         return operation

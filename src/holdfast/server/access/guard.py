@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -155,14 +156,10 @@ class Guard:
             await _too_large(path)(scope, receive, send)
             return
         begun = asyncio.Event()
-        given = False
+        whole: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def take() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return next(whole, None) or await receive()
 
         async def give(message: Message) -> None:
             begun.set()

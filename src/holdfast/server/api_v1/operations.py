@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -174,7 +173,7 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     def rescale(job: JobName, wanted: WantedRescale) -> Operation:
         """Bring queries into other partitions: the job stops between two batches, and goes on."""
         name = plane.control.running(job).job.name
-        asked = rescales.ask(plane, plane.brief(name), _id(wanted), wanted.partitions)
+        asked = rescales.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return Operation.model_validate(asked.as_dict())
 
 
@@ -212,11 +211,7 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
 def _asked(
     plane: ControlPlane, wanted: Wanted, verb: str, job: str | None, arguments: Arguments
 ) -> Operation:
-    return Operation.model_validate(plane.ask(_id(wanted), verb, job, arguments).as_dict())
-
-
-def _id(wanted: Wanted) -> str:
-    return wanted.operation or os.urandom(16).hex()
+    return Operation.model_validate(plane.ask(verb, job, arguments, wanted.operation).as_dict())
 
 
 def _checkpoint(plane: ControlPlane, wanted: WantedCheckpoint) -> MakeCheckpoint:

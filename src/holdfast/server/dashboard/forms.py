@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -67,7 +66,7 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
     if button not in _BUTTONS:
         raise Invalid("nobody can ask for that here", found=button[:80], expected=", ".join(_BUTTONS))
     verb, read = _BUTTONS[button]
-    operation = plane.ask(os.urandom(16).hex(), verb, name, read(plane, fields, details))
+    operation = plane.ask(verb, name, read(plane, fields, details))
     if verb == "diff":
         return f"/ui/operations/{operation.operation_id}"
     return job_path(details.status.job, "/savepoints")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -100,7 +99,7 @@ def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, what: s
     if job is not None:
         with suppress(NotFound):
             name = call.plane.status(job).job.name
-    operation = call.plane.ask(wanted or os.urandom(16).hex(), verb, name, arguments)
+    operation = call.plane.ask(verb, name, arguments, wanted)
     return Json({"request-id": operation.operation_id}, status)
 
 

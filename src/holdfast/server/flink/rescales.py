@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -37,12 +36,15 @@ def require(call: Call) -> Any:
     if not changed:
         return {}
     call.plane.control.running(details.status.job.name)
-    ask(call.plane, details, os.urandom(16).hex(), changed)
+    ask(call.plane, details, changed)
     return {}
 
 
 def ask(
-    plane: ControlPlane, details: JobDetails, operation_id: str, partitions: Mapping[str, int]
+    plane: ControlPlane,
+    details: JobDetails,
+    partitions: Mapping[str, int],
+    operation_id: str | None = None,
 ) -> Operation:
     """Ask a running job to bring queries into other partitions.
 
@@ -50,9 +52,9 @@ def ask(
         HoldfastError: It cannot be: that is told now, and not when the job has been stopped for it.
     """
     name = details.status.job.name
-    moves_of(operation_id, partitions, {query.name: query for query in details.queries})
+    moves_of("0" * 32, partitions, {query.name: query for query in details.queries})
     before = {vertex.query.name: vertex.parallelism for vertex in vertices(details)}
-    operation = plane.ask(operation_id, VERB, name, Rescale(dict(partitions), before))
+    operation = plane.ask(VERB, name, Rescale(dict(partitions), before), operation_id)
     plane.registry.request(name, VERB, plane.clock())
     return operation
 
