@@ -1,4 +1,4 @@
-"""Write the reference pages that code alone knows: the command line, the errors, the defaults.
+"""Write the reference pages that code alone knows: the command line, errors, JSON, defaults.
 
 `python docs/generate.py` writes them; a test compares them with what it would write.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from error_catalogue import raised_errors
+from json_catalogue import json_page
 
 from holdfast.config.spark_defaults import DEFAULTS
 from holdfast.errors import BY_KIND
@@ -70,6 +71,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors(),
         "defaults.md": defaults(),
         "metrics.md": metrics(),
+        "json.md": json_page(NOTE),
         "modules.md": modules(),
     }
 

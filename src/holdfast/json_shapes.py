@@ -7,11 +7,13 @@ docstring under `Attributes:`. The metadata of a field says what differs: `json_
 
 from __future__ import annotations
 
+import ast
 import functools
+import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import PurePath
@@ -180,7 +182,7 @@ def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
 def _spread_names(shape: Any, attribute: str) -> tuple[str, ...]:
     """The names of the fields in whose place a value is spread, for one that is not there."""
     rule = next(rule for name, _, rule in _outgoing(shape) if name == attribute)
-    return tuple(field.name for field in _described(_shape_in(_type_of_field(shape, attribute)), rule.only))
+    return tuple(_described(_shape_in(_type_of_field(shape, attribute)), rule.only))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +204,11 @@ class JsonField:
 
 def json_fields(shape: type[object]) -> tuple[JsonField, ...]:
     """The fields of a class's JSON, in the order in which they go out."""
+    return tuple(_described(shape, frozenset()).values())
+
+
+def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
     described: dict[str, JsonField] = {}
-    for field in _described(shape, frozenset()):
-        described.setdefault(field.name, field)
-    return tuple(described.values())
-
-
-def _described(shape: Any, only: frozenset[str]) -> Iterator[JsonField]:
     descriptions = attribute_descriptions(shape)
     for attribute, name, rule in _outgoing(shape):
         if only and name not in only:
@@ -216,15 +216,20 @@ def _described(shape: Any, only: frozenset[str]) -> Iterator[JsonField]:
         getter = getattr(inspect.getattr_static(shape, attribute, None), "fget", None)
         kind = _type_of_field(shape, attribute) if getter is None else _returned(getter)
         if rule.spread:
-            for inner in _described(_shape_in(kind), rule.only):
-                yield inner if is_dataclass(kind) else replace(inner, type=inner.type | None)
+            inner = _described(_shape_in(kind), rule.only)
+            if not is_dataclass(kind):
+                optional = {name: replace(part, type=part.type | None) for name, part in inner.items()}
+                inner = optional | described
+            described |= inner
             continue
         if rule.convert is not None:
             kind = _returned(rule.convert)
         text = descriptions.get(attribute, "") if getter is None else " ".join((getter.__doc__ or "").split())
-        yield JsonField(name, kind, re.sub(r"\bNone\b", "null", rule.says or text))
+        described[name] = JsonField(name, kind, re.sub(r"\bNone\b", "null", rule.says or text))
         if rule.formerly is not None:
-            yield JsonField(rule.formerly, kind, f"The former name of `{name}`.", deprecated=True)
+            former = f"The former name of `{name}`."
+            described[rule.formerly] = JsonField(rule.formerly, kind, former, deprecated=True)
+    return described
 
 
 def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
@@ -247,21 +252,33 @@ def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
 
 def _type_of_field(shape: type[Any], attribute: str) -> Any:
     owner = next(base for base in shape.__mro__ if attribute in vars(base).get("__annotations__", {}))
-    return _resolved(owner.__annotations__[attribute], vars(sys.modules[owner.__module__]))
+    return _resolved(owner.__annotations__[attribute], owner.__module__)
 
 
 def _returned(function: Any) -> Any:
     if function is len:
         return int
     inner = inspect.unwrap(function)
-    return _resolved(
-        getattr(inner, "__annotations__", {}).get("return", Any), getattr(inner, "__globals__", {})
-    )
+    return _resolved(inner.__annotations__["return"], inner.__module__)
 
 
-def _resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _resolved(annotation: Any, module: str) -> Any:
     holder = SimpleNamespace(__annotations__={"type": annotation})
-    return get_type_hints(holder, dict(names))["type"]
+    try:
+        return get_type_hints(holder, vars(sys.modules[module]))["type"]
+    except NameError:
+        return get_type_hints(holder, _names_with_types(module))["type"]
+
+
+def _names_with_types(module: str) -> dict[str, Any]:
+    """The names of a module, with those that it imports for types alone."""
+    names = dict(vars(sys.modules[module]))
+    for block in ast.parse(inspect.getsource(sys.modules[module])).body:
+        for statement in block.body if isinstance(block, ast.If) else ():
+            if isinstance(statement, ast.ImportFrom):
+                imported = importlib.import_module(statement.module or "")
+                names |= {alias.name: getattr(imported, alias.name) for alias in statement.names}
+    return names
 
 
 def _shape_in(kind: Any) -> Any:

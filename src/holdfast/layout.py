@@ -74,7 +74,13 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class StoreId:
-    """One state store: an operator's, in a partition, by name."""
+    """One state store: an operator's, in a partition, by name.
+
+    Attributes:
+        operator_id: The operator's number in the plan.
+        partition: The partition.
+        name: The store's name; `default` where the operator has one only.
+    """
 
     operator_id: int
     partition: int

@@ -128,8 +128,12 @@ class OperatorProgress:
     Attributes:
         name: Spark's name of it, or the name that a keyed operator has from its user.
         rows: Rows in its state, keys of a keyed operator; None where these are not counted.
-        updated: Rows that the batch wrote.
-        removed: Rows that it took out.
+        updated: Rows, or keys, that the batch wrote.
+        removed: Rows, or keys, that it took out.
+        late_rows: Rows that it dropped as late.
+        memory_bytes: What its stores take of memory.
+        commit_ms: How long its stores took to be committed.
+        partitions: How many partitions its state has.
         store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
         keyed: What a keyed operator counted itself; None for others.
         spark_name: Spark's name of a keyed operator.
@@ -286,7 +290,15 @@ class SavepointNote:
 
 @dataclass(frozen=True, slots=True)
 class QueryStarted:
-    """A query as the driver started it."""
+    """A query as the driver started it.
+
+    Attributes:
+        name: The sink's name.
+        query_id: Spark's id of the query, for life.
+        run_id: Spark's id of this run.
+        checkpoint: Its checkpoint.
+        promise: What its sink promises, and why.
+    """
 
     name: str
     query_id: str

@@ -165,7 +165,7 @@ def test_the_same_code_gives_the_same(
     assert states.equal
     # It compared something: every batch ran, and rows came out.
     assert len(outputs.batches) >= FILES - BEFORE
-    assert outputs.total("new_rows") > 0
+    assert outputs.new_rows > 0
     assert sum(each.second_rows for each in states.states) > 0
 
 
@@ -211,10 +211,10 @@ def test_a_filter_upstream_is_found(original: Callable[[Query, str], Original]) 
     # The filter takes one event of the first new file; its window has no other of the same customer.
     (gone,) = [each for each in events(BEFORE) if each.amount == BEFORE * 10]
     twice = [each for each in events(BEFORE) if each.who == gone.who]
-    assert outputs.total("missing") == 1
+    assert outputs.missing_rows == 1
     (sample,) = outputs.missing
     assert (sample.row["who"], sample.row["amount"]) == (gone.who, sum(each.amount for each in twice))
-    assert outputs.total("extra") == (1 if len(twice) > 1 else 0)
+    assert outputs.extra_rows == (1 if len(twice) > 1 else 0)
     # Its window is over by the end, and what has been put out is kept no longer.
     assert states.equal
 
@@ -248,7 +248,7 @@ def test_generated_rows_are_the_same_for_both(spark: SparkSession, tmp_path: Pat
     for name, code in codes.items():
         outputs, states = one.against(name, code)
         verdicts.append((outputs.equal, states.equal))
-        assert outputs.total("original_rows") > 0
+        assert outputs.original_rows > 0
     assert verdicts == [(True, True), (False, False)]
 
 

@@ -126,7 +126,7 @@ class Checkpoint(JsonShape):
     """A checkpoint as its files tell it.
 
     Attributes:
-        uri: Where it is.
+        uri: Its address.
         query_id: The id of its query, for life.
         offered: The batches in the offset log that are still kept, ascending.
         committed: The batches in the commit log that are still kept, ascending.
@@ -186,7 +186,14 @@ class Checkpoint(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class OperatorBatch:
-    """What a batch did to one operator."""
+    """What a batch did to one operator.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        name: Spark's name for what it does.
+        files: The state files that the batch added.
+        new_bytes: Their bytes.
+    """
 
     operator_id: int
     name: str

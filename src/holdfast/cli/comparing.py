@@ -44,13 +44,11 @@ def _different(compared: Compared) -> Iterable[str]:
 
 
 def _show_outputs(outputs: Outputs) -> None:
-    rows = outputs.total("original_rows")
+    rows = outputs.original_rows
     if outputs.equal:
         output.line(f"outputs equal: {rows:,} rows in {len(outputs.batches):,} batches")
         return
-    output.line(
-        f"outputs different: {rows:,} rows from the original, {outputs.total('new_rows'):,} from the new code"
-    )
+    output.line(f"outputs different: {rows:,} rows from the original, {outputs.new_rows:,} from the new code")
     if outputs.original_columns != outputs.new_columns:
         for sign, columns, others in (
             ("-", outputs.original_columns, outputs.new_columns),

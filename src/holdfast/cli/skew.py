@@ -115,7 +115,8 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
     heavy = [] if keys is None else _heaviest(address, keys)
     if as_json:
         listed = [store.as_dict() for store in stores]
-        told = {"checkpoint": found.uri, "batch": found.batch_id, "stores": listed}
+        at = {"checkpoint": found.uri, "batch_id": found.batch_id, "batch": found.batch_id}
+        told = {**at, "stores": listed}
         output.emit_json(told if keys is None else {**told, "states": [state.as_dict() for state in heavy]})
         return
     output.table(

@@ -65,7 +65,8 @@ def list_states(
     reader = opened(place, home, batch)
     if json:
         operators = [operator.as_dict() for operator in reader.operators]
-        output.emit_json({"place": place, "batch": reader.batch_id, "operators": operators})
+        at = {"place": place, "batch_id": reader.batch_id, "batch": reader.batch_id}
+        output.emit_json({**at, "operators": operators})
         return
     output.line(f"batch {reader.batch_id}")
     output.table(
@@ -252,7 +253,8 @@ def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
 
     found = [plain(row) for row in rows.to_pylist()]
     if json:
-        output.emit_json({"batch": batch_id, "columns": rows.schema.names, "rows": found})
+        at = {"batch_id": batch_id, "batch": batch_id}
+        output.emit_json({**at, "columns": rows.schema.names, "rows": found})
         return
     output.table(
         rows.schema.names,

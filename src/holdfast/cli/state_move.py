@@ -140,7 +140,7 @@ def _show_sources(plan: BootstrapPlan) -> None:
         facts = source.beginning.as_dict()
         begins = (
             f"behind {facts['files_read']:,} files that count as read"
-            if "files_read" in facts
+            if facts["files_read"] is not None
             else f"at {output.compact(facts['offset'])}"
             if facts["offset"] is not None
             else "where its own options say"

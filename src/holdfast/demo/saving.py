@@ -19,7 +19,12 @@ SAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a customer: how often he came, and what he spent."""
+    """What is known of a customer.
+
+    Attributes:
+        visits: How often he came.
+        cents: What he spent.
+    """
 
     visits: int
     cents: int
@@ -27,7 +32,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A customer whose state is not the same in both savepoints; None where there is none."""
+    """A customer whose state is not the same in both savepoints; None where there is none.
+
+    Attributes:
+        customer: The customer.
+        before: What was known of him in the first; None where nothing was.
+        after: What is known of him in the second; None where nothing is.
+    """
 
     customer: str
     before: Known | None

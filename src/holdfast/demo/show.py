@@ -8,7 +8,7 @@ import signal
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from holdfast.jobs.processes.events import Event
 from holdfast.jobs.registry.client import Control, JobDetails
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_value
 from holdfast.model import JobState
 
 JOB = Path(__file__).parent / "coffee_shop" / "job.py"
@@ -55,17 +56,28 @@ SHORT_LIVED = {
 Tell = Callable[[int, int, str], None]
 
 
+def _compared(comparisons: tuple[Comparison, ...]) -> list[dict[str, Any]]:
+    return [json_value(comparison) | {"exact": comparison.exact} for comparison in comparisons]
+
+
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(JsonShape):
     """What the demo did and found.
 
     Attributes:
+        seed: What the streams were made from.
         events: Rows delivered in all streams.
         late: By answer, the rows that came too late for it.
         questions: By answer, the question.
+        comparisons: Each answer against the expected one: its name, how many rows are equal, missing and
+            extra, samples of the last two, and whether it is exact.
+        batches: The batches that were committed.
+        drivers: The drivers that ran.
         recovery_ms: From the kill to the first batch committed after it.
         peak_state_rows: The largest state over all queries at one moment.
         state_bytes: What the state takes on disk at the end, with the retained batches.
+        elapsed_ms: How long the demo took.
+        folder: Where its files are.
         saved: The savepoints that were taken on the way, and what became of them.
     """
 
@@ -73,7 +85,7 @@ class Shown:
     events: int
     late: Mapping[str, int]
     questions: Mapping[str, str]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...] = field(metadata=json_as(convert=_compared))
     batches: int
     drivers: int
     recovery_ms: int | None
@@ -84,21 +96,12 @@ class Shown:
     saved: Saved
 
     @property
+    @in_json
     def exact(self) -> bool:
         """Whether every answer equals the model's, a driver was killed, and a restore gave the state back."""
         return (
             self.drivers > 1 and self.saved.same and all(comparison.exact for comparison in self.comparisons)
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **asdict(self),
-            "comparisons": [
-                {**asdict(comparison), "exact": comparison.exact} for comparison in self.comparisons
-            ],
-            "exact": self.exact,
-        }
 
 
 class CoffeeShop:

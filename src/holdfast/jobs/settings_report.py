@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from holdfast.config.locations import local_path
 from holdfast.config.setting_report import SettingReport
 from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_job
+from holdfast.json_shapes import JsonShape
 
 
 @dataclass(frozen=True, slots=True)
-class JobExplained:
+class JobExplained(JsonShape):
     """A job's settings, each with what it turns into and why.
 
     Attributes:
+        name: The job.
+        checkpoint: Where its queries keep their state.
         goes_on: Whether a start would go on from a checkpoint: `yes`, `no, it starts anew`, or that it
             cannot be seen from here.
+        knobs: Its settings.
     """
 
     name: str
     checkpoint: str
     goes_on: str
     knobs: tuple[SettingReport, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        knobs = [{**asdict(knob), "outcome": knob.outcome.value} for knob in self.knobs]
-        return {"name": self.name, "checkpoint": self.checkpoint, "goes_on": self.goes_on, "knobs": knobs}
 
 
 def explain_job(target: str, overrides: Mapping[str, str] | None = None) -> JobExplained:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.observe.alerting import Alert, AlertEvent
 from holdfast.observe.alerting import Key as AlertKey
 from holdfast.observe.metrics import Sample, packed, unpacked
@@ -59,15 +60,16 @@ CREATE INDEX events_of_job ON events (job, id)
 
 
 @dataclass(frozen=True, slots=True)
-class NotedEvent:
-    """An event with its number in the diary, by which later ones are asked for."""
+class NotedEvent(JsonShape):
+    """An event with its number in the diary, by which later ones are asked for.
+
+    Attributes:
+        id: The number.
+        event: The event.
+    """
 
     id: int
-    event: AlertEvent
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"id": self.id, **self.event.as_dict()}
+    event: AlertEvent = field(metadata=json_spread())
 
 
 class AlertStore:

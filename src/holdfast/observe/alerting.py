@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.observe.metrics import Sample
 from holdfast.observe.rules import BY_RULE, RULES, Rule
 
@@ -20,7 +21,7 @@ Key = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(JsonShape):
     """One thing that is wrong, or may be.
 
     Attributes:
@@ -52,26 +53,16 @@ class Alert:
         return self.labels[0]
 
     @property
+    @in_json
     def named(self) -> dict[str, str]:
         """The labels with their names."""
         return dict(zip(BY_RULE[self.rule].by, self.labels, strict=True))
 
     @property
+    @in_json
     def text(self) -> str:
         """The alert in a sentence."""
         return BY_RULE[self.rule].text(self.named, self.value, self.threshold)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_dict` reads them back."""
-        rule = BY_RULE[self.rule]
-        told = {
-            "severity": rule.severity,
-            "unit": rule.unit,
-            "text": self.text,
-            "advice": rule.advice,
-            "named": self.named,
-        }
-        return {**asdict(self), "labels": list(self.labels), **told}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Alert:
@@ -79,9 +70,27 @@ class Alert:
         own = {name: fields[name] for name in cls.__dataclass_fields__}
         return cls(**{**own, "labels": tuple(own["labels"])})
 
+    @property
+    @in_json
+    def severity(self) -> str:
+        """How bad it is: `warning` or `critical`."""
+        return BY_RULE[self.rule].severity
+
+    @property
+    @in_json
+    def unit(self) -> str:
+        """The unit of value and threshold."""
+        return BY_RULE[self.rule].unit
+
+    @property
+    @in_json
+    def advice(self) -> str:
+        """What to do first."""
+        return BY_RULE[self.rule].advice
+
 
 @dataclass(frozen=True, slots=True)
-class AlertEvent:
+class AlertEvent(JsonShape):
     """An alert begins, or is over.
 
     Attributes:
@@ -90,7 +99,7 @@ class AlertEvent:
         alert: The alert.
     """
 
-    kind: str
+    kind: str = field(metadata=json_as("event"))
     at_ms: int
     alert: Alert
 
@@ -98,10 +107,6 @@ class AlertEvent:
     def text(self) -> str:
         """In a sentence."""
         return self.alert.text if self.kind == FIRING else f"over: {self.alert.text}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_dict` reads them back."""
-        return {"event": self.kind, "at_ms": self.at_ms, "alert": self.alert.as_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> AlertEvent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.checkpoints.checkpoint import read
@@ -13,6 +13,7 @@ from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.providers import PROVIDERS
+from holdfast.json_shapes import JsonShape
 from holdfast.observe.batch_numbers import watermark_numbers
 from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample, samples_of
 from holdfast.storage.port import Storage
@@ -46,7 +47,7 @@ class StoreFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileFacts(JsonShape):
     """A checkpoint's files at one moment.
 
     Attributes:
@@ -72,10 +73,6 @@ class FileFacts:
     def size_bytes(self) -> int:
         """State that a restart reads."""
         return sum(sum(store.bytes) for store in self.stores)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_dict` reads them back."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> FileFacts:

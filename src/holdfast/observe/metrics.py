@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json_as
 
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
@@ -25,7 +27,7 @@ SKEW_FROM_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(JsonShape):
     """Something that is measured.
 
     Attributes:
@@ -48,10 +50,6 @@ class Metric:
         object.__setattr__(self, "kind", COUNTER if self.name.endswith("_total") else GAUGE)
         unit = next((word for word in reversed(self.name.split("_")) if word in _UNITS), "")
         object.__setattr__(self, "unit", unit)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "labels": list(self.labels)}
 
 
 _BATCH = "progress of the newest batch"
@@ -280,7 +278,7 @@ BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRIC
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(JsonShape):
     """One number.
 
     Attributes:
@@ -290,17 +288,14 @@ class Sample:
     """
 
     metric: str
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field(metadata=NOT_IN_JSON)
     value: float
 
     @property
+    @in_json_as("labels")
     def named(self) -> dict[str, str]:
         """The labels with their names."""
         return dict(zip(BY_NAME[self.metric].labels, self.labels, strict=True))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"metric": self.metric, "labels": self.named, "value": self.value}
 
 
 def sample(metric: str, value: float, *labels: str) -> Sample:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from holdfast.config.units import rounded_duration, rounded_size
+from holdfast.json_shapes import JsonShape, in_json
 from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, Sample
 
 WARNING: Final = "warning"
@@ -16,7 +17,7 @@ _MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(JsonShape):
     """When something is wrong: a metric is above its threshold, or below, for long enough.
 
     The threshold is the job's own, out of `holdfast_alert_threshold`; a job without one has the rule off.
@@ -44,11 +45,13 @@ class Rule:
     severity: str = WARNING
 
     @property
+    @in_json
     def alert(self) -> str:
         """Its name among Prometheus's alerts: `HoldfastStateSize`."""
         return "Holdfast" + string.capwords(self.name, "_").replace("_", "")
 
     @property
+    @in_json
     def unit(self) -> str:
         """The unit of value and threshold."""
         return BY_NAME[self.metric].unit
@@ -71,10 +74,6 @@ class Rule:
         """The alert in a sentence."""
         shown = {"value": shown_value(value, self.unit), "threshold": shown_value(threshold, self.unit)}
         return self.says.format(**labels, **shown)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "by": list(self.by), "alert": self.alert, "unit": self.unit}
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -336,7 +336,7 @@ def test_a_real_checkpoint_without_notes(name: str) -> None:
         assert found is not None
         assert found.values == values
     assert state.get("nobody") is None
-    assert operator.as_dict()["states"][0]["type"] == "long"
+    assert operator.states[0].type == pa.int64()
 
 
 def note(form: Any, **more: Any) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.engine.plans.plan_sources import FILES, SourceRead
 from holdfast.errors import Failed, Invalid
+from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import Chance, Taken, take
@@ -47,7 +48,7 @@ AT_FIRST: Final = "first"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceBeginning:
+class SourceBeginning(JsonShape):
     """A source of the query.
 
     Attributes:
@@ -58,15 +59,11 @@ class SourceBeginning:
 
     kind: str
     history: bool
-    beginning: Beginning
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"kind": self.kind, "history": self.history, **self.beginning.as_dict()}
+    beginning: Beginning = field(metadata=json_spread())
 
 
 @dataclass(frozen=True, slots=True)
-class BootstrapPlan:
+class BootstrapPlan(JsonShape):
     """What a bootstrap would do.
 
     Attributes:
@@ -78,25 +75,20 @@ class BootstrapPlan:
     """
 
     catalog: str
-    name: str
+    name: str = field(metadata=json_as("query"))
     sources: tuple[SourceBeginning, ...]
-    states: tuple[str, ...] = ()
-    watermark_ms: int | None = None
+    states: tuple[str, ...] = field(default=(), metadata=json_as("given_states"))
+    watermark_ms: int | None = field(default=None, metadata=json_as("given_watermark_ms"))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operation": "bootstrap",
-            "catalog": self.catalog,
-            "query": self.name,
-            "sources": [source.as_dict() for source in self.sources],
-            "given_states": list(self.states),
-            "given_watermark_ms": self.watermark_ms,
-        }
+    @property
+    @in_json
+    def operation(self) -> str:
+        """`bootstrap`."""
+        return "bootstrap"
 
 
 @dataclass(frozen=True, slots=True)
-class Bootstrapped:
+class Bootstrapped(JsonShape):
     """A savepoint that a query can be started from.
 
     Attributes:
@@ -110,39 +102,26 @@ class Bootstrapped:
         size_bytes: The bytes of the savepoint.
     """
 
-    plan: BootstrapPlan
-    savepoint_id: str
+    plan: BootstrapPlan = field(metadata=json_spread())
+    savepoint_id: str = field(metadata=json_as(formerly="id"))
     query_id: str
-    batch_id: int
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     input_rows: int
     watermark_ms: int | None
     states: tuple[StateContent, ...]
-    size_bytes: int
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
 
     @property
+    @in_json_as("savepoint")
     def uri(self) -> str:
         """The savepoint's address."""
         return f"{self.plan.catalog.rstrip('/')}/savepoints/{self.savepoint_id}"
 
     @property
+    @in_json
     def rows(self) -> int:
         """The rows of all states."""
         return sum(state.rows for state in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "savepoint": self.uri,
-            "id": self.savepoint_id,
-            "query_id": self.query_id,
-            "batch": self.batch_id,
-            "input_rows": self.input_rows,
-            "watermark_ms": self.watermark_ms,
-            "rows": self.rows,
-            "states": [state.as_dict() for state in self.states],
-            "bytes": self.size_bytes,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.operators import is_processor
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
-from holdfast.savepoints.rewrite.rewriting import StateShape
+from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
 from holdfast.savepoints.taking.taking import Chance
@@ -32,14 +34,12 @@ from holdfast.storage.sandbox import sandbox
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.digest import KeyedContent
 
-ROCKSDB: Final = "rocksdb"
-MEMORY: Final = "memory"
 # What people also call Spark's store on the heap.
 _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY}
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationPlan(MovePlan):
+class MigrationPlan(MovePlan, JsonShape):
     """What a migration would do.
 
     Attributes:
@@ -52,37 +52,35 @@ class MigrationPlan(MovePlan):
         usage: Who may be using the checkpoint, where that was asked; a person has to say that nobody does.
     """
 
-    before: StateShape
+    before: StateShape = field(metadata=NOT_IN_JSON)
     partitions_before: tuple[int, ...]
-    after: StateShape
-    size_bytes: int
+    after: StateShape = field(metadata=json_spread())
+    size_bytes: int = field(metadata=json_as(formerly="bytes"))
     key_groups_before: Mapping[str, int]
     key_groups: int | None = None
     usage: CheckpointUsage | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operation": Operation.MIGRATE.value,
-            "source": self.source,
-            "checkpoint": self.checkpoint,
-            "from_batch": self.batch_id,
-            "query_id": self.query_id,
-            "backend_before": _name(self.before),
-            "backend": _name(self.after),
-            "partitions_before": list(self.partitions_before),
-            "partitions": self.after.partitions,
-            "state_format_before": self.before.state_format,
-            "state_format": self.after.state_format,
-            "key_groups_before": dict(self.key_groups_before),
-            "key_groups": self.key_groups,
-            "bytes": self.size_bytes,
-            "usage": None if self.usage is None else self.usage.as_dict(),
-        }
+    @property
+    @in_json
+    def operation(self) -> Operation:
+        """`migrate`."""
+        return Operation.MIGRATE
+
+    @property
+    @in_json
+    def backend_before(self) -> str:
+        """The store that has the state now: `rocksdb` or `memory`."""
+        return self.before.backend
+
+    @property
+    @in_json
+    def state_format_before(self) -> int:
+        """The state-checkpoint format that it has now."""
+        return self.before.state_format
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated(Moved):
+class Migrated(Moved, JsonShape):
     """A checkpoint whose state was migrated.
 
     Attributes:
@@ -91,21 +89,10 @@ class Migrated(Moved):
             `before` and `after` are then of the rows that their groups are kept in afterwards.
     """
 
-    plan: MigrationPlan
-    size_bytes: int
+    plan: MigrationPlan = field(metadata=json_spread())
+    before: tuple[StateContent, ...] = field(metadata=json_as("states_before"))
+    size_bytes: int = field(metadata=json_as("bytes_after"))
     keyed: tuple[KeyedContent, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "batch": self.batch_id,
-            "rows": self.rows,
-            "bytes_after": self.size_bytes,
-            "states_before": [each.as_dict() for each in self.before],
-            "states": [each.as_dict() for each in self.after],
-            "keyed": [each.as_dict() for each in self.keyed],
-        }
 
 
 def migrate(
@@ -326,10 +313,6 @@ def _backend(name: str | None) -> str | None:
         expected=f"{ROCKSDB}, or {MEMORY} (hashmap)",
         hint="these are the two that Spark brings; a store outside of Spark needs a provider of its own",
     )
-
-
-def _name(shape: StateShape) -> str:
-    return ROCKSDB if shape.rocksdb else MEMORY
 
 
 def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast import layout
@@ -16,12 +16,21 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.source_log import SourceLog
+from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import HadoopChecksum, Log, LogFile, SourceLogFile
 from holdfast.storage.port import Storage
 
 
+def _parsed(offset: str | None) -> Any:
+    return None if offset is None else json.loads(offset)
+
+
+def _count(files: tuple[tuple[str, int], ...] | None) -> int | None:
+    return None if files is None else len(files)
+
+
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(JsonShape):
     """Where one source begins.
 
     Attributes:
@@ -29,14 +38,11 @@ class Beginning:
         seen: For a source of files, those that it counts as read, with when they were last changed.
     """
 
-    offset: str | None = None
-    seen: tuple[tuple[str, int], ...] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        if self.seen is not None:
-            return {"files_read": len(self.seen)}
-        return {"offset": None if self.offset is None else json.loads(self.offset)}
+    offset: str | None = field(default=None, metadata=json_as(convert=_parsed))
+    seen: tuple[tuple[str, int], ...] | None = field(
+        default=None,
+        metadata=json_as("files_read", _count, "How many files a source of files counts as read."),
+    )
 
 
 def files_read(seen: Iterable[tuple[str, int]]) -> Beginning:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from holdfast.at_rest.edit.row_changes import Tally
+from holdfast.json_shapes import JsonShape
 
 EDIT: Final = "edit"
 UNDO: Final = "undo"
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(JsonShape):
     """One change.
 
     Attributes:
@@ -71,7 +72,3 @@ class Audit:
         """From a manifest; fields that a newer Holdfast has added are left out."""
         known: dict[str, Any] = {each.name: given.get(each.name) for each in fields(cls)}
         return cls(**known)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.at_rest.edit.audit import Audit
 from holdfast.at_rest.edit.proving import prove_stores
@@ -13,6 +13,7 @@ from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.json_shapes import JsonShape
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
@@ -21,7 +22,7 @@ from holdfast.savepoints.taking.taking import Chance, Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
-PlanT = TypeVar("PlanT")
+PlanT = TypeVar("PlanT", bound=JsonShape)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class ChangedSavepoint(Generic[PlanT]):
         plan: What was planned.
         taken: The new savepoint.
         audit: What its manifest says of the change.
+        verb: The name in JSON of the savepoint that was changed.
     """
+
+    verb: ClassVar[str]
 
     plan: PlanT
     taken: Taken
@@ -42,6 +46,16 @@ class ChangedSavepoint(Generic[PlanT]):
     def uri(self) -> str:
         """Its address."""
         return self.taken.uri
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the plan's and the new savepoint's, and what was changed."""
+        plan = self.plan.as_dict()
+        return {
+            **plan,
+            self.verb: plan["savepoint"],
+            **self.taken.as_dict(),
+            "change": self.audit.as_dict(),
+        }
 
 
 def derive_changed(

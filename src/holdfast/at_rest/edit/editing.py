@@ -31,6 +31,7 @@ from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Clock
@@ -44,8 +45,12 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 
+def _shown_samples(samples: tuple[Sample, ...]) -> list[dict[str, Any]]:
+    return [{"before": shown(sample.before), "after": shown(sample.after)} for sample in samples]
+
+
 @dataclass(frozen=True, slots=True)
-class EditPlan:
+class EditPlan(JsonShape):
     """What an edit would do, row by row counted.
 
     Attributes:
@@ -62,58 +67,32 @@ class EditPlan:
 
     savepoint: str
     catalog: str
-    batch_id: int
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     query_id: str
     state: str
     statement: str
-    columns: tuple[str, ...]
-    tally: Tally
-    manifest: Manifest = field(repr=False)
-    changes: Mapping[StoreId, tuple[RowChange, ...]] = field(repr=False)
+    columns: tuple[str, ...] = field(metadata=NOT_IN_JSON)
+    tally: Tally = field(metadata=json_spread())
+    manifest: Manifest = field(repr=False, metadata=NOT_IN_JSON)
+    changes: Mapping[StoreId, tuple[RowChange, ...]] = field(repr=False, metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are touched."""
         return tuple(sorted({store.partition for store in self.changes}))
 
     @property
+    @in_json_as(convert=_shown_samples)
     def samples(self) -> tuple[Sample, ...]:
         """Some of the rows, before and after."""
         return tuple(self.tally.samples)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "savepoint": self.savepoint,
-            "catalog": self.catalog,
-            "batch": self.batch_id,
-            "query_id": self.query_id,
-            "state": self.state,
-            "statement": self.statement,
-            "rows_before": self.tally.rows,
-            "rows_after": self.tally.rows_after,
-            "changed": self.tally.changed,
-            "deleted": self.tally.deleted,
-            "inserted": self.tally.inserted,
-            "partitions": list(self.partitions),
-            "samples": [
-                {"before": shown(sample.before), "after": shown(sample.after)}
-                for sample in self.tally.samples
-            ],
-        }
 
 
 class Edited(ChangedSavepoint[EditPlan]):
     """A savepoint that was made by an edit."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "edited": self.plan.savepoint,
-            **self.taken.as_dict(),
-            "change": self.audit.as_dict(),
-        }
+    verb = "edited"
 
 
 def plan_edit(

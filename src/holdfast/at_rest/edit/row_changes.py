@@ -21,6 +21,7 @@ from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as
 
 # Reads the rows of a partition anew, for what has to be looked at twice.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
@@ -40,13 +41,21 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """How many rows an edit sees and changes, with some of them."""
+    """How many rows an edit sees and changes, with some of them.
 
-    rows: int = 0
+    Attributes:
+        rows: The rows that there are before.
+        changed: Rows with another value.
+        deleted: Rows that go.
+        inserted: Rows that come.
+        samples: Some of them.
+    """
+
+    rows: int = field(default=0, metadata=json_as("rows_before"))
     changed: int = 0
     deleted: int = 0
     inserted: int = 0
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list, metadata=NOT_IN_JSON)
 
     @property
     def touched(self) -> int:
@@ -54,6 +63,7 @@ class Tally:
         return self.changed + self.deleted + self.inserted
 
     @property
+    @in_json
     def rows_after(self) -> int:
         """The rows that there are afterwards."""
         return self.rows - self.deleted + self.inserted

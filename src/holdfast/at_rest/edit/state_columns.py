@@ -46,10 +46,6 @@ class Column:
         """Its value in a row."""
         return at_path(key if self.side == KEY else value, self.path)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"name": self.name, "of": self.side, "type": type_words(self.type), "nullable": self.nullable}
-
 
 def columns_of(
     key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.at_rest.edit.audit import UNDO, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest
+from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
@@ -21,7 +21,7 @@ from holdfast.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class UndoPlan:
+class UndoPlan(JsonShape):
     """What taking an edit back would do.
 
     Attributes:
@@ -35,32 +35,14 @@ class UndoPlan:
     savepoint: str
     back_to: str
     catalog: str
-    change: Audit
-    manifest: Manifest = field(repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "savepoint": self.savepoint,
-            "back_to": self.back_to,
-            "catalog": self.catalog,
-            "batch": self.manifest.batch_id,
-            "query_id": self.manifest.query_id,
-            "takes_back": self.change.as_dict(),
-        }
+    change: Audit = field(metadata=json_as("takes_back"))
+    manifest: Manifest = field(repr=False, metadata=json_spread("batch_id", "query_id"))
 
 
 class Undone(ChangedSavepoint[UndoPlan]):
     """A savepoint with the state that there was before an edit."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.plan.as_dict(),
-            "undone": self.plan.savepoint,
-            **self.taken.as_dict(),
-            "change": self.audit.as_dict(),
-        }
+    verb = "undone"
 
 
 def plan_undo(

@@ -6,8 +6,10 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
+
+from holdfast.json_shapes import JsonShape, in_json, in_json_as
 
 ERASED: Final = "erased"
 ERASED_BEFORE: Final = "erased before"
@@ -60,6 +62,7 @@ class Searched:
     strays: int = 0
 
     @property
+    @in_json
     def rows(self) -> int:
         """The rows that held it."""
         return sum(each.rows for each in self.found)
@@ -132,8 +135,12 @@ class PlaceReport:
         ]
 
 
+def _places(searched: tuple[Searched, ...]) -> list[str]:
+    return [each.place for each in searched]
+
+
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(JsonShape):
     """The outcome of an erasure.
 
     Attributes:
@@ -168,6 +175,7 @@ class Certificate:
     elsewhere: tuple[PlaceReport, ...] = ()
 
     @property
+    @in_json
     def rows(self) -> int:
         """The rows that held the key; one that several places have counts in each."""
         return sum(each.rows for each in self.searched)
@@ -178,11 +186,13 @@ class Certificate:
         return any(each.holds for each in self.searched)
 
     @property
+    @in_json
     def outcome(self) -> str:
         """`erased`, `erased before`, or `not found`."""
         return outcome_of(self.searched)
 
     @property
+    @in_json_as(convert=_places)
     def rewritten(self) -> tuple[Searched, ...]:
         """What was rewritten."""
         return tuple(each for each in self.searched if each.touched)
@@ -191,15 +201,6 @@ class Certificate:
     def left_in(self) -> tuple[PlaceReport, ...]:
         """The places besides state that have its text, and were left as they are."""
         return tuple(each for each in self.elsewhere if each.found)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **asdict(self),
-            "rows": self.rows,
-            "rewritten": [each.place for each in self.rewritten],
-            "outcome": self.outcome,
-        }
 
     def render(self) -> bytes:
         """The file: JSON with a line for each fact, and the hash of all that at its end."""

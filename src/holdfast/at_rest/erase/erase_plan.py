@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from holdfast import layout
 from holdfast.at_rest.erase.certificate import PlaceReport, Searched, outcome_of
 from holdfast.config.locations import local_path
 from holdfast.errors import Invalid, NotFound
+from holdfast.json_shapes import JsonShape, in_json
 from holdfast.savepoints.catalog.catalog import OBJECTS, SAVEPOINTS, is_savepoint
 from holdfast.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class ErasePlan:
+class ErasePlan(JsonShape):
     """What an erasure would do.
 
     Attributes:
@@ -30,16 +30,19 @@ class ErasePlan:
     elsewhere: tuple[PlaceReport, ...] = ()
 
     @property
+    @in_json
     def rows(self) -> int:
         """The rows that hold the key; one that several places have counts in each."""
         return sum(each.rows for each in self.searched)
 
     @property
+    @in_json
     def touched(self) -> int:
         """How many of the places that were searched would be written anew."""
         return sum(each.holds for each in self.searched)
 
     @property
+    @in_json
     def outcome(self) -> str:
         """`erased`, `erased before`, or `not found`."""
         return outcome_of(self.searched)
@@ -51,32 +54,11 @@ class ErasePlan:
             *(line for each in self.elsewhere for line in each.words()),
         ]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "catalog": self.catalog,
-            "key_sha256": self.key_sha256,
-            "rows": self.rows,
-            "savepoints": sum(each.before is not None for each in self.searched),
-            "touched": self.touched,
-            "outcome": self.outcome,
-            "searched": [
-                {
-                    "place": each.place,
-                    "files": each.files,
-                    "rows": each.rows,
-                    "traces": each.traces,
-                    "found": [{"state": one.state, "rows": one.rows} for one in each.found],
-                    "named": each.named,
-                    "unsearched": list(each.unsearched),
-                    "erased_before_ms": each.erased_before_ms,
-                    "given_up": each.given_up,
-                    "strays": each.strays,
-                }
-                for each in self.searched
-            ],
-            "elsewhere": [asdict(each) for each in self.elsewhere],
-        }
+    @property
+    @in_json
+    def savepoints(self) -> int:
+        """How many savepoints were searched."""
+        return sum(place.before is not None for place in self.searched)
 
 
 def require_catalog(catalog: Storage) -> None:

@@ -20,6 +20,7 @@ from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Internal
+from holdfast.json_shapes import JsonShape
 from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import expired
@@ -31,7 +32,7 @@ Identity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(JsonShape):
     """What had expired in one state.
 
     Attributes:
@@ -47,16 +48,6 @@ class Dropped:
     clock: str
     as_of_ms: int | None
     values: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator": self.operator,
-            "state": self.state,
-            "clock": self.clock,
-            "as_of_ms": self.as_of_ms,
-            "values": self.values,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.at_rest.insight.history import key_history
 from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.json_shapes import JsonShape, json_spread
 
 _MICROS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class InputRange:
-    """What a batch has read from a source: from behind one offset to the other."""
+class InputRange(JsonShape):
+    """What a batch has read from a source: from behind one offset to the other.
+
+    Attributes:
+        source: The source.
+        after: The offset behind which it begins.
+        upto: The offset up to which it goes.
+    """
 
     source: str
     after: Any
     upto: Any
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"source": self.source, "after": self.after, "upto": self.upto}
-
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(JsonShape):
     """Where a key stands among all of its state, by bytes.
 
     Attributes:
@@ -41,13 +44,9 @@ class Rank:
     keys: int
     share: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"rank": self.rank, "keys": self.keys, "share": self.share}
-
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(JsonShape):
     """What is known of a key.
 
     Attributes:
@@ -68,7 +67,7 @@ class Explanation:
         rank: Where it stands among the largest; None where nobody asked.
     """
 
-    found: KeyState
+    found: KeyState = field(metadata=json_spread())
     written_batch: int | None
     exact: bool
     first_kept: int | None
@@ -83,26 +82,6 @@ class Explanation:
     partitions: int
     key_group: int | None
     rank: Rank | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.found.as_dict(),
-            "written_batch": self.written_batch,
-            "exact": self.exact,
-            "first_kept": self.first_kept,
-            "written_ms": self.written_ms,
-            "inputs": [each.as_dict() for each in self.inputs],
-            "watermark_ms": self.watermark_ms,
-            "watermark_now_ms": self.watermark_now_ms,
-            "expires_ms": None if self.expires_ms is None else list(self.expires_ms),
-            "clock": self.clock,
-            "left_ms": self.left_ms,
-            "partition": self.partition,
-            "partitions": self.partitions,
-            "key_group": self.key_group,
-            "rank": None if self.rank is None else self.rank.as_dict(),
-        }
 
 
 def explain(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from holdfast.checkpoints.state.lookup import Sought
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
@@ -23,7 +24,7 @@ SET, CHANGED, REMOVED = "set", "changed", "removed"
 
 
 @dataclass(frozen=True, slots=True)
-class KeyVersion:
+class KeyVersion(JsonShape):
     """A batch after which the state held another value for the key than before.
 
     Attributes:
@@ -34,26 +35,15 @@ class KeyVersion:
         found: What the state held.
     """
 
-    batch_id: int
+    batch_id: int = field(metadata=json_as(formerly="batch"))
     planned_ms: int | None
     change: str
     savepoint: str | None
-    found: KeyState
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "batch": self.batch_id,
-            "planned_ms": self.planned_ms,
-            "change": self.change,
-            "savepoint": self.savepoint,
-            "exists": self.found.exists,
-            "value": plain(self.found.value),
-        }
+    found: KeyState = field(metadata=json_spread("exists", "value"))
 
 
 @dataclass(frozen=True, slots=True)
-class KeyHistory:
+class KeyHistory(JsonShape):
     """The values of a key.
 
     Attributes:
@@ -66,27 +56,24 @@ class KeyHistory:
         exact: Whether the files tell of each write, and not only of other values.
     """
 
-    state: NamedState
-    key: Mapping[str, Any]
+    state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
     versions: tuple[KeyVersion, ...]
-    batches: tuple[int, ...]
+    batches: tuple[int, ...] = field(metadata=json_as(convert=len, says="How many batches were looked at."))
     last_written: int | None
     exact: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "state": self.state.name,
-            "key": plain(self.key),
-            "first_batch": self.batches[0] if self.batches else None,
-            "last_batch": self.batches[-1] if self.batches else None,
-            "batches": len(self.batches),
-            "last_written": self.last_written,
-            "exact": self.exact,
-            "versions": [version.as_dict() for version in self.versions],
-        }
+    @property
+    @in_json
+    def first_batch(self) -> int | None:
+        """The oldest batch that was looked at."""
+        return self.batches[0] if self.batches else None
+
+    @property
+    @in_json
+    def last_batch(self) -> int | None:
+        """The newest batch that was looked at."""
+        return self.batches[-1] if self.batches else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.at_rest.read.model import KeySize, NamedState
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import JsonShape, in_json_as, json_as, json_spread
 
 
 @dataclass(frozen=True, slots=True)
-class HeavyKey:
+class HeavyKey(JsonShape):
     """A key and what it has of a state.
 
     Attributes:
@@ -24,25 +25,15 @@ class HeavyKey:
         partition: The partition that they are in.
     """
 
-    key: Mapping[str, Any]
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
     rows: int
     size_bytes: int
     share: float
     partition: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "key": plain(self.key),
-            "rows": self.rows,
-            "size_bytes": self.size_bytes,
-            "share": self.share,
-            "partition": self.partition,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class HeavyKeys:
+class HeavyKeys(JsonShape):
     """The largest keys of a state.
 
     Attributes:
@@ -52,20 +43,16 @@ class HeavyKeys:
         heaviest: The largest, first the largest of all.
     """
 
-    state: NamedState
+    state: NamedState = field(metadata=json_spread("operator_id"))
     keys: int
     size_bytes: int
     heaviest: tuple[HeavyKey, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "state": self.state.full_name,
-            "keys": self.keys,
-            "size_bytes": self.size_bytes,
-            "heaviest": [each.as_dict() for each in self.heaviest],
-        }
+    @property
+    @in_json_as("state")
+    def name(self) -> str:
+        """The state, OPERATOR.STATE, or the operator alone where it has one state."""
+        return self.state.full_name
 
 
 def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None = None) -> HeavyKeys:

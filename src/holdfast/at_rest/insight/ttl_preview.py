@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from holdfast.at_rest.read.model import NamedState, StateAges, StateForm
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Invalid
+from holdfast.json_shapes import JsonShape, json_as
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +40,7 @@ _EDGES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(JsonShape):
     """Rows of about one age.
 
     Attributes:
@@ -56,19 +57,9 @@ class Bar:
     rows: int
     size_bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "label": self.label,
-            "from_ms": self.from_ms,
-            "to_ms": self.to_ms,
-            "rows": self.rows,
-            "size_bytes": self.size_bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(JsonShape):
     """One state under the rule that was asked about.
 
     Attributes:
@@ -87,7 +78,7 @@ class WhatIf:
     """
 
     operator_id: int
-    name: str
+    name: str = field(metadata=json_as("state"))
     form: StateForm
     rows: int
     size_bytes: int
@@ -98,23 +89,6 @@ class WhatIf:
     freed_rows: int | None
     freed_bytes: int | None
     histogram: tuple[Bar, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "state": self.name,
-            "form": self.form.value,
-            "rows": self.rows,
-            "size_bytes": self.size_bytes,
-            "clock": self.clock,
-            "what": self.what,
-            "now_ms": self.now_ms,
-            "timed_rows": self.timed_rows,
-            "freed_rows": self.freed_rows,
-            "freed_bytes": self.freed_bytes,
-            "histogram": [each.as_dict() for each in self.histogram],
-        }
 
 
 def what_if(

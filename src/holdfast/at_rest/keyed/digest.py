@@ -8,13 +8,14 @@ from typing import Any
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.contents import ContentSum
+from holdfast.json_shapes import JsonShape
 from holdfast.storage.port import Storage
 
 _CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedContent:
+class KeyedContent(JsonShape):
     """What is in one of Holdfast's keyed operators.
 
     Attributes:
@@ -26,10 +27,6 @@ class KeyedContent:
     operator: str
     keys: int
     digest: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"operator": self.operator, "keys": self.keys, "digest": self.digest}
 
 
 def keyed_contents(checkpoint: Storage) -> tuple[KeyedContent, ...]:

@@ -58,20 +58,6 @@ class KeptState:
         """Whether a key has any number of values of it."""
         return self.kind in (LIST, MAP, BROADCAST)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, types in Spark's words."""
-        from holdfast.worker.declarations.types import type_text
-
-        key = None if self.key_type is None else type_text(self.key_type)
-        return {
-            "state": self.name,
-            "kind": self.kind,
-            "type": type_text(self.type),
-            "key_type": key,
-            "ttl_ms": self.ttl_ms,
-            "clock": self.clock,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class KeyedOperator:
@@ -129,22 +115,6 @@ class KeyedOperator:
             expected=", ".join(each.name for each in self.states) or "none: it has no state",
             hint="see its states with `holdfast state list`",
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        from holdfast.worker.declarations.types import type_text
-
-        return {
-            "operator_id": self.operator_id,
-            "operator": self.name,
-            "partitions": self.partitions,
-            "key_groups": self.key_groups,
-            "keys": [{"name": key.name, "type": type_text(key.type)} for key in self.keys],
-            "states": [state.as_dict() for state in self.states],
-            "timers": self.timers,
-            "placed": self.placed,
-            "instances": self.instances,
-        }
 
 
 def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[KeyedOperator, ...]:

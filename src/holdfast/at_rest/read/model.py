@@ -12,6 +12,7 @@ from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ class StateForm(str, Enum):
     KEYED = "keyed"
 
 
+def _columns(columns: Struct) -> dict[str, str]:
+    return {name: type_text(kind) for name, kind in zip(columns.names, columns.types, strict=True)}
+
+
 @dataclass(frozen=True, slots=True)
-class NamedState:
+class NamedState(JsonShape):
     """A state as people name it.
 
     Attributes:
@@ -48,7 +53,7 @@ class NamedState:
         operator: What people call the operator: the user's own name of it, or what it does.
         kind: Spark's name for what the operator does.
         name: What people call the state; the operator's own name where it has only one.
-        form: What it holds for a key.
+        form: What it holds for a key: a value, a list, a map, timers, rows.
         key: The columns of its key.
         sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
         value: The columns of its value.
@@ -61,17 +66,18 @@ class NamedState:
     operator_id: int
     operator: str
     kind: str
-    name: str
+    name: str = field(metadata=json_as("state"))
     form: StateForm
-    key: Struct
-    sub: Struct
-    value: Struct
+    key: Struct = field(metadata=json_as(convert=_columns))
+    sub: Struct = field(metadata=json_as(convert=_columns))
+    value: Struct = field(metadata=json_as(convert=_columns))
     ttl: bool
-    source: StateSource = field(repr=False, compare=False)
-    codec: StateCodec | None = field(default=None, repr=False, compare=False)
-    counts: StateCodec | None = field(default=None, repr=False, compare=False)
+    source: StateSource = field(repr=False, compare=False, metadata=NOT_IN_JSON)
+    codec: StateCodec | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
+    counts: StateCodec | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
 
     @property
+    @in_json_as("name")
     def full_name(self) -> str:
         """Operator and state, as they can be asked for."""
         return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
@@ -82,29 +88,16 @@ class NamedState:
         name = None if self.codec is None else self.codec.name
         return (DEFAULT_STORE, DEFAULT_STORE) if name is None else (name.store, name.family)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "operator": self.operator,
-            "kind": self.kind,
-            "state": self.name,
-            "name": self.full_name,
-            "form": self.form.value,
-            "key": {name: type_text(each) for name, each in zip(self.key.names, self.key.types, strict=True)},
-            "sub": {name: type_text(each) for name, each in zip(self.sub.names, self.sub.types, strict=True)},
-            "value": {
-                name: type_text(each) for name, each in zip(self.value.names, self.value.types, strict=True)
-            },
-            "ttl": self.ttl,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class NamedOperator:
+class NamedOperator(JsonShape):
     """A stateful operator and its states.
 
     Attributes:
+        operator_id: Its number in the plan.
+        name: What people call it: the user's own name of it, or what it does.
+        kind: Spark's name for what it does.
+        partitions: How many partitions its state has.
         states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
             name, and then each by itself.
         files: What reads its files.
@@ -112,26 +105,16 @@ class NamedOperator:
     """
 
     operator_id: int
-    name: str
+    name: str = field(metadata=json_as("operator"))
     kind: str
     partitions: int
     states: tuple[NamedState, ...]
-    files: OperatorStates = field(repr=False, compare=False)
-    keyed: KeyedState | None = field(default=None, repr=False, compare=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.operator_id,
-            "operator": self.name,
-            "kind": self.kind,
-            "partitions": self.partitions,
-            "states": [state.as_dict() for state in self.states],
-        }
+    files: OperatorStates = field(repr=False, compare=False, metadata=NOT_IN_JSON)
+    keyed: KeyedState | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(JsonShape):
     """One row of a state; of a list one element.
 
     Attributes:
@@ -143,27 +126,16 @@ class Entry:
         size_bytes: The bytes of its key and value as they are stored.
     """
 
-    key: Mapping[str, Any]
-    sub: Mapping[str, Any]
-    value: Mapping[str, Any]
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    sub: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    value: Mapping[str, Any] = field(metadata=json_as(convert=plain))
     expires_ms: int | None
     partition: int
     size_bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "key": plain(self.key),
-            "sub": plain(self.sub),
-            "value": plain(self.value),
-            "expires_ms": self.expires_ms,
-            "partition": self.partition,
-            "size_bytes": self.size_bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class KeyState:
+class KeyState(JsonShape):
     """What a state holds for one key at a batch.
 
     Attributes:
@@ -173,27 +145,31 @@ class KeyState:
         entries: Its rows; none where the state does not know the key.
     """
 
-    state: NamedState
-    batch_id: int
-    key: Mapping[str, Any]
-    entries: tuple[Entry, ...]
+    state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
+    batch_id: int = field(metadata=json_as(formerly="batch"))
+    key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
+    entries: tuple[Entry, ...] = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def exists(self) -> bool:
         """Whether the state knows the key."""
         return bool(self.entries)
 
     @property
+    @in_json
     def partition(self) -> int | None:
         """The partition that the key is in."""
         return self.entries[0].partition if self.entries else None
 
     @property
+    @in_json
     def size_bytes(self) -> int:
         """The bytes of all its rows."""
         return sum(entry.size_bytes for entry in self.entries)
 
     @property
+    @in_json_as(convert=plain)
     def value(self) -> Any:
         """The value as its form has it; None where the state does not know the key.
 
@@ -223,21 +199,11 @@ class KeyState:
     def _plain(self, entry: Entry) -> Any:
         return self.state.source.plain_value(self.state, entry)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operator_id": self.state.operator_id,
-            "operator": self.state.operator,
-            "state": self.state.name,
-            "form": self.state.form.value,
-            "batch": self.batch_id,
-            "key": plain(self.key),
-            "exists": self.exists,
-            "value": plain(self.value),
-            "expires_ms": [entry.expires_ms for entry in self.entries] if self.state.ttl else None,
-            "partition": self.partition,
-            "size_bytes": self.size_bytes,
-        }
+    @property
+    @in_json
+    def expires_ms(self) -> list[int | None] | None:
+        """When each of its rows expires, in epoch milliseconds; None for a state without a time to live."""
+        return [entry.expires_ms for entry in self.entries] if self.state.ttl else None
 
 
 @dataclass(slots=True)

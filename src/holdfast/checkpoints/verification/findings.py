@@ -25,7 +25,12 @@ class Problem(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Remark(JsonShape):
-    """Something to know that is no damage: what could not be looked into, or what may surprise later."""
+    """Something to know that is no damage: what could not be looked into, or what may surprise later.
+
+    Attributes:
+        file: The file that it is about, from the checkpoint's directory on.
+        what: What there is to know.
+    """
 
     file: str
     what: str

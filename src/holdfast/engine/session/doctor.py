@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.engine.session.jars import EXTRAS, has_build
@@ -16,6 +15,7 @@ from holdfast.engine.session.session import LOCAL, defaults_for
 from holdfast.engine.session.user_conf import given_settings, spark_home
 from holdfast.engine.versions import installed, minor, spark_version
 from holdfast.errors import HoldfastError
+from holdfast.json_shapes import JsonShape, in_json
 
 OLDEST_PYTHON = (3, 10)
 
@@ -54,6 +54,7 @@ class Effect:
     """A default of Holdfast's and what becomes of it here.
 
     Attributes:
+        key: The setting.
         value: What a session gets.
         spark_default: What it would get without Holdfast.
         reason: Why Holdfast's is safer or faster.
@@ -68,24 +69,22 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """Everything that `examine` found."""
+class Examination(JsonShape):
+    """Everything that `examine` found.
+
+    Attributes:
+        checks: What was looked at.
+        defaults: The settings that differ from Spark's, with the values here.
+    """
 
     checks: tuple[Check, ...]
     defaults: tuple[Effect, ...]
 
     @property
+    @in_json
     def ok(self) -> bool:
         """Whether a job could run."""
         return all(check.ok for check in self.checks if check.needed)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ok": self.ok,
-            "checks": [asdict(check) for check in self.checks],
-            "defaults": [asdict(effect) for effect in self.defaults],
-        }
 
 
 def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import HoldfastError
 from holdfast.jobs.recovery.timings import PHASES, Recovery, StateSize
+from holdfast.json_shapes import JsonShape
 from holdfast.model import SavepointNote
 from holdfast.savepoints.catalog.catalog import split_address
 from holdfast.savepoints.catalog.drills import Drill, drills
@@ -45,7 +46,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(JsonShape):
     """How long the next recovery is expected to take.
 
     Attributes:
@@ -63,10 +64,6 @@ class Prediction:
     recoveries: int
     drills: int
     size: StateSize | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "phases_ms": dict(self.phases_ms)}
 
 
 def predict(

@@ -13,9 +13,9 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.guard.checkpoint_guard import (
@@ -32,6 +32,7 @@ from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.job.recovery import Fallback
 from holdfast.config.locations import local_path
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
+from holdfast.json_shapes import JsonShape
 from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.savepoints.catalog.catalog import listed, savepoint_uri
 from holdfast.storage import open_storage
@@ -93,7 +94,7 @@ class HealthReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(JsonShape):
     """A way back from a damaged checkpoint, as it is noted beside it.
 
     Attributes:
@@ -113,10 +114,6 @@ class Rollback:
     batch_id: int
     newest: int
     own: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         source = f"batch {self.batch_id}" if self.own else f"batch {self.batch_id} of {self.savepoint}"

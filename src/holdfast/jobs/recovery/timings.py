@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import BatchProgress
 
 # What a recovery consists of, in order: noticing that the driver failed, and its end; the strategy's pause;
@@ -28,7 +29,7 @@ class StateSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(JsonShape):
     """What the recovery of one job took.
 
     Attributes:
@@ -54,13 +55,10 @@ class Recovery:
     went_back: str | None = None
 
     @property
+    @in_json
     def recovery_ms(self) -> int:
         """From the failure to the first committed batch, without waiting for input."""
         return sum(self.phases_ms.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "phases_ms": dict(self.phases_ms), "recovery_ms": self.recovery_ms}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Recovery:

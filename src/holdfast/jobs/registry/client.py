@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.recovery.timings import Recovery
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.terms import Leader
+from holdfast.json_shapes import JsonShape, in_json, json_spread
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
 if TYPE_CHECKING:
@@ -22,26 +23,36 @@ LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(JsonShape):
     """A job and whether its supervisor lives.
 
     `supervised` False with a state that is not terminal means that the supervisor died: nothing is
     lost, and `holdfast run` goes on where it stopped.
+
+    Attributes:
+        job: What the registry says of it.
+        supervised: Whether the process of its supervisor lives.
     """
 
-    job: JobRecord
+    job: JobRecord = field(metadata=json_spread())
     supervised: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self.job), "state": self.job.state.value, "supervised": self.supervised}
 
 
 @dataclass(frozen=True, slots=True)
-class JobDetails:
-    """All that the registry knows of one job."""
+class JobDetails(JsonShape):
+    """All that the registry knows of one job.
 
-    status: JobStatus
+    Attributes:
+        status: The job.
+        queries: Its queries, as its newest driver started them.
+        attempts: Its drivers, oldest first.
+        batches: Its newest batches, oldest first.
+        savepoints: The savepoints that its supervisor took, or failed to take.
+        recoveries: What each recovery took, by phase.
+        leader: Who leads, where several supervisors stand by.
+    """
+
+    status: JobStatus = field(metadata=json_spread())
     queries: list[QueryStarted]
     attempts: list[Attempt]
     batches: list[BatchProgress]
@@ -50,11 +61,13 @@ class JobDetails:
     leader: Leader | None
 
     @property
+    @in_json
     def recoveries_ms(self) -> list[int]:
         """For each recovery: from the failure to the first commit, without waiting for input."""
         return [each.recovery_ms for each in self.recoveries]
 
     @property
+    @in_json
     def late_rows(self) -> int:
         """Rows dropped as late in the batches that are kept."""
         return sum(batch.late_rows for batch in self.batches)
@@ -63,20 +76,6 @@ class JobDetails:
         """The newest batch of each query."""
         found = {batch.query: batch for batch in self.batches}
         return [found[query.name] for query in self.queries if query.name in found]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.status.as_dict(),
-            "queries": [asdict(each) for each in self.queries],
-            "attempts": [asdict(each) for each in self.attempts],
-            "batches": [each.as_dict() for each in self.batches],
-            "savepoints": [asdict(each) for each in self.savepoints],
-            "recoveries": [each.as_dict() for each in self.recoveries],
-            "recoveries_ms": self.recoveries_ms,
-            "leader": None if self.leader is None else asdict(self.leader),
-            "late_rows": self.late_rows,
-        }
 
 
 class Control:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from holdfast.errors import Conflict, Internal, Invalid, NotFound
 from holdfast.jobs.registry.operation_arguments import KINDS, Arguments
 from holdfast.jobs.state_home import StateHome
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, json_as
 from holdfast.storage.shared_database import Shape, SharedDatabase
 
 FILE: Final = "operations.db"
@@ -57,28 +58,28 @@ class OperationState(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(JsonShape):
     """One thing that was asked for.
 
     Attributes:
-        operation_id: 32 hexadecimal digits; whoever asks may choose them, and asks once however often he
-            sends them.
+        operation_id: Its id, 32 hexadecimal digits; whoever asks may choose them, and asks once however often
+            he sends them.
         verb: What: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or
             `restore`.
         job: The job that it is about, as it was named; None where it is about none.
         arguments: How, as it was written down; `operation_arguments.decode` reads it.
-        state: Where it stands.
+        state: Where it stands: `asked`, `running`, `completed` or `failed`.
         asked_ms: When it was asked for, in epoch milliseconds.
         started_ms: When it was first begun.
         ended_ms: When it ended.
         owner: Who runs it, or ran it last.
         steps: What it has noted on its way, so that another can go on or undo it.
         progress: How far it is: `done`, `total`, `what`.
-        result: What came of it.
+        result: What came of it, in the verb's own shape.
         error: Why it failed, as errors are told everywhere.
     """
 
-    operation_id: str
+    operation_id: str = field(metadata=json_as("operation"))
     verb: str
     job: str | None
     arguments: Mapping[str, Any]
@@ -86,27 +87,11 @@ class Operation:
     asked_ms: int
     started_ms: int | None = None
     ended_ms: int | None = None
-    owner: str | None = None
-    steps: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = field(default=None, metadata=NOT_IN_JSON)
+    steps: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_IN_JSON)
     progress: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "operation": self.operation_id,
-            "verb": self.verb,
-            "job": self.job,
-            "arguments": dict(self.arguments),
-            "state": self.state.value,
-            "asked_ms": self.asked_ms,
-            "started_ms": self.started_ms,
-            "ended_ms": self.ended_ms,
-            "progress": None if self.progress is None else dict(self.progress),
-            "result": None if self.result is None else dict(self.result),
-            "error": None if self.error is None else dict(self.error),
-        }
 
 
 class Operations:

@@ -31,7 +31,21 @@ RECOVERIES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as the registry knows it."""
+    """A job as the registry knows it.
+
+    Attributes:
+        name: Its name, unique within the state home.
+        job_id: 32 hexadecimal digits that depend on the name alone.
+        target: The job file, and the job in it.
+        checkpoint: Where its queries keep their state.
+        on_cancel: Whether a cancelled job's checkpoint is kept: `retain` or `delete`.
+        state: Where it stands, in Flink's words.
+        reason: Why it is there, if somebody or something ended it.
+        started_ms: When its supervisor took it up, in epoch milliseconds.
+        updated_ms: When anything was last heard of it.
+        ended_ms: When it ended for good.
+        supervisor_pid: The process of its supervisor.
+    """
 
     name: str
     job_id: str
@@ -72,10 +86,15 @@ class Attempt:
     """One driver of a job, from its start to its end.
 
     Attributes:
+        job: The job's name.
         number: Counted over the job's whole life.
+        driver_pid: Its process.
+        began_ms: When it was started, in epoch milliseconds.
         running_ms: When its queries had started.
         first_commit_ms: When its first batch was committed.
+        ended_ms: When it ended.
         ending: `finished`, `stopped`, `canceled`, `failed` or `lost`; None while it runs.
+        failure: Why it ended, where it failed.
         recovers: Whether it follows a failed attempt under the same supervisor.
     """
 

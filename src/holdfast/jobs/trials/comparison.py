@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.formats.logs.offset_log import PROVIDER
-from holdfast.formats.rows.plain import plain
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.jobs.processes.protocol import Message, TrialCommitted, TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.output_diff import Outputs, compare_outputs
 from holdfast.jobs.trials.state_diff import States, compare_states
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
+from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.savepoints.catalog.catalog import split_address
 from holdfast.savepoints.restoring import Operation, Restored, RestorePlan, plan_restore, restore
 from holdfast.storage import open_storage
@@ -36,7 +36,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(JsonShape):
     """The verdict on two runs over the same input.
 
     Attributes:
@@ -56,40 +56,14 @@ class Compared:
     batches: tuple[int, ...]
     input_rows: int
     outputs: Outputs
-    states: States
+    states: States = field(metadata=json_as("state"))
     fork: Restored | None
 
     @property
+    @in_json
     def equal(self) -> bool:
         """Whether outputs and final state are the same."""
         return self.outputs.equal and self.states.equal
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        out = self.outputs
-        return {
-            "equal": self.equal,
-            "savepoint": self.savepoint,
-            "original": self.original,
-            "new": self.new,
-            "batches": list(self.batches),
-            "input_rows": self.input_rows,
-            "outputs": {
-                "equal": out.equal,
-                "same_rows": out.same_rows,
-                "original_rows": out.total("original_rows"),
-                "new_rows": out.total("new_rows"),
-                "missing": out.total("missing"),
-                "extra": out.total("extra"),
-                "original_columns": list(out.original_columns),
-                "new_columns": list(out.new_columns),
-                "batches": [asdict(each) for each in out.batches],
-                "missing_samples": [_sample(asdict(each)) for each in out.missing],
-                "extra_samples": [_sample(asdict(each)) for each in out.extra],
-            },
-            "state": self.states.as_dict(),
-            "fork": None if self.fork is None else self.fork.as_dict(),
-        }
 
 
 def compare(
@@ -255,7 +229,3 @@ def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
 
 def _side(place: Path, name: str) -> LocalStorage:
     return LocalStorage(place / name)
-
-
-def _sample(fields: dict[str, Any]) -> dict[str, Any]:
-    return {**fields, "row": {name: plain(value) for name, value in fields["row"].items()}}

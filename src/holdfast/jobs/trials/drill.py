@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.clock import now_ms
 from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
@@ -16,6 +16,7 @@ from holdfast.jobs.processes.protocol import TrialDefined
 from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.savepoints.catalog.catalog import listed, split_address
 from holdfast.savepoints.catalog.drills import Drill, drills, has_grown, note, usual_ms
 from holdfast.savepoints.restoring import Operation, plan_restore, restore
@@ -30,7 +31,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Drilled:
+class Drilled(JsonShape):
     """A drill, beside the ones before it.
 
     Attributes:
@@ -40,22 +41,25 @@ class Drilled:
         problem: Why it could not be written down.
     """
 
-    drill: Drill
+    drill: Drill = field(metadata=json_spread())
     earlier: tuple[Drill, ...]
     max_ms: int
-    problem: str | None
+    problem: str | None = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def ok(self) -> bool:
         """Whether a recovery takes no longer than it may."""
         return self.drill.recovery_ms <= self.max_ms
 
     @property
+    @in_json
     def grown(self) -> bool:
         """Whether it takes much longer than it did."""
         return has_grown(self.earlier, self.drill)
 
     @property
+    @in_json
     def warnings(self) -> tuple[str, ...]:
         """What a person should know."""
         said = []
@@ -76,17 +80,6 @@ class Drilled:
         if self.problem is not None:
             said.append(f"this drill could not be written down: {self.problem}")
         return tuple(said)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            **self.drill.as_dict(),
-            "ok": self.ok,
-            "grown": self.grown,
-            "max_ms": self.max_ms,
-            "warnings": list(self.warnings),
-            "earlier": [each.as_dict() for each in self.earlier],
-        }
 
 
 def drill(

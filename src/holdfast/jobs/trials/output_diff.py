@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.formats.rows.plain import plain
+from holdfast.json_shapes import in_json, in_json_as, json_as
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class RowSample:
 
     batch_id: int
     count: int
-    row: Mapping[str, Any]
+    row: Mapping[str, Any] = field(metadata=json_as(convert=plain))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,9 @@ class BatchOutput:
     """One batch of both runs.
 
     Attributes:
+        batch_id: The batch.
+        original_rows: The rows that the original has put out.
+        new_rows: The rows that the new code has put out.
         missing: Rows of the original that the new code has not put out.
         extra: Rows of the new code that the original has not put out.
     """
@@ -55,7 +60,8 @@ class Outputs:
     """The verdict on the outputs.
 
     Attributes:
-        original_columns: Names and types of the original's columns; the new ones are in `new_columns`.
+        original_columns: Names and types of the original's columns.
+        new_columns: Names and types of the new code's.
         batches: Each batch.
         same_rows: Whether all batches together hold the same rows, though perhaps in others of them.
         missing: Samples of what only the original has put out.
@@ -66,18 +72,39 @@ class Outputs:
     new_columns: tuple[str, ...]
     batches: tuple[BatchOutput, ...]
     same_rows: bool
-    missing: tuple[RowSample, ...]
-    extra: tuple[RowSample, ...]
+    missing: tuple[RowSample, ...] = field(metadata=json_as("missing_samples"))
+    extra: tuple[RowSample, ...] = field(metadata=json_as("extra_samples"))
 
     @property
+    @in_json
     def equal(self) -> bool:
         """Whether columns are the same, and each batch has the same rows."""
         same = all(each.missing == each.extra == 0 for each in self.batches)
         return same and self.original_columns == self.new_columns
 
-    def total(self, name: str) -> int:
-        """The sum of a field over all batches."""
-        return sum(int(getattr(each, name)) for each in self.batches)
+    @property
+    @in_json
+    def original_rows(self) -> int:
+        """The rows that the original has put out."""
+        return sum(batch.original_rows for batch in self.batches)
+
+    @property
+    @in_json
+    def new_rows(self) -> int:
+        """The rows that the new code has put out."""
+        return sum(batch.new_rows for batch in self.batches)
+
+    @property
+    @in_json_as("missing")
+    def missing_rows(self) -> int:
+        """The rows that only the original has put out, batch by batch."""
+        return sum(batch.missing for batch in self.batches)
+
+    @property
+    @in_json_as("extra")
+    def extra_rows(self) -> int:
+        """The rows that only the new code has put out, batch by batch."""
+        return sum(batch.extra for batch in self.batches)
 
 
 @dataclass(slots=True)

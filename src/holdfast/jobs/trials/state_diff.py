@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.state.states import StateName, operator_states
+from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as
 from holdfast.savepoints.differences.key_diff import Sample, State, StateDifference
 from holdfast.savepoints.differences.key_diff import compare_states as compare_rows
 from holdfast.storage.port import Storage
@@ -16,7 +17,7 @@ Schemas = dict[StateName, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class States(JsonShape):
     """The verdict on the final state.
 
     Attributes:
@@ -24,22 +25,14 @@ class States:
         reshaped: The states whose keys or values have other columns in the new code.
     """
 
-    states: tuple[StateDifference, ...]
-    reshaped: tuple[StateName, ...]
+    states: tuple[StateDifference, ...] = field(metadata=NOT_IN_JSON)
+    reshaped: tuple[StateName, ...] = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def equal(self) -> bool:
         """Whether every state has the same columns, keys and values."""
         return not self.reshaped and all(each.same for each in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "equal": self.equal,
-            "states": [
-                {**each.as_dict(), "same_schema": each.state not in self.reshaped} for each in self.states
-            ],
-        }
 
     def lines(self) -> Iterator[str]:
         """What a person reads."""
@@ -58,6 +51,12 @@ class States:
                     f" {each.changed:,} with another value"
                 )
                 yield from (f"    {line}" for sample in each.samples for line in _shown(sample))
+
+    @property
+    @in_json_as("states")
+    def compared(self) -> list[dict[str, Any]]:
+        """Every state as `state diff` shows it, and in `same_schema` whether it has the same columns."""
+        return [state.as_dict() | {"same_schema": state.state not in self.reshaped} for state in self.states]
 
 
 def compare_states(original: Storage, new: Storage, batch_id: int, samples: int) -> States:

@@ -14,7 +14,13 @@ from holdfast.layout import SharedFile, StoreFile
 
 @dataclass(frozen=True, slots=True)
 class Change(JsonShape):
-    """What is one way in the first savepoint and another in the second; None where it is not there."""
+    """What is one way in the first savepoint and another in the second.
+
+    Attributes:
+        name: What it is.
+        first: In the first; None where it is not there.
+        second: In the second; None where it is not there.
+    """
 
     name: str
     first: Any

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
 from holdfast.formats.providers import provider_class
+from holdfast.json_shapes import NOT_IN_JSON, in_json
 from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
@@ -40,6 +41,10 @@ _MOST: Final = 64 << 20
 _UNSAFE_ROW: Final = "unsaferow"
 
 
+ROCKSDB: Final = "rocksdb"
+MEMORY: Final = "memory"
+
+
 @dataclass(frozen=True, slots=True)
 class StateShape:
     """How a checkpoint keeps its state.
@@ -50,7 +55,7 @@ class StateShape:
         state_format: The state-checkpoint format, 1 or 2.
     """
 
-    rocksdb: bool
+    rocksdb: bool = field(metadata=NOT_IN_JSON)
     partitions: int
     state_format: int
 
@@ -58,6 +63,12 @@ class StateShape:
     def provider(self) -> str:
         """The class of the provider."""
         return ROCKSDB_PROVIDER if self.rocksdb else MEMORY_PROVIDER
+
+    @property
+    @in_json
+    def backend(self) -> str:
+        """The store that keeps it: `rocksdb` or `memory`."""
+        return ROCKSDB if self.rocksdb else MEMORY
 
 
 def rewrite(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query
 
@@ -64,8 +63,8 @@ def router(plane: ControlPlane) -> APIRouter:
     def skew(job: JobName) -> models.JobSkew:
         """The newest report of each name that a job's plan watches with `hf.skew.watch`."""
         newest = newest_skew(plane.details(job))
-        reports: list[dict[str, Any]] = [{"query": query, **asdict(report)} for query, report in newest]
-        return models.JobSkew(reports=reports)
+        reports = [{"query": query, **report.as_dict()} for query, report in newest]
+        return models.JobSkew.model_validate({"reports": reports})
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")
     def stop(job: JobName) -> models.Asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -12,41 +12,63 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.jobs.monitoring.metrics_snapshot import alert_events, alerts, metrics_json, metrics_text
+from holdfast.jobs.recovery import prediction
+from holdfast.observe import alerting, metrics
+from holdfast.observe.alert_store import NotedEvent
 from holdfast.observe.export.prometheus import CONTENT_TYPE
 from holdfast.server.api_v1.jobs import JobName
-from holdfast.server.api_v1.models import Shape
+from holdfast.server.api_v1.models import Recovery
+from holdfast.server.api_v1.shapes import Shape
 from holdfast.server.control_plane import ControlPlane
 
 OfJob = Annotated[str | None, Query(description="Only of this job, by name or id.", max_length=64)]
 
 
+class Metric(Shape, of=metrics.Metric):
+    """Something that is measured."""
+
+
+class Sample(Shape, of=metrics.Sample):
+    """One number."""
+
+
 class Metrics(Shape):
     """The newest numbers."""
 
-    at_ms: int
-    metrics: list[dict[str, Any]] = Field(description="What is measured: name, unit, kind, meaning.")
-    samples: list[dict[str, Any]] = Field(description="The values, each with its labels.")
+    at_ms: int = Field(description="When they were measured, in epoch milliseconds.")
+    metrics: list[Metric] = Field(description="What is measured: name, unit, kind, meaning.")
+    samples: list[Sample] = Field(description="The values, each with its labels.")
+
+
+class Alert(Shape, of=alerting.Alert):
+    """One thing that is wrong, or may be."""
 
 
 class Alerts(Shape):
     """Alerts that stand, the firing ones first."""
 
-    alerts: list[dict[str, Any]] = Field(
-        description="Each with its rule, job, phase (`firing` or `pending`), since when, value and threshold."
-    )
+    alerts: list[Alert] = Field(description="Each with its rule, job, phase and since when.")
+
+
+class AlertEvent(Shape, of=NotedEvent):
+    """An alert begins, or is over."""
 
 
 class AlertEvents(Shape):
     """What has happened to alerts, oldest first."""
 
-    events: list[dict[str, Any]]
+    events: list[AlertEvent] = Field(description="Each with its number and the alert.")
+
+
+class Prediction(Shape, of=prediction.Prediction):
+    """How long the next recovery is expected to take."""
 
 
 class Recoveries(Shape):
     """What recoveries of a job took, and what the next one will."""
 
-    recoveries: list[dict[str, Any]] = Field(description="Each by phase, oldest first.")
-    prediction: dict[str, Any] | None = Field(
+    recoveries: list[Recovery] = Field(description="Each by phase, oldest first.")
+    prediction: Prediction | None = Field(
         description="How long the next one will take, and how far off that may be; none without a past."
     )
 
@@ -63,7 +85,8 @@ def router(plane: ControlPlane) -> APIRouter:
     @api.get("/alerts", summary="What is wrong")
     def standing_alerts(job: OfJob = None) -> Alerts:
         """The alerts that stand, of all jobs or of one."""
-        return Alerts(alerts=[alert.as_dict() for alert in alerts(plane.home, plane.name(job))])
+        standing = alerts(plane.home, plane.name(job))
+        return Alerts.model_validate({"alerts": [alert.as_dict() for alert in standing]})
 
     @api.get("/alerts/events", summary="What was wrong")
     def events_of_alerts(
@@ -71,18 +94,19 @@ def router(plane: ControlPlane) -> APIRouter:
         last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
     ) -> AlertEvents:
         """Alerts that fired and cleared, oldest first."""
-        return AlertEvents(
-            events=[event.as_dict() for event in alert_events(plane.home, plane.name(job), last)]
-        )
+        events = alert_events(plane.home, plane.name(job), last)
+        return AlertEvents.model_validate({"events": [event.as_dict() for event in events]})
 
     @api.get("/jobs/{job}/recovery", summary="What recoveries take")
     def recovery(job: JobName) -> Recoveries:
         """The recoveries of a job by phase, and a prediction of the next."""
         details = plane.brief(job)
         predicted = plane.prediction(details)
-        return Recoveries(
-            recoveries=[recovery.as_dict() for recovery in details.recoveries],
-            prediction=None if predicted is None else predicted.as_dict(),
+        return Recoveries.model_validate(
+            {
+                "recoveries": [recovery.as_dict() for recovery in details.recoveries],
+                "prediction": None if predicted is None else predicted.as_dict(),
+            }
         )
 
     return api

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.jobs.registry import operation_log
 from holdfast.jobs.registry.operation_arguments import (
     Arguments,
     AwaitCheckpoint,
@@ -19,7 +20,7 @@ from holdfast.jobs.registry.operation_arguments import (
 from holdfast.savepoints.taking.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
-from holdfast.server.api_v1.models import Shape
+from holdfast.server.api_v1.shapes import Shape
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink import rescales
 from holdfast.server.flink.vertices import MAX_PARALLELISM
@@ -93,29 +94,14 @@ class WantedDelete(Wanted):
     savepoints: list[Address] = Field(description="Their addresses.", min_length=1, max_length=100)
 
 
-class Operation(Shape):
+class Operation(Shape, of=operation_log.Operation):
     """One thing that was asked for, and what became of it."""
-
-    operation: str = Field(description="Its id.")
-    verb: str = Field(
-        description="`savepoint`, `stop`, `checkpoint`, `rescale`, `verify`, `diff`, `restore`, `fork` or"
-        " `dispose`."
-    )
-    job: str | None = Field(description="The job that it is about.")
-    arguments: dict[str, Any]
-    state: str = Field(description="`asked`, `running`, `completed` or `failed`.")
-    asked_ms: int
-    started_ms: int | None
-    ended_ms: int | None
-    progress: dict[str, Any] | None = Field(description="How far it is: `done`, `total` and `what`.")
-    result: dict[str, Any] | None = Field(description="What came of it, in the verb's own shape.")
-    error: dict[str, Any] | None = Field(description="Why it failed, in the shape of every error.")
 
 
 class Operations(Shape):
     """Operations, the newest first."""
 
-    operations: list[Operation]
+    operations: list[Operation] = Field(description="The newest first.")
 
 
 def router(plane: ControlPlane) -> APIRouter:

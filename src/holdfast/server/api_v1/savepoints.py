@@ -8,38 +8,28 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.savepoints.access import opened
-from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
+from holdfast.savepoints.catalog.catalog import PENDING, RECORDED, Listed
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.savepoint_api import show
 from holdfast.server.access import path_policy
-from holdfast.server.api_v1.models import Shape
+from holdfast.server.api_v1.shapes import Shape
 from holdfast.server.control_plane import ControlPlane
 
 
-class Savepoint(Shape):
+class Savepoint(Shape, of=Listed):
     """A savepoint in a catalog."""
-
-    savepoint: str = Field(description="Its address.")
-    id: str
-    label: str | None
-    created_ms: int | None
-    checkpoint: str | None = Field(description="Where it was taken from.")
-    query_id: str | None
-    batch: int | None
-    files: int | None
-    bytes: int | None
-    new_bytes: int | None = Field(description="The bytes that the catalog did not hold before.")
-    content: str | None = Field(
-        description="Whether row counts and digests of its states are `recorded`, or still `pending`."
-    )
-    problem: str | None = Field(description="What is wrong with its manifest, or its label.")
 
 
 class Savepoints(Shape):
     """Savepoints by catalog, in each the newest first."""
 
-    catalogs: dict[str, list[Savepoint]]
+    catalogs: dict[str, list[Savepoint]] = Field(description="Savepoints by their catalog.")
+
+
+class SavedState(Shape, of=RecordedState):
+    """What was recorded of one state."""
 
 
 class Manifest(Shape):
@@ -51,7 +41,7 @@ class Manifest(Shape):
     content: str = Field(
         description="Whether row counts and digests of its states are `recorded`, or `pending`."
     )
-    states: list[dict[str, Any]] | None = Field(description="Rows and digest of each state, once recorded.")
+    states: list[SavedState] | None = Field(description="Rows and digest of each state, once recorded.")
 
 
 def router(plane: ControlPlane) -> APIRouter:
@@ -81,10 +71,12 @@ def router(plane: ControlPlane) -> APIRouter:
         uri = path_policy.savepoint(plane, savepoint, "savepoint")
         manifest = show(uri)
         states = recorded_states(opened(uri)[0], manifest)
-        return Manifest(
-            manifest=manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},
-            content=PENDING if states is None else RECORDED,
-            states=None if states is None else [state.as_dict() for state in states],
+        return Manifest.model_validate(
+            {
+                "manifest": manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},
+                "content": PENDING if states is None else RECORDED,
+                "states": None if states is None else [state.as_dict() for state in states],
+            }
         )
 
     return api

@@ -16,13 +16,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.savepoints.places import place_of
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName, QueryName
-from holdfast.server.api_v1.models import Shape
+from holdfast.server.api_v1.shapes import Shape
 from holdfast.server.bounded.bounded_process import Limits, Lines, ask
 from holdfast.server.bounded.state_sql import MODULE
 from holdfast.server.control_plane import ControlPlane
@@ -49,39 +50,42 @@ StateName = Annotated[
 class At(Shape):
     """Which state is looked at, and how old it is."""
 
-    job: str
-    query: str
+    job: str = Field(description="The job.")
+    query: str = Field(description="The sink's name.")
     place: str = Field(description="The checkpoint or savepoint.")
-    batch: int = Field(description="The batch whose state it is.")
+    batch_id: int = Field(description="The batch whose state it is.")
+    batch: int = Field(description="The former name of `batch_id`.", deprecated=True)
     committed_ms: int | None = Field(description="When that was committed, as far as it is known.")
     age_ms: int | None = Field(description="How long ago.")
+
+
+class StateColumns(Shape, of=NamedState):
+    """A state, and the columns of its keys and values."""
+
+
+class StateOperator(Shape, of=NamedOperator):
+    """A stateful operator and its states."""
 
 
 class States(At):
     """The stateful operators of a query."""
 
-    operators: list[dict[str, Any]] = Field(description="With their states, and the columns of these.")
+    operators: list[StateOperator] = Field(description="With their states, and the columns of these.")
 
 
-class Value(At):
+class Value(At, of=KeyState):
     """What a state holds for one key."""
 
-    operator: str
-    state: str
-    form: str = Field(description="What the state holds: a value, a list, a map, timers, rows.")
-    key: Any
-    exists: bool = Field(description="Whether the state knows the key.")
-    value: Any
-    expires_ms: list[int | None] | None
-    partition: int | None
-    size_bytes: int
+
+class Row(Shape, of=Entry):
+    """One row of a state; of a list one element."""
 
 
 class Rows(At):
     """Rows of a state, in no order that means anything."""
 
-    state: str
-    rows: list[dict[str, Any]]
+    state: str = Field(description="The state, as it was asked for.")
+    rows: list[Row] = Field(description="The rows.")
     more: bool = Field(description="Whether there are more of them.")
 
 
@@ -99,12 +103,12 @@ class WantedSql(BaseModel):
 class Answer(At):
     """What a query says of states."""
 
-    columns: list[str]
+    columns: list[str] = Field(description="The names of the columns.")
     more: bool = Field(description="Whether rows were left out.")
     left_out: Literal["rows", "bytes"] | None = Field(
         description=f"By which bound: the request's limit, or {SQL_LIMITS.answer_bytes >> 20} MiB of rows."
     )
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]] = Field(description="The rows, by column.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ def router(plane: ControlPlane) -> APIRouter:
     def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
         """The stateful operators of a query, their states, and the columns of these."""
         reader, at = _opened(plane, job, which)
-        return States(**at, operators=[operator.as_dict() for operator in reader.operators])
+        operators = [operator.as_dict() for operator in reader.operators]
+        return States.model_validate({**at, "operators": operators})
 
     @api.get("/jobs/{job}/state/{state}", summary="A key's value")
     def value(
@@ -161,7 +166,9 @@ def router(plane: ControlPlane) -> APIRouter:
         """Some rows of a state. Name the batch to go on in the same state with the next ones."""
         reader, at = _opened(plane, job, which)
         entries = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
-        return Rows(**at, state=state, rows=entries[:limit], more=len(entries) > limit)
+        return Rows.model_validate(
+            {**at, "state": state, "rows": entries[:limit], "more": len(entries) > limit}
+        )
 
     @api.post("/jobs/{job}/sql", summary="SQL over state", response_model=Answer, description=_SQL)
     async def sql(
@@ -210,6 +217,7 @@ def _opened(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, d
         "job": details.status.job.name,
         "query": query.name,
         "place": place.name,
+        "batch_id": reader.batch_id,
         "batch": reader.batch_id,
         "committed_ms": committed,
         "age_ms": None if committed is None else max(0, plane.clock() - committed),

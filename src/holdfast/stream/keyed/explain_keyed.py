@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.config.checks import whole
 from holdfast.config.units import exact_duration
+from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.worker.declarations.handlers import stream_names
 from holdfast.worker.declarations.processor import Definition, definition_of
 from holdfast.worker.declarations.state_descriptors import SETTLED, Kind, State, Ttl, ufunc_of
@@ -31,9 +32,23 @@ _AGGREGATING_COST: Final = (
 )
 
 
+def _by_name(handlers: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(handlers)
+
+
 @dataclass(frozen=True, slots=True)
-class StateExplanation:
-    """One state: what it holds, how long, how large it is and what an access costs."""
+class StateExplanation(JsonShape):
+    """One state: what it holds, how long, how large it is and what an access costs.
+
+    Attributes:
+        name: Its name.
+        kind: What it holds for a key: a value, a list, a map, ….
+        schema: The type of what it holds.
+        bytes_per_key: What it takes for a key, in bytes.
+        exact: Whether that is exact, and no estimate.
+        ttl: How long values live.
+        cost: What an access costs.
+    """
 
     name: str
     kind: str
@@ -43,21 +58,9 @@ class StateExplanation:
     ttl: str
     cost: str
 
-    def as_dict(self) -> dict[str, str | int | bool]:
-        """The fields as JSON has them."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "schema": self.schema,
-            "bytes_per_key": self.bytes_per_key,
-            "exact": self.exact,
-            "ttl": self.ttl,
-            "cost": self.cost,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(JsonShape):
     """A processor in tables and words; `str()` gives the text, `as_dict()` the values for JSON.
 
     Attributes:
@@ -72,29 +75,17 @@ class Explanation:
 
     name: str
     kind: str
-    handlers: tuple[tuple[str, str], ...]
+    handlers: tuple[tuple[str, str], ...] = field(metadata=json_as(convert=_by_name))
     states: tuple[StateExplanation, ...]
     timers: str
     key_bytes: int
     assumptions: str
 
     @property
+    @in_json
     def bytes_per_key(self) -> int:
         """The estimated bytes of a key with all of its states."""
         return self.key_bytes + sum(state.bytes_per_key for state in self.states)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The values as JSON has them; fields are only ever added."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "handlers": dict(self.handlers),
-            "states": [state.as_dict() for state in self.states],
-            "timers": self.timers,
-            "key_bytes": self.key_bytes,
-            "bytes_per_key": self.bytes_per_key,
-            "assumptions": self.assumptions,
-        }
 
     def __str__(self) -> str:
         rows = [_HEADINGS] + [
