@@ -18,9 +18,13 @@ class MemoryStorage:
     """
 
     def __init__(self, files: Mapping[str, bytes] | None = None, uri: str = "memory://checkpoint") -> None:
-        self._files = dict(files or {})
+        self._files: dict[str, bytes] = {}
+        # What each folder holds, so that listing one does not go through all files.
+        self._folders: dict[str, dict[str, int | None]] = {}
         self._uri = uri
         self._lock = threading.Lock()
+        for path, data in (files or {}).items():
+            self._put(path, data)
 
     @property
     def uri(self) -> str:
@@ -43,14 +47,8 @@ class MemoryStorage:
 
     def list(self, path: str = "") -> Names:
         """See `Storage`."""
-        prefix = f"{path}/" if path else ""
-        found: dict[str, int | None] = {}
         with self._lock:
-            for file, data in self._files.items():
-                if file.startswith(prefix):
-                    name, below, _ = file[len(prefix) :].partition("/")
-                    found[name] = None if below else len(data)
-        return Names(found)
+            return Names(dict(self._folders.get(path, {})))
 
     def size(self, path: str) -> int | None:
         """See `Storage`."""
@@ -63,7 +61,7 @@ class MemoryStorage:
         with self._lock:
             if not replace and path in self._files:
                 raise Conflict("the file exists", where=full(self._uri, path))
-            self._files[path] = bytes(data)
+            self._put(path, bytes(data))
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -72,4 +70,26 @@ class MemoryStorage:
     def delete(self, path: str) -> None:
         """See `Storage`."""
         with self._lock:
-            self._files.pop(path, None)
+            if self._files.pop(path, None) is not None:
+                self._forget(path)
+
+    def _put(self, path: str, data: bytes) -> None:
+        self._files[path] = data
+        folder, _, name = path.rpartition("/")
+        self._folders.setdefault(folder, {})[name] = len(data)
+        while folder:
+            parent, _, name = folder.rpartition("/")
+            names = self._folders.setdefault(parent, {})
+            if names.get(name, 0) is None:
+                return
+            names[name] = None
+            folder = parent
+
+    def _forget(self, path: str) -> None:
+        """Take a path out of its folder; a folder is there as long as something is in it."""
+        folder, _, name = path.rpartition("/")
+        names = self._folders[folder]
+        names.pop(name, None)
+        if folder and not names:
+            del self._folders[folder]
+            self._forget(folder)

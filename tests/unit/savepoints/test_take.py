@@ -298,7 +298,10 @@ class Busy(MemoryStorage):
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         if len(self._stages) > 1 and path == self._stages[0][0]:
             del self._stages[0]
-            self._files = dict(self._stages[0][1])
+            for gone in self.files:
+                self.delete(gone)
+            for name, data in self._stages[0][1].items():
+                self.write(name, data)
         return super().read(path, start, length)
 
 
