@@ -37,6 +37,7 @@ _OPTIONS: Final = """[Version]
   merge_operator={{id=StringAppendOperator;delimiter={delimiter}}}
 """
 _CACHE_BYTES: Final = 8 << 20
+_FILES_A_THREAD: Final = 32
 _IN_MESSAGE: Final = re.compile(r"(\d+\.sst)")
 
 
@@ -124,7 +125,7 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
         place = Path(temporary, "db")
         metadata = laid_out(storage, file, place)
         try:
-            known, families = database_options(Path(temporary, "options"), delimiter)
+            known, families = database_options(Path(temporary, "options"), delimiter, len(metadata.shared))
             database = Rdict(
                 str(place),
                 options=known,
@@ -164,18 +165,22 @@ def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata
     return metadata
 
 
-def database_options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
+def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, Any]:
     """The options under which snapshots are opened, of the database and of its column families.
 
     Args:
         folder: A directory that is made for them, and may be removed when the database is open.
         delimiter: What stands between values that RocksDB merges.
+        files: How many data files the snapshot has.
     """
     from rocksdict import Cache, Options
 
     folder.mkdir()
     (folder / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))
-    return Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
+    options, families = Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
+    # To start its sixteen threads takes longer than to open a few files.
+    options.set_max_file_opening_threads(1 + min(files // _FILES_A_THREAD, 15))
+    return options, families
 
 
 def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *, blocks: bool) -> None:

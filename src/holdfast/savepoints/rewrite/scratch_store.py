@@ -117,7 +117,7 @@ class Scratch:
 
         metadata = laid_out(storage, file, folder)
         beside = folder.with_name(f"{folder.name}-options")
-        options, families = database_options(beside, delimiter)
+        options, families = database_options(beside, delimiter, len(metadata.shared))
         shutil.rmtree(beside)
         for each in (options, *families.values()):
             _readable_by_spark(each)
