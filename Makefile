@@ -14,9 +14,12 @@ demo: $(READY)  ## run the coffee shop to its end, kill included
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server
 	@$(BIN)/pytest -n 3 --dist worksteal
 
-# Verbs run within the process of the tests, but for a few: about three minutes on two cores.
+# Compiled modules stay, for the workers of tests and the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Verbs run within the process of the tests, but for a few, and on files in memory: a minute on two cores.
 unit: $(READY)  ## the tests that need neither a JVM nor a server, after every change
-	@$(BIN)/pytest -q -n 2 --dist worksteal tests/unit
+	@scripts/in_memory.sh $(BIN)/pytest -q -n 2 --dist worksteal -p no:schemathesis tests/unit
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .

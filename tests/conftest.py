@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not all(place.resolve().is_relative_to(unit) for place in asked):
         for name in SERVERS:
             config.pluginmanager.import_plugin(name)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what stays to the end: all modules, and all tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
