@@ -391,13 +391,13 @@ def require_stopped(checkpoint: Storage) -> None:
         NotFound: There is no checkpoint.
     """
     refuse_held(checkpoint)
-    found = read(checkpoint)
-    if found.uncommitted is not None:
+    progress = read(checkpoint)
+    if progress.uncommitted is not None:
         raise Conflict(
             "a batch is planned and not committed: it runs now, or will run again",
             where=checkpoint.uri,
-            found=f"batch {found.uncommitted}",
-            expected=f"none after batch {found.batch_id}",
+            found=f"batch {progress.uncommitted}",
+            expected=f"none after batch {progress.batch_id}",
             hint="stop the query between two batches, as `holdfast stop` does, or start it once more, with"
             " `availableNow` as its trigger, and let it finish; a savepoint of it can be changed meanwhile",
         )

@@ -44,8 +44,8 @@ class BySql:
         rows: RowsView,
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
-        found = self._selection.run(rows)
-        return [(place, None) for place, _ in found] if self._delete else found
+        picked = self._selection.run(rows)
+        return [(place, None) for place, _ in picked] if self._delete else picked
 
 
 class ByTable:
@@ -95,17 +95,17 @@ class ByTable:
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
         """See `Decider`."""
         for place in range(len(rows)):
-            found = (partition, first + place)
-            if found in self._decided:
-                yield place, self._decided[found]
+            row_place = (partition, first + place)
+            if row_place in self._decided:
+                yield place, self._decided[row_place]
 
     def _by_identity(self, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+        by_identity: dict[str, dict[str, Any]] = {}
         for row in rows:
             if any(row[column.name] is None for column in self._state.columns if column.side == PLACE):
                 self._insert(row)
                 continue
-            if found.setdefault(self._identity(row), row) is not row:
+            if by_identity.setdefault(self._identity(row), row) is not row:
                 raise Invalid(
                     "the table has a key twice",
                     where=self._state.label,
@@ -113,7 +113,7 @@ class ByTable:
                     expected="each key once",
                     hint="give back one row for each key; rows of a list keep their `index`",
                 )
-        return found
+        return by_identity
 
     def _identity(self, row: Mapping[str, Any]) -> str:
         return repr([row[column.name] for column in self._state.columns if column.side in (KEY, PLACE)])

@@ -58,15 +58,15 @@ class Columns:
         Raises:
             Invalid: There is none.
         """
-        exact = [each for each in self.columns if each.name == name]
-        found = exact or [each for each in self.columns if each.name.lower() == name.lower()]
-        if len(found) == 1:
-            return found[0]
+        exact = [column for column in self.columns if column.name == name]
+        fitting = exact or [column for column in self.columns if column.name.lower() == name.lower()]
+        if len(fitting) == 1:
+            return fitting[0]
         raise Invalid(
             "there is no such column in the state",
             where=self.label,
             found=name,
-            expected=", ".join(each.name for each in self.columns),
+            expected=", ".join(column.name for column in self.columns),
             hint="see the columns of each state with `holdfast state list`",
         )
 
@@ -96,7 +96,7 @@ class Columns:
 
     def repeated(self) -> dict[str, Column]:
         """Columns of the value that only repeat one of the key, by the names of both."""
-        keys = {each.path[-1]: each for each in self.key_columns()}
+        keys = {column.path[-1]: column for column in self.key_columns()}
         return {
             column.name: keys[column.path[-1]]
             for column in self.columns
@@ -166,7 +166,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             expected="unsaferow",
             hint="change it in the query, or start a query with the default encoding from its sources",
         )
-    codecs = {each.name.label: each for each in operator.files.known()}
+    codecs = {family.name.label: family for family in operator.files.known()}
     kind, paired = _kept(main, codecs, state)
     for codec in (main, *paired.values()):
         codec.require_schema()

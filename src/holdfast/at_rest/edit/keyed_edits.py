@@ -57,7 +57,7 @@ class KeyedTable(Columns):
 
     def key(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The key of a row, by column."""
-        return {each.path[0]: row[each.name] for each in self.key_columns()}
+        return {column.path[0]: row[column.name] for column in self.key_columns()}
 
 
 def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
@@ -66,9 +66,9 @@ def keyed_table(state: KeyedState, named: NamedState) -> KeyedTable:
     keys = [Column(key.name, KEY, (key.name,), key.type) for key in state.operator.keys]
     taken = {key.name for key in keys}
     values = [
-        Column(f"value_{each.name}" if each.name in taken else each.name, VALUE, (each.name,), _type(each))
-        for each in state.operator.states
-        if each.kind != BROADCAST and only in (None, each.name)
+        Column(f"value_{kept.name}" if kept.name in taken else kept.name, VALUE, (kept.name,), _type(kept))
+        for kept in state.operator.states
+        if kept.kind != BROADCAST and only in (None, kept.name)
     ]
     return KeyedTable(named.full_name, (*keys, *values), state, only)
 
@@ -113,7 +113,7 @@ class KeyedEdit:
     def _picked(self) -> Iterator[KeyChange]:
         key = None if self.edit.key is None else parse_key([self.edit.key], self.key, self.table.label)
         selection = Selection(
-            self.table, self.edit.where, [parse_assignment(each) for each in self.edit.set], key
+            self.table, self.edit.where, [parse_assignment(text) for text in self.edit.set], key
         )
         for rows in self._chunks():
             for place, new in selection.run(rows):
@@ -122,7 +122,7 @@ class KeyedEdit:
                     self.tally.note(before, None)
                     yield self._gone(before)
                     continue
-                values = dict(zip((each.name for each in selection.columns), new, strict=True))
+                values = dict(zip((column.name for column in selection.columns), new, strict=True))
                 after = {**before, **values}
                 if after != before:
                     self.tally.note(before, after)
@@ -146,7 +146,7 @@ class KeyedEdit:
                 for column in self.table.columns
                 if column.side == VALUE and row[column.name] is not None
             ]
-            yield KeyChange(key, {each.path[0]: row[each.name] for each in named})
+            yield KeyChange(key, {column.path[0]: row[column.name] for column in named})
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
         """The rows of the table, some thousand at a time, counted."""

@@ -68,8 +68,8 @@ class _Content:
                 self.chosen[family, rows[at]] = codec.values.rows(pairs[at][1], codec.where)[0]
             if chosen:
                 out = frozenset(chosen)
-                rows = [each for at, each in enumerate(rows) if at not in out]
-                values = [each for at, each in enumerate(values) if at not in out]
+                rows = [row for at, row in enumerate(rows) if at not in out]
+                values = [value for at, value in enumerate(values) if at not in out]
             total.add(rows, values)
 
     def sum(self, family: str) -> ContentSum:

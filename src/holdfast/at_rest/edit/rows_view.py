@@ -91,13 +91,13 @@ class StoredRows:
         Raises:
             Corrupt: A row is damaged.
         """
-        if not all(_plain(each) for each in self.columns):
+        if not all(_plain(part) for part in self.columns):
             return None
         sides = {
             KEY: _by_name(self.key.type, self.keys, self.where),
             VALUE: _by_name(self.value.type, self.values, self.where),
         }
-        found = []
+        arrays = []
         for column in self.columns:
             first, *rest = column.path
             array = sides[column.side][first]
@@ -106,8 +106,8 @@ class StoredRows:
                 array = array.flatten()[names.index(name)]
             if array.type != types[column.name]:
                 return None
-            found.append(array)
-        return found
+            arrays.append(array)
+        return arrays
 
 
 def _plain(column: Column) -> bool:

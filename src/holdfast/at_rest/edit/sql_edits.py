@@ -83,7 +83,7 @@ class Selection:
         self.columns = [self._settable(assignment.column) for assignment in assignments]
         for text in (*(assignment.expression for assignment in assignments), *((where,) if where else ())):
             self._check(text)
-        wanted = ", ".join([f'"{ROW}"', *(f"(\n{each.expression}\n)" for each in assignments)])
+        wanted = ", ".join([f'"{ROW}"', *(f"(\n{assignment.expression}\n)" for assignment in assignments)])
         condition = f"(\n{where}\n)" if where else "true"
         keys = "".join(f" and {sql_identifier(name)} is not distinct from ?" for name in self._key)
         self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
@@ -92,13 +92,13 @@ class Selection:
 
     def run(self, rows: RowsView) -> list[tuple[int, tuple[Any, ...]]]:
         """The rows that are meant, by their place among those given, each with its new values in order."""
-        found = self.run_table(rows)
-        places = found.column(0).to_pylist()
+        table = self.run_table(rows)
+        places = table.column(0).to_pylist()
         new = [
-            self._cast(found.column(index + 1), column).to_pylist()
+            self._cast(table.column(index + 1), column).to_pylist()
             for index, column in enumerate(self.columns)
         ]
-        return [(place, tuple(each[at] for each in new)) for at, place in enumerate(places)]
+        return [(place, tuple(values[at] for values in new)) for at, place in enumerate(places)]
 
     def run_table(self, rows: RowsView) -> pa.Table:
         """The same as a table, before anything is made to fit."""
@@ -107,12 +107,12 @@ class Selection:
         table = rows_table(self._state, rows, self._types)
         self._connection.register(_TABLE, table)
         try:
-            found = self._connection.sql(self._query, params=list(self._key.values())).to_arrow_table()
+            selected = self._connection.sql(self._query, params=list(self._key.values())).to_arrow_table()
         except duckdb.Error as error:
             raise self._refused(str(error)) from error
         finally:
             self._connection.unregister(_TABLE)
-        return found
+        return selected
 
     def _settable(self, name: str) -> Column:
         column = self._state.column(name)
@@ -121,7 +121,9 @@ class Selection:
                 "a key cannot be set",
                 where=self._state.label,
                 found=column.name,
-                expected=", ".join(each.name for each in self._state.columns if each.side not in (KEY, PLACE))
+                expected=", ".join(
+                    other.name for other in self._state.columns if other.side not in (KEY, PLACE)
+                )
                 or "a state with values",
                 hint="delete the row, and insert one with the other key",
             )
@@ -137,8 +139,8 @@ class Selection:
     def _check(self, text: str) -> None:
         """Refuse what looks at more than its row: the state is worked through a part at a time."""
         statement = f"select (\n{text}\n)"
-        found = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
-        parsed: dict[str, Any] = json.loads(found[0][0]) if found else {"error": True}
+        answer = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
+        parsed: dict[str, Any] = json.loads(answer[0][0]) if answer else {"error": True}
         if parsed.get("error"):
             raise self._refused(str(parsed.get("error_message", "no expression")), text)
         statements = parsed["statements"]
@@ -215,7 +217,7 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
     """
     import pyarrow as pa
 
-    names = [ROW, *(each.name for each in state.columns)]
+    names = [ROW, *(known.name for known in state.columns)]
     arrays = [pa.array(range(len(rows)), pa.int64())]
     packed = rows.arrays(types) if isinstance(rows, StoredRows) else None
     if packed is not None:
@@ -259,7 +261,7 @@ def fits(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
-    if [each.name for each in found] != [each.name for each in expected]:
+    if [field.name for field in found] != [field.name for field in expected]:
         return False
     return all(fits(one.type, other.type) for one, other in zip(found, expected, strict=True))
 

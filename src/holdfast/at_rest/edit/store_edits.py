@@ -70,11 +70,11 @@ class StoreEdits:
         version = self.manifest.batch_id + 1
         files = (layout.parse(file.path) for file in self.manifest.files)
         newest = [
-            each
-            for each in files
-            if isinstance(each, StoreFile) and each.store == store and each.version == version
+            place
+            for place in files
+            if isinstance(place, StoreFile) and place.store == store and place.version == version
         ]
-        form = StoreForm(operator.values, operator.codec, any(each.unique_id for each in newest))
+        form = StoreForm(operator.values, operator.codec, any(place.unique_id for place in newest))
         file = form.file(store, version)
         if file.unique_id is not None:
             self._ids[store] = (operator.store_names.index(store.name), file.unique_id)
@@ -86,16 +86,19 @@ class StoreEdits:
         kept = {path}
         if file.kind is Kind.ZIP:
             shared = parse_snapshot(self.made.read(path), path).shared
-            kept |= {layout.SharedFile(store, each.folder, each.name).render() for each in shared}
+            kept |= {
+                layout.SharedFile(store, shared_file.folder, shared_file.name).render()
+                for shared_file in shared
+            }
         for saved in self.manifest.files:
             owner = _store_of(saved.path)
             if owner is not None and owner[0] == store and owner[1] not in kept:
                 self._removed.add(saved.path)
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksum(path).render()
-        for each in (*kept, sums):
-            if (each not in had or each in (path, sums)) and self.made.size(each) is not None:
-                self._written.add(each)
+        for new_path in (*kept, sums):
+            if (new_path not in had or new_path in (path, sums)) and self.made.size(new_path) is not None:
+                self._written.add(new_path)
         # The checksums beside the old file are not those of the new one.
         for stale in (sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()):
             if stale in had and stale not in self._written:
@@ -121,7 +124,7 @@ class StoreEdits:
         ids = {number: [list(stores) for stores in partitions] for number, partitions in given.items()}
         for store, (index, unique) in self._ids.items():
             ids[store.operator_id][store.partition][index] = unique
-        fields = {**commit.fields, _IDS: {str(number): each for number, each in ids.items()}}
+        fields = {**commit.fields, _IDS: {str(number): partitions for number, partitions in ids.items()}}
         self._rewrite(path, CommitLog(commit.version, fields, None).render())
 
     def _rewrite(self, path: str, data: bytes) -> None:
@@ -135,9 +138,9 @@ class StoreEdits:
             beside = layout.HadoopChecksum(of).render()
             if beside in had:
                 new[beside] = hadoop_checksum(content).render()
-        for each, content in new.items():
-            self.made.write(each, content)
-            self._written.add(each)
+        for new_path, content in new.items():
+            self.made.write(new_path, content)
+            self._written.add(new_path)
 
 
 def _store_of(path: str) -> tuple[StoreId, str] | None:

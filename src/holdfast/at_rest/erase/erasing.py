@@ -201,11 +201,11 @@ def erase(
             turn.give_up(note)
         work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
         search = _Search(catalog, subject)
-        found = search.savepoints(tell)
-        done = [work.savepoint(each, number, len(found), tell) for number, each in enumerate(found)]
+        savepoints = search.savepoints(tell)
+        done = [work.savepoint(hits, number, len(savepoints), tell) for number, hits in enumerate(savepoints)]
         linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
         removed = remove_unneeded(catalog, turn, clock, tell)
-        _prove(catalog, search, [each for each in done if each.after is not None], tell)
+        _prove(catalog, search, [savepoint for savepoint in done if savepoint.after is not None], tell)
     finally:
         with suppress(HoldfastError):
             turn.end()
@@ -260,9 +260,9 @@ class _Erasure:
         hashes = {file.path: file.sha256 for file in hits.manifest.files}
         for part in hits.parts:
             self.turn.check()
-            new, found = part.erased(self.work, hits.view, hashes)
+            new, rows = part.erased(self.work, hits.view, hashes)
             replaced += new
-            findings += found
+            findings += rows
         files = _files(hits.manifest, replaced)
         manifest = self._manifest(hits, files, sum(finding.rows for finding in findings))
         self.turn.check()
@@ -270,7 +270,7 @@ class _Erasure:
         return replace(
             searched,
             found=merged(findings),
-            rewritten=sum(len(each.written) for each in replaced),
+            rewritten=sum(len(new_files.written) for new_files in replaced),
             after=hash_of(manifest.render()),
         )
 
@@ -324,8 +324,8 @@ def redacted(value: Any, subject: Subject) -> Any:
     """Text with what is to be forgotten taken out of it, where it stands as a word."""
     if not isinstance(value, str):
         return value
-    for each in subject.values.values():
-        value = re.sub(rf"(?<!\w){re.escape(str(each))}(?!\w)", _ERASED, value)
+    for given in subject.values.values():
+        value = re.sub(rf"(?<!\w){re.escape(str(given))}(?!\w)", _ERASED, value)
     return value
 
 
@@ -341,7 +341,7 @@ class _Search:
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
         """What is in each savepoint as it is now."""
         known = ids(self._catalog)
-        found = []
+        savepoints = []
         states = 0
         for number, savepoint_id in enumerate(known):
             if tell is not None:
@@ -353,7 +353,7 @@ class _Search:
             view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
             operators = named_operators(view, manifest.batch_id)
             states += sum(len(operator.states) for operator in operators)
-            found.append(self._savepoint(manifest, view, operators))
+            savepoints.append(self._savepoint(manifest, view, operators))
         there = self._spark.columns | self._keyed.columns
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
@@ -363,7 +363,7 @@ class _Search:
                 found=", ".join(missing),
                 hint="see the columns with `holdfast state list SP`",
             )
-        return found
+        return savepoints
 
     def _savepoint(
         self, manifest: Manifest, view: SavepointView, operators: Sequence[NamedOperator]
@@ -374,7 +374,9 @@ class _Search:
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
-            tuple(part for each in operators for part in self._of(each).hits(view, manifest, each)),
+            tuple(
+                part for operator in operators for part in self._of(operator).hits(view, manifest, operator)
+            ),
             told=_tells(manifest.fields, later, self._subject),
             unsearched=tuple(
                 dict.fromkeys(
@@ -397,11 +399,11 @@ def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Sub
 
 def _files(manifest: Manifest, replaced: Sequence[Replaced]) -> list[SavedFile]:
     files = {file.path: file for file in manifest.files}
-    for each in replaced:
-        for path in each.removed:
+    for new in replaced:
+        for path in new.removed:
             files.pop(path, None)
-    for each in replaced:
-        files.update({file.path: file for file in each.written})
+    for new in replaced:
+        files.update({file.path: file for file in new.written})
     return [files[path] for path in sorted(files)]
 
 
@@ -435,7 +437,7 @@ def _prove(
 
     A file with the hash of one that was searched is not read again: that it still has it is verified.
     """
-    left = [each for each in search.savepoints(tell) if each.certain]
+    left = [hits for hits in search.savepoints(tell) if hits.certain]
     if left:
         raise Internal(
             "something of the key is left",
@@ -443,12 +445,12 @@ def _prove(
             found=f"{left[0].traces} files that hold it",
             hint="no savepoint is damaged; please report this",
         )
-    for each in rewritten:
-        proof = prove(catalog, each.place.rpartition("/")[2], tell=tell)
+    for savepoint in rewritten:
+        proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
         if not proof.ok:
             raise Internal(
                 "a savepoint does not verify after the erasure",
-                where=each.place,
+                where=savepoint.place,
                 found=proof.problems[0].what,
                 hint="do not restore it; please report this",
             )

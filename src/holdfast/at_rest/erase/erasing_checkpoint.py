@@ -75,10 +75,10 @@ def erase_checkpoint(
     certificate = erase(
         catalog, subject, folder / "work", who=who, why=why, clock=clock, token=chance(8).hex(), tell=tell
     )
-    found = _summary(checkpoint, subject, certificate.searched, newest, needed)
-    if not found.holds:
+    summary = _summary(checkpoint, subject, certificate.searched, newest, needed)
+    if not summary.holds:
         guard.require_unmoved()
-        return found
+        return summary
     made = folder / "checkpoint"
     plan = plan_restore(
         catalog,
@@ -98,7 +98,7 @@ def erase_checkpoint(
             hint="nothing was erased from it; please report this",
         )
     replace_checkpoint(place, made, guard)
-    return found
+    return summary
 
 
 def plan_erase_checkpoint(
@@ -152,7 +152,7 @@ def _taken(
     """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     logs = Logs(checkpoint)
     for number, batch_id in enumerate(reversed(logs.committed)):
         if tell is not None:
@@ -160,18 +160,22 @@ def _taken(
         try:
             plan = plan_take(checkpoint, catalog, batch_id)
         except NotFound:
-            if not found:
+            if not manifests:
                 raise
             continue  # its files are gone in part; the others belong to no batch
         taken = take(checkpoint, catalog, plan, clock=clock, chance=chance)
-        found.append(taken.manifest)
-    if not found:
+        manifests.append(taken.manifest)
+    if not manifests:
         raise NotFound(
             "there is no committed batch",
             where=checkpoint.uri,
             hint="nothing was committed, so delete the directory; its query then reads its input anew",
         )
-    return catalog, found[0].savepoint_id, {file.path for manifest in found for file in manifest.files}
+    return (
+        catalog,
+        manifests[0].savepoint_id,
+        {file.path for manifest in manifests for file in manifest.files},
+    )
 
 
 def _state_files(place: Path) -> list[str]:
@@ -188,21 +192,21 @@ def _summary(
     """What was found, over all batches: a row that several have counts as the batch with most has it."""
     paths = _state_files(_place(checkpoint))
     strays = [path for path in paths if path not in needed]
-    most = max(searched, key=lambda each: each.rows)
-    found = Searched(
+    most = max(searched, key=lambda savepoint: savepoint.rows)
+    summary = Searched(
         place=checkpoint.uri,
         files=len(paths),
         found=merged(most.found),
-        traces=max(each.traces for each in searched)
+        traces=max(place.traces for place in searched)
         + StrayFiles(checkpoint, named_operators(checkpoint), subject).holding(strays),
-        rewritten=next(each.rewritten for each in searched if each.place.endswith(newest)),
+        rewritten=next(place.rewritten for place in searched if place.place.endswith(newest)),
         before=None,
         after=None,
-        unsearched=tuple(dict.fromkeys(name for each in searched for name in each.unsearched)),
+        unsearched=tuple(dict.fromkeys(name for place in searched for name in place.unsearched)),
     )
-    if not found.holds:
-        return found
-    return replace(found, given_up=len(searched) - 1, strays=len(strays))
+    if not summary.holds:
+        return summary
+    return replace(summary, given_up=len(searched) - 1, strays=len(strays))
 
 
 def _lead(made: Storage, catalog: Storage, savepoint_id: str, uri: str) -> None:

@@ -84,14 +84,14 @@ class KeyedHits:
 
     def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
         """What has to change in Spark's stores so that nothing of it is left in any group."""
-        before = {each.group: each for each in self.state.source.groups()}
+        before = {group.group: group for group in self.state.source.groups()}
         now = dict(before)
 
         def state() -> KeyedState:
             return replace(self.state, source=GroupsInMemory(now.values()))
 
         def take(groups: Sequence[GroupChange]) -> None:
-            now.update({each.after.group: each.after for each in groups if each.after is not None})
+            now.update({group.after.group: group.after for group in groups if group.after is not None})
 
         if self.changes:
             take(changed(state(), self.changes).groups)
@@ -128,7 +128,7 @@ class KeyedSearch:
         if any(column not in names for column in self._subject.columns):
             return
         needles = self._needles(state)
-        stores = [each for each in self._stores(view, manifest, operator, needles) if each.any]
+        stores = [hits for hits in self._stores(view, manifest, operator, needles) if hits.any]
         if not stores:
             return
         changes: list[KeyChange] = []
@@ -171,19 +171,19 @@ class KeyedSearch:
             for name in files.store_names:
                 store = StoreId(operator.operator_id, partition, name)
                 chain = files.chain(view, store)
-                found = {}
+                files_of = {}
                 for file in chain:
                     sha256 = hashes[file.render()]
                     if sha256 not in self._known:
                         self._known[sha256] = any(
                             _has(needles, value or b"") for _, value in entries(view, hashes, files, file)
                         )
-                    found[file] = FileHits(bare=self._known[sha256])
-                yield StoreHits(store, chain, found)
+                    files_of[file] = FileHits(bare=self._known[sha256])
+                yield StoreHits(store, chain, files_of)
 
     def _needles(self, state: KeyedState) -> list[list[bytes]] | None:
         """The bytes of which a blob with a row of it has one of each; None where they are not known."""
-        found = []
+        needles = []
         for given in self._subject.values.values():
             made = [str(given).encode()]
             with_text = isinstance(given, str)
@@ -191,22 +191,22 @@ class KeyedSearch:
             for form, bits in _NUMBERS if number is not None else ():
                 if number is not None and -(1 << bits - 1) <= number < 1 << bits - 1:
                     made.append(struct.pack(form, number))
-            found.append(made)
+            needles.append(made)
             if (
                 with_text
                 and number is None
                 and not all(str(key.type) in _TEXTS for key in state.operator.keys)
             ):
                 return None  # a date, a decimal: how it is put into bytes is not worked out here
-        return found
+        return needles
 
     def _of(self, row: KeyRow, state: KeyedState) -> Iterator[KeyChange]:
         """What becomes of a key: it goes, or entries of its maps do."""
-        names = [each.name for each in state.operator.keys]
+        names = [column.name for column in state.operator.keys]
         key = dict(zip(names, row.key, strict=True))
         values = self._subject.values
         if self._subject.any_column:
-            goes = any(_same(each, values[None]) for each in row.key)
+            goes = any(_same(part, values[None]) for part in row.key)
         else:
             goes = all(_same(key[column], value) for column, value in values.items() if column is not None)
         if goes:
@@ -227,12 +227,12 @@ class KeyedSearch:
 
     def _shared(self, group: KeyGroup, state: KeyedState) -> dict[str, list[Any]]:
         """The broadcast rows that one of whose keys is it."""
-        found: dict[str, list[Any]] = {}
+        by_stream: dict[str, list[Any]] = {}
         for row in shared_rows(group, state.where):
             parts = row.key.values() if isinstance(row.key, Mapping) else [row.key]
             if any(_same(part, self._subject.values[None]) for part in parts):
-                found.setdefault(row.state, []).append(row.key)
-        return found
+                by_stream.setdefault(row.state, []).append(row.key)
+        return by_stream
 
 
 def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
@@ -241,7 +241,7 @@ def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
     A bare value is looked for in keys, keys of maps and keys of broadcast rows; a named column in the columns
     of the key alone.
     """
-    found = []
+    states = []
     keys = [(key.name, key.type) for key in state.operator.keys]
     if subject.any_column:
         keys += [(kept.name, kept.key_type) for kept in state.operator.states if kept.key_type is not None]
@@ -250,8 +250,8 @@ def unsearched_keyed(state: KeyedState, subject: Subject) -> list[str]:
     for kept in state.operator.states:
         inner = _names_in(kept.type) | (set() if kept.key_type is None else _names_in(kept.key_type))
         if wanted & {kept.name.lower(), *inner}:
-            found.append(kept.name)
-    return found
+            states.append(kept.name)
+    return states
 
 
 def _is_broadcast(state: KeyedState, name: str) -> bool:
@@ -281,7 +281,7 @@ def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> boo
 
 def _has(needles: Sequence[Sequence[bytes]] | None, blob: bytes) -> bool:
     """Whether bytes have one needle of each; quick, and wrong at times, but never about those that do."""
-    return needles is None or all(any(each in blob for each in one) for one in needles)
+    return needles is None or all(any(needle in blob for needle in one) for one in needles)
 
 
 def _number(given: Any) -> int | None:

@@ -64,7 +64,7 @@ def subject(key: str, column: str | None = None) -> Subject:
         values = {name.strip(): rest}
     else:
         values = {None: key}
-    if not values or any(each is None or each == "" for each in values.values()):
+    if not values or any(value is None or value == "" for value in values.values()):
         raise Invalid(
             "a key that is to be erased has a value",
             found=key[:200] or "nothing",
@@ -121,7 +121,7 @@ class Matcher:
 
     def may_have(self, key: bytes, value: bytes) -> bool:
         """Whether bytes may hold it; quick, and wrong at times, but never about a row that does."""
-        return all(any(each in key or each in value for each in column) for column in self.needles)
+        return all(any(needle in key or needle in value for needle in column) for column in self.needles)
 
     def key_of(self, key: bytes) -> bool:
         """Whether a key, as it is stored without the number of its family, is of it."""
@@ -131,8 +131,8 @@ class Matcher:
         if self.places is None and not self.may_have(key, b""):
             return False
         for column in self.places or ():
-            for at, each in column:
-                if data[at : at + _SLOT] == each:
+            for at, word in column:
+                if data[at : at + _SLOT] == word:
                     break
             else:
                 return False
@@ -148,8 +148,8 @@ class Matcher:
             return False
         keys = self._row(KEY).decode(self.codec.key_row(key))
         return any(
-            self.values_of(keys, self._row(VALUE).decode(each))
-            for each in self.codec.values.rows(value, self.codec.where)[0]
+            self.values_of(keys, self._row(VALUE).decode(row))
+            for row in self.codec.values.rows(value, self.codec.where)[0]
         )
 
     def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
@@ -182,7 +182,7 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
         )
         for column, given in subject.values.items()
     }
-    needles = tuple(tuple({_needle(leaf) for leaf in each}) for each in leaves.values())
+    needles = tuple(tuple({_needle(leaf) for leaf in fitting}) for fitting in leaves.values())
     return Matcher(codec, leaves, needles, _places(codec.key_type, leaves), _exact(codec, leaves))
 
 
@@ -202,13 +202,13 @@ def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
 
 def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
     """The arrays and maps of a row, each with its own name and all that are in it."""
-    found = []
+    collections = []
     for name, kind in zip(type_.names, type_.types, strict=True):
         if isinstance(kind, Struct):
-            found += _several(kind, (*path, name))
+            collections += _several(kind, (*path, name))
         elif isinstance(kind, (Array, Map)):
-            found.append(((*path, name), {name.lower(), *_names_in(kind)}))
-    return found
+            collections.append(((*path, name), {name.lower(), *_names_in(kind)}))
+    return collections
 
 
 def _names_in(type_: DataType) -> set[str]:
@@ -224,11 +224,11 @@ def _names_in(type_: DataType) -> set[str]:
 
 def _exact(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
     """The stored key that has these values and no other field."""
-    found = {leaf.path: leaf for each in leaves.values() for leaf in each if leaf.side == KEY}
-    alone = all(len(each) == 1 for each in leaves.values()) and len(found) == len(leaves)
-    if not alone or codec.plain_keys is None or set(found) != {(name,) for name in codec.key_type.names}:
+    by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
+    alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
+    if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
         return None
-    values = {path[0]: leaf.value for path, leaf in found.items()}
+    values = {path[0]: leaf.value for path, leaf in by_path.items()}
     return codec.stored_key(RowCodec(codec.key_type).encode(values))
 
 
@@ -237,13 +237,13 @@ def _places(
 ) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
     """Where a key's row has each column: a word for each field, behind the bits that mark nulls."""
     words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
-    found = []
-    for each in leaves.values():
-        mine = [leaf for leaf in each if leaf.side == KEY]
+    places = []
+    for fitting in leaves.values():
+        mine = [leaf for leaf in fitting if leaf.side == KEY]
         if not all(len(leaf.path) == 1 and is_fixed(leaf.type) for leaf in mine):
             return None
-        found.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
-    return tuple(found)
+        places.append(tuple((words + _SLOT * key.names.index(leaf.path[0]), _needle(leaf)) for leaf in mine))
+    return tuple(places)
 
 
 def _meant(column: str | None, path: Sequence[str]) -> bool:
@@ -251,13 +251,13 @@ def _meant(column: str | None, path: Sequence[str]) -> bool:
 
 
 def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], DataType]]:
-    found: list[tuple[tuple[str, ...], DataType]] = []
+    leaves: list[tuple[tuple[str, ...], DataType]] = []
     for name, kind in zip(type_.names, type_.types, strict=True):
         if isinstance(kind, Struct):
-            found += _leaves(kind, (*path, name))
+            leaves += _leaves(kind, (*path, name))
         elif isinstance(kind, Decimal) or (isinstance(kind, Atom) and kind.name != "void"):
-            found.append(((*path, name), kind))
-    return found
+            leaves.append(((*path, name), kind))
+    return leaves
 
 
 def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:

@@ -65,7 +65,7 @@ class PlaceSearch:
         self._checkpoint = checkpoint
         self._home = None if home is None else home.resolve()
         self._changing = changing
-        roots = [local_path(each.uri) for each in (catalog, checkpoint) if each is not None]
+        roots = [local_path(storage.uri) for storage in (catalog, checkpoint) if storage is not None]
         self._roots = tuple(root.resolve() for root in roots if root is not None)
 
     def reports(self) -> tuple[PlaceReport, ...]:

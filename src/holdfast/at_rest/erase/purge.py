@@ -80,15 +80,15 @@ class Cleansing:
             operator: The store's operator.
             hits: What was found.
         """
-        found = []
-        for file, each in hits.files.items():
-            if not each.any:
+        files = []
+        for file, found_in in hits.files.items():
+            if not found_in.any:
                 continue
             known = (hashes[file.render()], file.render())
             if known not in self._done:
-                self._done[known] = self._file(view, operator, file, each.keys)
-            found.append(self._done[known])
-        return found
+                self._done[known] = self._file(view, operator, file, found_in.keys)
+            files.append(self._done[known])
+        return files
 
     def flat(
         self,
@@ -115,7 +115,7 @@ class Cleansing:
             rows = _changed(view, operator, hits.store, changes)
             families = base_families(view, operator, hits.store)
             made = self._written(operator, file, rows, families, changes)
-            removed = frozenset().union(*(_paths(view, each) for each in hits.chain))
+            removed = frozenset().union(*(_paths(view, link) for link in hits.chain))
             self._done[known] = self._kept(made, removed, file)
         return self._done[known]
 
@@ -270,10 +270,10 @@ def partition_changes(
         store = StoreId(operator.operator_id, partition, name)
         for change in _by_key(view, operator, store, matchers):
             changes[store, change.family, change.key] = change
-    found: dict[StoreId, list[RowChange]] = {}
+    by_store: dict[StoreId, list[RowChange]] = {}
     for (store, _, _), change in changes.items():
-        found.setdefault(store, []).append(change)
-    return found, counts
+        by_store.setdefault(store, []).append(change)
+    return by_store, counts
 
 
 def _by_key(
@@ -337,18 +337,18 @@ def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
     """A file with the checksums beside it and the data files that it shares, as far as they are there."""
     path = file.render()
     sums = layout.SparkChecksum(path).render()
-    found = [path, sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()]
+    paths = [path, sums, layout.HadoopChecksum(path).render(), layout.HadoopChecksum(sums).render()]
     shares = parse_snapshot(view.read(path), path, whole=False).shared if file.kind is Kind.ZIP else ()
     for shared in shares:
         of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-        found += [of, layout.HadoopChecksum(of).render(), layout.SparkChecksum(of).render()]
-    return frozenset(each for each in found if view.size(each) is not None)
+        paths += [of, layout.HadoopChecksum(of).render(), layout.SparkChecksum(of).render()]
+    return frozenset(there for there in paths if view.size(there) is not None)
 
 
 def _made(made: Storage, store: StoreId) -> list[str]:
     """The files that were made of a store."""
-    found = []
+    paths = []
     for folder in (store.folder, f"{store.folder}/{layout.SSTS}"):
         listing = made.list(folder)
-        found += [f"{folder}/{name}" for name in listing.names if listing.size(name) is not None]
-    return found
+        paths += [f"{folder}/{name}" for name in listing.names if listing.size(name) is not None]
+    return paths

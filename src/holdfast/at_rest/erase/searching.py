@@ -78,17 +78,17 @@ class StoreHits:
     @property
     def any(self) -> bool:
         """Whether anything was found."""
-        return any(each.any for each in self.files.values())
+        return any(file.any for file in self.files.values())
 
     @property
     def by_value(self) -> bool:
         """Whether some of it cannot be told by the key."""
-        return any(each.by_value for each in self.files.values())
+        return any(file.by_value for file in self.files.values())
 
     @property
     def traces(self) -> int:
         """The files in which it was found."""
-        return sum(each.any for each in self.files.values())
+        return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:
         """How many of the keys that were found count, by the label of their state; counters are no states."""
@@ -117,15 +117,15 @@ class Search:
 
     def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
         """What looks for it in each family of an operator that may have it."""
-        found = {}
+        matchers = {}
         for codec in operator.known():
             if codec.schema is None:
                 continue  # nobody has written into it
             one = matcher(codec, self._subject)
             self.columns |= {str(column) for column, leaves in one.leaves.items() if column and leaves}
             if one.possible:
-                found[codec.name.store, codec.name.family] = one
-        return found
+                matchers[codec.name.store, codec.name.family] = one
+        return matchers
 
     def store(
         self,
@@ -150,14 +150,14 @@ class Search:
         """
         hashes = {file.path: file.sha256 for file in manifest.files}
         chain = operator.chain(view, store)
-        found = {}
+        files = {}
         for file in chain:
             path = file.render()
             known = (hashes[path], str(operator.operator_id), store.name, *self._forms(operator, store))
             if known not in self._known:
                 self._known[known] = self._file(view, hashes, operator, file, matchers)
-            found[file] = self._known[known]
-        return StoreHits(store, chain, found)
+            files[file] = self._known[known]
+        return StoreHits(store, chain, files)
 
     def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
         """What decides how rows are taken apart."""
@@ -175,7 +175,7 @@ class Search:
         file: StoreFile,
         matchers: Mapping[tuple[str, str], Matcher],
     ) -> FileHits:
-        mine = {family: each for (store, family), each in matchers.items() if store == file.store.name}
+        mine = {family: one for (store, family), one in matchers.items() if store == file.store.name}
         if not mine:
             return FileHits()
         path = file.render()
@@ -213,14 +213,14 @@ def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] |
     """The only keys that can be of the subject, as they are stored; None where others can."""
     if families.forgotten:
         return None
-    found = []
+    keys = []
     for family, prefix in families.prefixes.items():
         one = matchers.get(family)
         if one is not None:
             if one.exact is None:
                 return None
-            found.append(prefix + one.exact)
-    return found
+            keys.append(prefix + one.exact)
+    return keys
 
 
 def _may_have(
@@ -239,16 +239,16 @@ def _may_have(
 
 
 def _hits(
-    found: Iterable[Entry],
+    entries_of_file: Iterable[Entry],
     matchers: Mapping[str, Matcher],
     families: Families,
 ) -> FileHits:
     """What is in entries; of nearly all of them a look at their bytes tells that it is not."""
     hits = FileHits()
-    needles = tuple({each for one in matchers.values() for column in one.needles for each in column})
+    needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
     first = needles[0]
     alone = len(needles) == 1
-    for stored, value in found:
+    for stored, value in entries_of_file:
         if alone:
             if first not in stored and (value is None or first not in value):
                 continue
@@ -322,7 +322,7 @@ def noted_keys(data: bytes) -> list[bytes]:
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
     """Whether a snapshot's own files may hold it: the first and last keys of data files are noted there."""
-    keys = [each for each in matchers if each.by_key]
+    keys = [matcher for matcher in matchers if matcher.by_key]
     notes = noted_keys(data)
     if exact is not None:
         return any(key in note for note in notes for key in exact)

@@ -75,10 +75,10 @@ def drop_expired(
         if named.keyed is None:
             dropped += _spark_has_removed(named)
             continue
-        found = without_expired(named.keyed)
-        dropped += found.dropped
-        keys += found.keys
-        changes.update(group_rows(named.files, found.groups))
+        without = without_expired(named.keyed)
+        dropped += without.dropped
+        keys += without.keys
+        changes.update(group_rows(named.files, without.groups))
     with workplace(target, "expire") as folder:
         return derive_changed(
             catalog,
@@ -105,9 +105,9 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
     for state in operator.states:
         if not state.ttl:
             continue
-        found = state.source.ages(state, by=EXPIRES)
+        ages = state.source.ages(state, by=EXPIRES)
         now = operator.files.times()[0]
-        left = int((found.times <= now).sum())
+        left = int((ages.times <= now).sum())
         if left:
             raise Unsupported(
                 "Spark has left something in its own state that has expired, which is not dropped here",
@@ -127,7 +127,7 @@ def _noted(manifest: Manifest) -> dict[str, Any]:
 
 def _record(dropped: list[Dropped], keys: int) -> dict[str, Any]:
     return {
-        "values": sum(each.values for each in dropped),
+        "values": sum(dropped_state.values for dropped_state in dropped),
         "keys": keys,
-        "states": [each.as_dict() for each in dropped],
+        "states": [dropped_state.as_dict() for dropped_state in dropped],
     }

@@ -41,7 +41,7 @@ def written(
         token: Makes the name of this version.
     """
     blobs = [blob for part in parts for blob in _pages(part)]
-    forms = {each.fingerprint: each for each in (*(part.form for part in filled(parts)), form)}
+    forms = {part_form.fingerprint: part_form for part_form in (*(part.form for part in filled(parts)), form)}
     meta = Meta(
         key_groups,
         token(),
@@ -52,7 +52,7 @@ def written(
         mixed=len(forms) > 1,
         counts=_counts(key_groups, form, parts) if len(forms) == 1 else None,
     )
-    known = json.dumps({mark.hex(): each.as_json() for mark, each in forms.items()})
+    known = json.dumps({mark.hex(): part_form.as_json() for mark, part_form in forms.items()})
     return KeyGroup(number, meta.encode(), known.encode(), tuple(blobs), ())
 
 
@@ -76,23 +76,23 @@ def _pages(part: Part) -> Iterator[bytes]:
 
 def _least(parts: Iterable[Part], column: str) -> int:
     """The earliest timer of all keys."""
-    found = []
+    firsts = []
     for part in parts:
         run = part.tables.get(ROWS)
         if run is not None and column in part.form.tables[ROWS].names:
-            found.append(pc.min(run.alive().column(column)).as_py())
-    return min((each for each in found if each is not None), default=NEVER)
+            firsts.append(pc.min(run.alive().column(column)).as_py())
+    return min((due for due in firsts if due is not None), default=NEVER)
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
     """The same rows with neighbours of one form as one part; no identity may be in two of them."""
-    found: list[Part] = []
+    together: list[Part] = []
     for part in parts:
-        if found and found[-1].form.fingerprint == part.form.fingerprint:
-            found[-1] = Part(part.form, _together(found[-1], part))
+        if together and together[-1].form.fingerprint == part.form.fingerprint:
+            together[-1] = Part(part.form, _together(together[-1], part))
         else:
-            found.append(part)
-    return found
+            together.append(part)
+    return together
 
 
 def _together(one: Part, other: Part) -> dict[str, Run]:
@@ -137,14 +137,14 @@ def _moved(part: Part, form: BlobSchema, where: str) -> Part:
     tables: dict[str, Run] = {}
     for name, run in part.tables.items():
         old, new = part.form.tables[name], form.tables.get(name)
-        if new is None or any(new.get_field_index(each.name) < 0 for each in old) or _more_times(old, new):
+        if new is None or any(new.get_field_index(field.name) < 0 for field in old) or _more_times(old, new):
             raise former(where, name or "the table of keys")
         columns = []
-        for each in new:
-            at = old.get_field_index(each.name)
-            if at >= 0 and old.field(at).type != each.type:
-                raise former(where, each.name)
-            columns.append(run.column(each.name) if at >= 0 else pa.nulls(len(run), each.type))
+        for field in new:
+            at = old.get_field_index(field.name)
+            if at >= 0 and old.field(at).type != field.type:
+                raise former(where, field.name)
+            columns.append(run.column(field.name) if at >= 0 else pa.nulls(len(run), field.type))
         tables[name] = Run(pa.RecordBatch.from_arrays(columns, schema=new))
     return Part(form, tables)
 
@@ -152,8 +152,8 @@ def _moved(part: Part, form: BlobSchema, where: str) -> Part:
 def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
     """Whether values that are there have got a time to live since: from when on, only the program knows."""
     added = set(new.names) - set(old.names)
-    states = (each.removeprefix(STAMP_PREFIX) for each in added if each.startswith(STAMP_PREFIX))
-    return "t" in added or any(f"{VALUE_PREFIX}{each}" in old.names for each in states)
+    states = (name.removeprefix(STAMP_PREFIX) for name in added if name.startswith(STAMP_PREFIX))
+    return "t" in added or any(f"{VALUE_PREFIX}{state}" in old.names for state in states)
 
 
 def former(where: str, name: str) -> Unsupported:

@@ -168,7 +168,7 @@ class _Making:
         """The groups of all that was taken in."""
         if not self._count:
             return Made((), 0, self._rows)
-        every = pa.concat_tables([each.keys for each in self._given]).combine_chunks()
+        every = pa.concat_tables([given.keys for given in self._given]).combine_chunks()
         h = self._hashes(every)
         if self._placement is not None:
             h = self._placement.moved(every, h)
@@ -176,20 +176,22 @@ class _Making:
         form, size = self._operator.form, len(h)
         identity = {"h": pa.array(h), "ord": pa.array(ordinals), "dead": pa.array(np.zeros(size, np.bool_))}
         columns: dict[str, pa.Array] = {
-            each.name: pa.nulls(size, each.type) for each in form.tables[ROWS] if each.name not in identity
+            field.name: pa.nulls(size, field.type)
+            for field in form.tables[ROWS]
+            if field.name not in identity
         }
         columns |= identity
         keys = every.take(pa.array(first))
         columns |= {f"{KEY_PREFIX}{at}": whole(column) for at, column in enumerate(keys.columns)}
         tables: dict[str, Run] = {}
-        for each in self._given:
-            of = position[each.start : each.start + each.keys.num_rows]
-            if each.state is None:
-                self._set_timers(columns, each, of)
-            elif each.state.has_elements:
-                tables[each.state.name] = self._set_elements(columns, each, each.state, of)
+        for given in self._given:
+            of = position[given.start : given.start + given.keys.num_rows]
+            if given.state is None:
+                self._set_timers(columns, given, of)
+            elif given.state.has_elements:
+                tables[given.state.name] = self._set_elements(columns, given, given.state, of)
             else:
-                self._set_values(columns, each, each.state, of)
+                self._set_values(columns, given, given.state, of)
         schema = form.tables[ROWS]
         rows = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
         empty = np.ones(size, np.bool_)
@@ -227,7 +229,7 @@ class _Making:
         slots = np.arange(len(owners)) - np.repeat(starts, counts)
         name = f"{SLOT_PREFIX}{state.name}"
         columns[name] = placed(columns[name], owners[starts], pa.array(counts, pa.int64()))
-        found: dict[str, pa.Array] = {
+        arrays: dict[str, pa.Array] = {
             "h": columns["h"].take(pa.array(owners)),
             "ord": columns["ord"].take(pa.array(owners)),
             "slot": pa.array(slots.astype(np.int64)),
@@ -236,11 +238,13 @@ class _Making:
         beside = given.beside.take(pa.array(order))
         for column, stored in ((MAP_KEY, "k"), (VALUE, "v"), (STAMP, "t")):
             if column in beside.column_names:
-                found[stored] = whole(beside.column(column))
+                arrays[stored] = whole(beside.column(column))
         if state.kind == MAP:
-            _check_entries(owners, found["k"], f"operator {self._operator.name}, state {state.name}")
+            _check_entries(owners, arrays["k"], f"operator {self._operator.name}, state {state.name}")
         schema = self._operator.form.tables[state.name]
-        return sorted_run(pa.RecordBatch.from_arrays([found[each] for each in schema.names], schema=schema))
+        return sorted_run(
+            pa.RecordBatch.from_arrays([arrays[column] for column in schema.names], schema=schema)
+        )
 
     def _set_timers(self, columns: dict[str, pa.Array], given: _Given, of: NDArray[np.int64]) -> None:
         by_key: dict[int, dict[tuple[str, str], KeyTimer]] = {}
@@ -256,7 +260,9 @@ class _Making:
                 )
             key[name or "", clock] = KeyTimer(name or "", clock, at_ms)
         places = np.array(list(by_key), np.int64)
-        texts, event, processing = timer_columns([each.values() for each in by_key.values()])
+        texts, event, processing = timer_columns(
+            [timers_of_key.values() for timers_of_key in by_key.values()]
+        )
         for column, values in ((TIMERS, texts), (DUE_EVENT, event), (DUE_PROCESSING, processing)):
             columns[column] = placed(columns[column], places, values)
 
@@ -267,7 +273,7 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
     Raises:
         Invalid: One is missing, there is another, or one has another type.
     """
-    names = [each.name for each in fields]
+    names = [field.name for field in fields]
     if sorted(table.column_names) != sorted(names):
         raise Invalid(
             "a table of state has other columns than it should",
@@ -277,10 +283,10 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
             hint="`holdfast state list` shows the columns of each state",
         )
     columns = [
-        whole(table.column(each.name))
-        if table.column(each.name).type == each.type
-        else whole(cast_column(table.column(each.name), each.type, f"{where}, column {each.name}"))
-        for each in fields
+        whole(table.column(field.name))
+        if table.column(field.name).type == field.type
+        else whole(cast_column(table.column(field.name), field.type, f"{where}, column {field.name}"))
+        for field in fields
     ]
     return pa.Table.from_arrays(columns, names=names)
 

@@ -55,7 +55,7 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
     if not wanted:
         return Changed((), 0, 0, 0, 0)
     _check(state, wanted)
-    keys = pa.concat_tables([state.keys_of(each.key) for each in wanted]).combine_chunks()
+    keys = pa.concat_tables([state.keys_of(change.key) for change in wanted]).combine_chunks()
     work = _Work(state, wanted, keys, token)
     work.in_their_groups()
     if work.left and state.operator.placed is not False:
@@ -103,9 +103,9 @@ def without_shared(
             if run is None:
                 parts.append(part)
                 continue
-            rows = [repr(each) for each in run.column("k").to_pylist()]
-            drop = np.array([each in wanted for each in rows], np.bool_) & (run.ord == SHARED)
-            gone |= {row for row, each in zip(rows, drop.tolist(), strict=True) if each}
+            rows = [repr(key) for key in run.column("k").to_pylist()]
+            drop = np.array([row in wanted for row in rows], np.bool_) & (run.ord == SHARED)
+            gone |= {row for row, drops in zip(rows, drop.tolist(), strict=True) if drops}
             parts.append(Part(part.form, {**part.tables, stream: run.take(~drop)}))
         if gone:
             if len(parts) == 1:
@@ -119,7 +119,7 @@ def without_shared(
 
 def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
     """A key group written anew with what counts of it and nothing else."""
-    parts = [alive(each) for each in parts_of(group, state.where, dead=True)]
+    parts = [alive(part) for part in parts_of(group, state.where, dead=True)]
     form = parts[0].form if parts else state.operator.form
     after = written(group.group, state.operator.key_groups, form, joined(parts), fresh_token)
     return GroupChange(group, after)
@@ -252,8 +252,8 @@ class _Work:
         state, where = self._state, f"{self._state.where}, key group {number}"
         form = state.operator.form if group is None else _newest(group, where, state.operator.form)
         parts = [] if group is None else parts_of(group, where, dead=True)
-        if len({each.form.fingerprint for each in parts}) <= 1:
-            parts = [alive(each) for each in parts]
+        if len({earlier.form.fingerprint for earlier in parts}) <= 1:
+            parts = [alive(earlier) for earlier in parts]
         removals = {identity for at, identity in members if self._wanted[at].remove and identity is not None}
         counts["removed"] += len(removals)
         edits = [(at, identity) for at, identity in members if not self._wanted[at].remove]
@@ -271,8 +271,8 @@ class _Work:
             for at, identity in edits
         ]
         part, identities = edited_rows(state.operator, kept[0], made)
-        counts["added"] += sum(1 for each in made if each.identity is None)
-        counts["changed"] += sum(1 for each in made if each.identity is not None)
+        counts["added"] += sum(1 for key in made if key.identity is None)
+        counts["changed"] += sum(1 for key in made if key.identity is not None)
         after = written(number, state.operator.key_groups, form, [part], self._token)
         _check_rest(after, [_without(kept[0], identities)], identities, where)
         return after
@@ -290,7 +290,7 @@ class _Work:
     def _before(
         self, group: KeyGroup, edits: Sequence[tuple[int, _Identity | None]]
     ) -> Mapping[_Identity | None, KeyRow]:
-        h = np.unique(np.array([each[0] for _, each in edits if each is not None], np.uint64))
+        h = np.unique(np.array([identity[0] for _, identity in edits if identity is not None], np.uint64))
         return {(row.h, row.ordinal): row for row in key_rows(group, self._state.where, h)}
 
 
@@ -310,7 +310,7 @@ def _check(state: KeyedState, changes: Iterable[KeyChange]) -> None:
 
 
 def _makes(change: KeyChange) -> bool:
-    return bool(change.timers) or any(each is not None for each in change.states.values())
+    return bool(change.timers) or any(value is not None for value in change.states.values())
 
 
 def _newest(group: KeyGroup, where: str, form: BlobSchema) -> BlobSchema:
@@ -319,10 +319,10 @@ def _newest(group: KeyGroup, where: str, form: BlobSchema) -> BlobSchema:
 
 def _keys_by_hash(run: Run, count: int) -> dict[int, list[tuple[_Identity, tuple[Any, ...]]]]:
     columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(count)]
-    found: dict[int, list[tuple[_Identity, tuple[Any, ...]]]] = {}
+    by_hash: dict[int, list[tuple[_Identity, tuple[Any, ...]]]] = {}
     for h, ordinal, *key in zip(run.h.tolist(), run.ord.tolist(), *columns, strict=True):
-        found.setdefault(h, []).append(((h, ordinal), tuple(key)))
-    return found
+        by_hash.setdefault(h, []).append(((h, ordinal), tuple(key)))
+    return by_hash
 
 
 def _without(part: Part, identities: set[_Identity]) -> Part:
@@ -334,10 +334,10 @@ def _without(part: Part, identities: set[_Identity]) -> Part:
 
 def _is_of(run: Run, identities: set[_Identity]) -> NDArray[np.bool_]:
     """Which rows are of these keys."""
-    found = np.isin(run.h, np.array(sorted({h for h, _ in identities}), np.uint64))
-    for at in np.flatnonzero(found).tolist():
-        found[at] = (int(run.h[at]), int(run.ord[at])) in identities
-    return found
+    rows = np.isin(run.h, np.array(sorted({h for h, _ in identities}), np.uint64))
+    for at in np.flatnonzero(rows).tolist():
+        rows[at] = (int(run.h[at]), int(run.ord[at])) in identities
+    return rows
 
 
 def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identity], where: str) -> None:

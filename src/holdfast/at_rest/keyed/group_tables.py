@@ -85,13 +85,13 @@ def key_table(run: Run, keys: pa.Schema) -> pa.Table:
 
 def owners_of(parts: Sequence[Part]) -> Run | None:
     """The keys of a group with their identities, of whatever form; None where it has none."""
-    found = []
+    batches = []
     for part in parts:
         run = part.tables.get(ROWS)
         if run is not None:
             names = [name for name in run.batch.schema.names if name.startswith(KEY_PREFIX)]
-            found.append(run.batch.select([*_IDENTITY, *names]))
-    return sorted_run(pa.concat_batches(found)) if found else None
+            batches.append(run.batch.select([*_IDENTITY, *names]))
+    return sorted_run(pa.concat_batches(batches)) if batches else None
 
 
 def state_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[pa.Array]] | None:
@@ -128,11 +128,11 @@ def _element_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[
     names = part.form.tables[state.name].names
     places = owners.find(run.h, run.ord)
     own = (places >= 0) & (run.ord != SHARED)
-    found = run.take(own)
+    rows = run.take(own)
     keys = Run(owners.batch.take(pa.array(places[own])))
-    map_keys = fitted(found.column("k"), state.key_type, state.name) if "k" in names else pa.nulls(len(found))
-    stamps = found.column("t") if "t" in names else pa.nulls(len(found), pa.int64())
-    return keys, [map_keys, fitted(found.column("v"), state.type, state.name), stamps]
+    map_keys = fitted(rows.column("k"), state.key_type, state.name) if "k" in names else pa.nulls(len(rows))
+    stamps = rows.column("t") if "t" in names else pa.nulls(len(rows), pa.int64())
+    return keys, [map_keys, fitted(rows.column("v"), state.type, state.name), stamps]
 
 
 def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:

@@ -54,7 +54,7 @@ def write_groups(
         NotFound: No batch is committed, or a file that it needs is gone.
         Corrupt: A file is damaged.
     """
-    operators = {each.operator_id: each for each in operator_states(checkpoint)}
+    operators = {operator.operator_id: operator for operator in operator_states(checkpoint)}
     rows: dict[StoreId, tuple[RowChange, ...]] = {}
     for number, groups in changes.items():
         rows |= group_rows(operators[number], groups)

@@ -86,8 +86,8 @@ class KeyedState:
             NotFound: A file that the batch needs is gone.
             Corrupt: A file or a row is damaged.
         """
-        found = self.find(key)
-        return None if found is None else found[1]
+        place = self.find(key)
+        return None if place is None else place[1]
 
     def find(self, key: Any) -> tuple[KeyGroup, KeyRow] | None:
         """The same with the key group that it is in."""
@@ -100,10 +100,10 @@ class KeyedState:
                 return group, row
             if self.operator.placed is False:
                 return None
-        for each in self.source.groups():
-            row = self._at(each, wanted, placed_hash(h, each.group, self.operator.key_groups))
+        for elsewhere in self.source.groups():
+            row = self._at(elsewhere, wanted, placed_hash(h, elsewhere.group, self.operator.key_groups))
             if row is not None:
-                return each, row
+                return elsewhere, row
         return None
 
     def rows(self) -> Iterator[KeyRow]:
@@ -142,9 +142,9 @@ class KeyedState:
         """
         columns = [*self.operator.keys.names, STAMP, SIZE]
         stamped = self.operator.state(state).ttl_ms is not None
-        for found in self.scan(state, sizes=True):
-            none = pa.nulls(found.num_rows, pa.int64())
-            yield (found if stamped else found.append_column(STAMP, none)).select(columns)
+        for table in self.scan(state, sizes=True):
+            none = pa.nulls(table.num_rows, pa.int64())
+            yield (table if stamped else table.append_column(STAMP, none)).select(columns)
 
     def hash_of(self, keys: pa.Table) -> Hashes:
         """The hashes of keys, of which a placement may have made others."""
@@ -190,17 +190,17 @@ class KeyedState:
         parts = parts_of(group, self.where)
         owners = owners_of(parts)
         for part in parts:
-            found = None if owners is None else state_rows(part, owners, kept)
-            if found is None or not len(found[0]):
+            rows = None if owners is None else state_rows(part, owners, kept)
+            if rows is None or not len(rows[0]):
                 continue
-            run, (map_keys, values, stamps) = found
+            run, (map_keys, values, stamps) = rows
             keys = key_table(run, self.operator.keys)
             beside = {MAP_KEY: map_keys, VALUE: values, STAMP: stamps}
             arrays = [*keys.columns, *(beside[name] for name in schema.names[len(keys.schema) :])]
             table = pa.Table.from_arrays(arrays, schema=schema)
             if sizes:
                 every = [column.combine_chunks() for column in keys.columns]
-                of = [cell_bytes(whole) for each in every for whole in _arrays(each)]
+                of = [cell_bytes(whole) for column in every for whole in _arrays(column)]
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))
             yield table
@@ -250,8 +250,8 @@ def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedSt
         NotFound: There is no checkpoint, or the batch is not committed.
         Corrupt: A file is damaged.
     """
-    found = keyed_with_states(storage, batch_id)
-    return tuple(KeyedState(operator, Stored(storage, states)) for operator, states in found)
+    operators = keyed_with_states(storage, batch_id)
+    return tuple(KeyedState(operator, Stored(storage, states)) for operator, states in operators)
 
 
 def same_key(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -272,7 +272,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
         "a key has a value for each key column",
         where=where,
         found=repr(key),
-        expected=", ".join(f"{each.name} {type_text(each.type)}" for each in schema),
+        expected=", ".join(f"{field.name} {type_text(field.type)}" for field in schema),
         hint="give a dictionary by column, or the values in this order",
     )
 

@@ -78,9 +78,9 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
         # One without keys too: a worker's copy of former groups must meet another version for each.
         if forms:
             made.append(written(number, key_groups, form, parts, token))
-    found = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
-    _check_keys(found, state.where)
-    return found
+    now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
+    _check_keys(now, state.where)
+    return now
 
 
 def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
@@ -164,36 +164,38 @@ def _ordered(parts: Iterable[Part]) -> list[Part]:
 
     Where one has, its rows stay in their order: of two forms the later one is right.
     """
-    found = list(parts)
-    if len({part.form.fingerprint for part in found}) == 1:
+    ordered = list(parts)
+    if len({part.form.fingerprint for part in ordered}) == 1:
         tables: dict[str, list[pa.RecordBatch]] = {}
-        for part in found:
+        for part in ordered:
             for name, run in part.tables.items():
                 tables.setdefault(name, []).append(run.batch)
-        form = found[0].form
-        return [Part(form, {name: sorted_run(pa.concat_batches(each)) for name, each in tables.items()})]
-    return found
+        form = ordered[0].form
+        return [
+            Part(form, {name: sorted_run(pa.concat_batches(batches)) for name, batches in tables.items()})
+        ]
+    return ordered
 
 
-def _check_keys(found: Regrouped, where: str) -> None:
+def _check_keys(now: Regrouped, where: str) -> None:
     """Read the groups back, and see that each key is in one and all are there.
 
     Raises:
         Internal: They are not.
     """
     keys = astray = 0
-    for group in found.groups:
-        low, high = range_of(group.group, found.operator.key_groups)
+    for group in now.groups:
+        low, high = range_of(group.group, now.operator.key_groups)
         for part in parts_of(group, where):
             for name, run in part.tables.items():
                 start, stop = run.between(low, high)
                 astray += len(run) - (stop - start)
                 keys += len(run) if name == ROWS else 0
-    if astray or keys != found.keys:
+    if astray or keys != now.keys:
         raise Internal(
             "keys were lost on the way into other groups",
             where=where,
             found=f"{keys} keys, and {astray} rows in groups that are not theirs",
-            expected=f"{found.keys} keys",
+            expected=f"{now.keys} keys",
             hint="nothing was written; please report this",
         )

@@ -82,8 +82,8 @@ class _Group:
         self._columns: dict[str, pa.Array] = {}
 
     def made(self) -> tuple[Part, set[_Identity]]:
-        h = np.array([each[0] for each in self._identities], np.uint64)
-        ordinals = np.array([each[1] for each in self._identities], np.int32)
+        h = np.array([identity[0] for identity in self._identities], np.uint64)
+        ordinals = np.array([identity[1] for identity in self._identities], np.int32)
         rows = self._tables[ROWS]
         places = rows.find(h, ordinals)
         order = pa.array(places, mask=places < 0)
@@ -93,7 +93,7 @@ class _Group:
         keys = zip(*(key.key for key in self._keys), strict=True)
         for at, (column, kind) in enumerate(zip(keys, self._operator.keys.types, strict=True)):
             self._columns[f"{KEY_PREFIX}{at}"] = column_of(column, kind)
-        states = {each.name: each for each in kept_states(self._form)}
+        states = {kept.name: kept for kept in kept_states(self._form)}
         for name in {name: None for key in self._keys for name in key.change.states}:
             if name not in states:
                 raise former(f"operator {self._operator.name}", name)
@@ -111,17 +111,19 @@ class _Group:
             empty &= numbers(pc.is_null(self._columns[name]))
         self._columns["dead"] = pa.array(empty)
         schema = self._form.tables[ROWS]
-        made = pa.RecordBatch.from_arrays([self._columns[each] for each in schema.names], schema=schema)
+        made = pa.RecordBatch.from_arrays([self._columns[column] for column in schema.names], schema=schema)
         # A key that has nothing left is none: as a processor's group is without it once it is folded.
         self._tables[ROWS] = sorted_run(pa.concat_batches([self._tables[ROWS].batch, made])).alive()
-        gone = {each for each, nothing in zip(self._identities, empty.tolist(), strict=True) if nothing}
+        gone = {
+            identity for identity, nothing in zip(self._identities, empty.tolist(), strict=True) if nothing
+        }
         for name, run in self._tables.items():
             if name != ROWS and gone:
                 self._tables[name] = _drop(run, gone)
         return Part(self._form, self._tables), set(self._identities)
 
     def _set_values(self, state: KeptState) -> None:
-        chosen = [at for at, each in enumerate(self._keys) if state.name in each.change.states]
+        chosen = [at for at, key in enumerate(self._keys) if state.name in key.change.states]
         values = [self._keys[at].change.states[state.name] for at in chosen]
         places = np.array(chosen, np.int64)
         column = f"{VALUE_PREFIX}{state.name}"
@@ -137,7 +139,7 @@ class _Group:
 
     def _set_elements(self, state: KeptState) -> None:
         """Put the elements of the keys that have others in place of theirs, from slot 0 on."""
-        chosen = [at for at, each in enumerate(self._keys) if state.name in each.change.states]
+        chosen = [at for at, key in enumerate(self._keys) if state.name in key.change.states]
         elements = [_entries(state, self._keys[at].change.states[state.name]) for at in chosen]
         counts = [len(element) for element in elements]
         owners = [at for at, count in zip(chosen, counts, strict=True) for _ in range(count)]
@@ -161,7 +163,7 @@ class _Group:
             ]
             columns["t"] = pa.array(stamps, pa.int64())
         schema = self._form.tables[state.name]
-        made = pa.RecordBatch.from_arrays([columns[each] for each in schema.names], schema=schema)
+        made = pa.RecordBatch.from_arrays([columns[column] for column in schema.names], schema=schema)
         old = _drop(self._tables[state.name], {self._identities[at] for at in chosen})
         self._tables[state.name] = sorted_run(pa.concat_batches([old.batch, made]))
         following = pa.array([count or None for count in counts], pa.int64())
@@ -169,7 +171,7 @@ class _Group:
         self._columns[name] = placed(self._columns[name], np.array(chosen, np.int64), following)
 
     def _set_timers(self) -> None:
-        chosen = [at for at, each in enumerate(self._keys) if each.change.timers is not None]
+        chosen = [at for at, key in enumerate(self._keys) if key.change.timers is not None]
         if not chosen or TIMERS not in self._columns:
             return
         texts, event, processing = timer_columns([self._keys[at].change.timers or () for at in chosen])
@@ -221,10 +223,10 @@ def timer_columns(timers: Iterable[Iterable[KeyTimer]]) -> tuple[pa.Array, pa.Ar
     Raises:
         Invalid: A clock or a time is none.
     """
-    made = [{letter_of(each.clock) + each.name: ms_of(each.at_ms) for each in key} for key in timers]
-    firsts = [earliest(each) if each else (None, None) for each in made]
+    made = [{letter_of(timer.clock) + timer.name: ms_of(timer.at_ms) for timer in key} for key in timers]
+    firsts = [earliest(timers_of_key) if timers_of_key else (None, None) for timers_of_key in made]
     return (
-        pa.array([encode(each) for each in made], pa.string()),
+        pa.array([encode(timers_of_key) for timers_of_key in made], pa.string()),
         pa.array([first[0] for first in firsts], pa.int64()),
         pa.array([first[1] for first in firsts], pa.int64()),
     )
@@ -241,7 +243,7 @@ def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
     taken: dict[int, set[int]] = {}
     for at in rows.of_hashes(new).tolist():
         taken.setdefault(int(rows.h[at]), set()).add(int(rows.ord[at]))
-    found = []
+    identities = []
     for key in keys:
         identity = key.identity
         if identity is None:
@@ -249,8 +251,8 @@ def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
             free = next(at for at in range(len(ordinals) + 1) if at not in ordinals)
             ordinals.add(free)
             identity = (key.h, free)
-        found.append(identity)
-    return found
+        identities.append(identity)
+    return identities
 
 
 def _drop(run: Run, identities: set[_Identity]) -> Run:
@@ -266,7 +268,7 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
         return []
     if state.kind == MAP:
         pairs: Iterator[Any] = iter(value.items() if isinstance(value, Mapping) else value)
-        return [(key, each) for key, each in pairs]
+        return [(key, element) for key, element in pairs]
     if isinstance(value, (str, bytes, Mapping)):
         raise Invalid(
             "a list state takes a list",
@@ -274,7 +276,7 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
             found=repr(value),
             hint="give the whole list, in its order",
         )
-    return [(None, each) for each in value]
+    return [(None, element) for element in value]
 
 
 def _has_expired(operator: KeyedOperator, state: KeptState, stamp: int) -> bool:

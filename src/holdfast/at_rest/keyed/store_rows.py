@@ -87,7 +87,7 @@ def store_rows(
         had = () if before is None else getattr(before, family)
         has = () if after is None else getattr(after, family)
         if has:
-            yield StoreRow(partition, family, key, tuple(_BLOB.encode({"b": each}) for each in has), True)
+            yield StoreRow(partition, family, key, tuple(_BLOB.encode({"b": blob}) for blob in has), True)
             yield StoreRow(partition, LIST_COUNTER.label(family), key, (_COUNT.encode({"count": len(has)}),))
         elif had:
             yield StoreRow(partition, family, key, None, True)

@@ -100,9 +100,9 @@ class Columns:
             raise damaged_row(self._where, f"a row of {int(sizes.min())} bytes")
         starts = np.zeros(len(sizes), np.int64)
         np.cumsum(sizes[:-1], out=starts[1:])
-        found = _Rows(data, self._where)
+        rows = _Rows(data, self._where)
         return [
-            found.column(type_, starts, starts + sizes, index, len(self._type.types))
+            rows.column(type_, starts, starts + sizes, index, len(self._type.types))
             for index, type_ in enumerate(self._type.types)
         ]
 
@@ -171,7 +171,7 @@ class _Rows:
         if null.any():
             return self._one_by_one(type_, begin, ends - begin, null)
         fields = [
-            self.column(each, begin, ends, index, len(type_.types)) for index, each in enumerate(type_.types)
+            self.column(part, begin, ends, index, len(type_.types)) for index, part in enumerate(type_.types)
         ]
         return pa.StructArray.from_arrays(fields, fields=list(arrow_type(type_)))
 
@@ -193,7 +193,7 @@ class _Rows:
             # Spark does not check text; what is no UTF-8 is shown with a mark in its place.
             raw = pa.Array.from_buffers(pa.binary(), len(sizes), buffers).to_pylist()
             made = pa.array(
-                [None if each is None else each.decode("utf-8", "replace") for each in raw], pa.string()
+                [None if text is None else text.decode("utf-8", "replace") for text in raw], pa.string()
             )
         return made
 
@@ -221,13 +221,13 @@ def arrow_value(value: Any, type_: DataType) -> Any:
         return None
     if isinstance(type_, Struct):
         return {
-            name: arrow_value(value[name], each) for name, each in zip(type_.names, type_.types, strict=True)
+            name: arrow_value(value[name], part) for name, part in zip(type_.names, type_.types, strict=True)
         }
     if isinstance(type_, Array):
-        return [arrow_value(each, type_.element) for each in value]
+        return [arrow_value(element, type_.element) for element in value]
     if isinstance(type_, Map):
         pairs = value.items() if isinstance(value, dict) else value
-        return [(arrow_value(key, type_.key), arrow_value(each, type_.value)) for key, each in pairs]
+        return [(arrow_value(key, type_.key), arrow_value(element, type_.value)) for key, element in pairs]
     if type_ == Atom("calendar"):
         return dict(zip(("months", "days", "microseconds"), value, strict=True))
     return readable(value)

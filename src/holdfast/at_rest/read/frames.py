@@ -61,8 +61,8 @@ def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> Da
         source = source.option("stateVarName", state.name)
     value = ("value.value.*", "value.ttlExpirationMs") if state.ttl else ("value.*",)
     shown = value if state.value.names else ()
-    found = source.load(reader.storage.uri).select("key.*", *shown, "partition_id")
+    frame = source.load(reader.storage.uri).select("key.*", *shown, "partition_id")
     # Spark's reader of a join has neither a row's place nor whether it has matched.
     hidden = {"index", "matched"} if state.form is StateForm.ROWS else set()
     names = [name for name in column_names(state) if name not in hidden]
-    return found.toDF(*names) if len(names) == len(found.columns) else found
+    return frame.toDF(*names) if len(names) == len(frame.columns) else frame

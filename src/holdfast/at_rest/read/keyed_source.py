@@ -93,9 +93,9 @@ class KeyedSource:
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
         """The rows of a key. Cost: one key group is looked up and decoded."""
-        found = self.keyed.find(dict(key))
-        if found is not None:
-            yield from self._entries(state, *found)
+        place = self.keyed.find(dict(key))
+        if place is not None:
+            yield from self._entries(state, *place)
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
         """Every row, key group after key group. Cost: some 10 microseconds a key."""
@@ -203,8 +203,8 @@ class KeyedSource:
 
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - all states of a key are in one
         """The key group that has a key; the one that its hash gives where none has."""
-        found = self.keyed.find(dict(key))
-        return self.keyed.group_of(dict(key)) if found is None else found[0].group
+        place = self.keyed.find(dict(key))
+        return self.keyed.group_of(dict(key)) if place is None else place[0].group
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:
         """A state by itself has no columns, so it is the value itself."""
@@ -270,23 +270,23 @@ def _by_column(table: pa.Table, declared: KeptState, partition: int, schema: pa.
         pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
         for column in columns
     ]
-    cast = [each.cast(field.type) for each, field in zip(whole, schema, strict=True)]
+    cast = [column.cast(field.type) for column, field in zip(whole, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
 def _elements(state: NamedState, row: KeyRow) -> Iterator[tuple[dict[str, Any], Any, int | None]]:
     value, stamps = row.values[state.name], row.stamps.get(state.name)
     if state.form is StateForm.LIST:
-        for at, each in enumerate(value):
-            yield {}, each, None if stamps is None else stamps[at]
+        for at, element in enumerate(value):
+            yield {}, element, None if stamps is None else stamps[at]
     elif state.form is StateForm.MAP:
         pairs = value.items() if isinstance(value, Mapping) else value
         times = dict(stamps.items()) if isinstance(stamps, Mapping) else None
-        for at, (map_key, each) in enumerate(pairs):
+        for at, (map_key, element) in enumerate(pairs):
             stamp = None
             if stamps is not None:
                 stamp = times[map_key] if times is not None else stamps[at][1]
-            yield {"map_key": map_key}, each, stamp
+            yield {"map_key": map_key}, element, stamp
     else:
         yield {}, value, stamps
 
@@ -300,7 +300,7 @@ def _size(value: Any) -> int:
     if isinstance(value, (bytes, bytearray)):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(_size(key) + _size(each) for key, each in value.items())
+        return sum(_size(key) + _size(part) for key, part in value.items())
     if isinstance(value, (list, tuple)):
         return sum(map(_size, value))
     return 1 if isinstance(value, bool) else 8
@@ -314,7 +314,7 @@ def _held(kept: KeptState) -> DataType:
 
 
 def _struct(schema: pa.Schema) -> Struct:
-    return Struct(tuple(schema.names), tuple(spark_type(each.type) for each in schema))
+    return Struct(tuple(schema.names), tuple(spark_type(field.type) for field in schema))
 
 
 def spark_type(type_: pa.DataType) -> DataType:

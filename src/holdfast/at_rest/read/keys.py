@@ -88,9 +88,9 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
         raise _refused(fact, where, ", ".join(map(str, values)) or "no column", columns)
     name = ""
     try:
-        found = {}
+        columns_of_key = {}
         for name, type_ in zip(columns.names, columns.types, strict=True):
-            found[name] = typed(values[name], type_, written=written)
+            columns_of_key[name] = typed(values[name], type_, written=written)
     except _Unfit as unfit:
         raise Invalid(
             f"the key's {name} is not of its type",
@@ -99,7 +99,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
             expected=unfit.expected,
             hint=f"the key is {key_text(columns)}",
         ) from unfit
-    return found
+    return columns_of_key
 
 
 def _one_list(columns: Struct) -> bool:
@@ -109,7 +109,7 @@ def _one_list(columns: Struct) -> bool:
 
 def key_text(columns: Struct) -> str:
     """The columns of a key, for people."""
-    named = [f"{name} {type_text(each)}" for name, each in zip(columns.names, columns.types, strict=True)]
+    named = [f"{name} {type_text(type_)}" for name, type_ in zip(columns.names, columns.types, strict=True)]
     return ", ".join(named) or "empty: the state has one row for everything"
 
 
@@ -128,10 +128,10 @@ def typed(value: Any, type_: DataType, *, written: bool = False) -> Any:
     if isinstance(type_, Array):
         if not isinstance(value, (list, tuple)):
             raise _Unfit(repr(value), "a list")
-        return [typed(each, type_.element, written=written) for each in value]
+        return [typed(element, type_.element, written=written) for element in value]
     if isinstance(type_, Map):
         pairs = value.items() if isinstance(value, Mapping) else value
-        return {typed(key, type_.key, written=True): typed(each, type_.value) for key, each in pairs}
+        return {typed(key, type_.key, written=True): typed(element, type_.value) for key, element in pairs}
     return _atom(value, type_.name, written)
 
 
@@ -151,7 +151,7 @@ def _of_time(value: Any, name: str, written: bool) -> Any:
     if name == "micros":
         return value if isinstance(value, dt.timedelta) else dt.timedelta(seconds=_real(value, written))
     if name == "calendar" and isinstance(value, (list, tuple)) and len(value) == 3:
-        return tuple(_whole(each, "long", written) for each in value)
+        return tuple(_whole(number, "long", written) for number in value)
     raise _Unfit(repr(value), "null" if name == "void" else name)
 
 
@@ -162,10 +162,10 @@ def _text(value: Any) -> str:
 
 
 def _truth(value: Any, written: bool) -> bool:
-    found = _TRUTH.get(value.lower()) if isinstance(value, str) and written else value
-    if not isinstance(found, bool):
+    truth = _TRUTH.get(value.lower()) if isinstance(value, str) and written else value
+    if not isinstance(truth, bool):
         raise _Unfit(repr(value), "true or false")
-    return found
+    return truth
 
 
 def _whole(value: Any, name: str, written: bool) -> int:
@@ -192,8 +192,8 @@ def _real(value: Any, written: bool) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _Unfit(repr(value), "a number")
     # Both zeros are one key, and so are all NaNs: Spark groups them so.
-    found = float(value)
-    return math.nan if math.isnan(found) else found + 0.0
+    number = float(value)
+    return math.nan if math.isnan(number) else number + 0.0
 
 
 def _bytes(value: Any) -> bytes:
@@ -254,8 +254,8 @@ def _struct(value: Any, type_: Struct, written: bool) -> dict[str, Any]:
     if not isinstance(value, Mapping) or set(value) != set(type_.names):
         raise _Unfit(repr(value), f"an object with {', '.join(type_.names)}")
     return {
-        name: typed(value[name], each, written=written)
-        for name, each in zip(type_.names, type_.types, strict=True)
+        name: typed(value[name], part, written=written)
+        for name, part in zip(type_.names, type_.types, strict=True)
     }
 
 
@@ -268,10 +268,10 @@ def _json(text: str, columns: Struct, where: str) -> Any:
 
 def _is_object_of(text: str, columns: Struct) -> bool:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return False
-    return isinstance(found, dict) and set(found) == set(columns.names)
+    return isinstance(parsed, dict) and set(parsed) == set(columns.names)
 
 
 def _names_column(word: str, columns: Struct) -> bool:

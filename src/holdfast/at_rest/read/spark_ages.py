@@ -110,10 +110,10 @@ def _event_column(state: NamedState) -> tuple[int | None, str | None]:
         (schema.key_schema, 0),
         (schema.value_schema, len(state.key.names) + len(state.sub.names)),
     ):
-        for at, each in enumerate(json.loads(text)["fields"]):
-            delay = (each.get("metadata") or {}).get(_DELAY)
+        for at, field in enumerate(json.loads(text)["fields"]):
+            delay = (field.get("metadata") or {}).get(_DELAY)
             if delay is not None and offset + at < len(names):
-                timestamp = each["type"] in ("timestamp", "timestamp_ntz")
+                timestamp = field["type"] in ("timestamp", "timestamp_ntz")
                 return int(delay), names[offset + at] if timestamp else None
     return None, None
 
@@ -155,8 +155,8 @@ def _collected(
         if batch.num_rows != len(whole):  # the elements of lists share what the list has
             counts = _elements(codec, pairs)
             whole = np.repeat(whole // np.maximum(counts, 1), counts)
-        known, found = _times(batch.column(batch.schema.get_field_index(source.column)), source)
-        times.append(found)
+        known, rows_times = _times(batch.column(batch.schema.get_field_index(source.column)), source)
+        times.append(rows_times)
         sizes.append(whole[known])
     return np.concatenate(times), np.concatenate(sizes), rows, total
 
@@ -180,8 +180,8 @@ def _times(column: Any, source: _TimeColumn) -> tuple[NDArray[np.bool_], Times]:
     else:
         divisor = _MICROS if source.micros else 1
     known = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    found = column.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
-    return known, found // divisor
+    values = column.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    return known, values // divisor
 
 
 def _worked_out(files: OperatorStates, expiries: Times) -> int | None:

@@ -53,8 +53,8 @@ class SparkSource:
             [
                 entry
                 for stored in self._stored_keys(state, codec, key)
-                for found in find(self.storage, self.files, codec, stored)
-                for entry in _entries_of(state, codec, found.partition, found.pairs)
+                for stored_rows in find(self.storage, self.files, codec, stored)
+                for entry in _entries_of(state, codec, stored_rows.partition, stored_rows.pairs)
             ],
         )
 
@@ -164,8 +164,8 @@ class SparkSource:
         if state.form is StateForm.ROWS and counts is not None:
             index = state.sub.names[0]
             counted = dict(zip(counts.key_type.names, key.values(), strict=True))
-            for found in find(self.storage, self.files, counts, counted):
-                for _, value in found.pairs:
+            for counted_rows in find(self.storage, self.files, counts, counted):
+                for _, value in counted_rows.pairs:
                     rows, _ = counts.values.rows(value, counts.where)
                     (count,) = counts.value_values(rows[0]).values()
                     for place in range(count):
@@ -202,8 +202,8 @@ def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pai
         # What is around the elements of a list counts with the first.
         size = len(stored) + len(value) - sum(map(len, rows))
         for row in rows:
-            found, expires = _value_parts(state, codec.value_values(row))
-            yield Entry(key, sub, found, expires, partition, size + len(row))
+            fields_of_value, expires = _value_parts(state, codec.value_values(row))
+            yield Entry(key, sub, fields_of_value, expires, partition, size + len(row))
             size = 0
 
 

@@ -41,8 +41,8 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
         statements = duckdb.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise _no_select(query)
-        found = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
-    named = set(_tables(json.loads(found[0] if found else "{}")))
+        parsed = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    named = set(_tables(json.loads(parsed[0] if parsed else "{}")))
     # Tables without rows tell what is wrong with the query before anything is read.
     empty = {name: schema.empty_table() for name, schema in known.items()}
     with _connected(empty) as connection, _told(query, tables=known):

@@ -46,9 +46,9 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state is of a provider that is not known here.
     """
-    found = operator_states(storage, batch_id)
-    keyed = _keyed_states(storage, found)
-    names = _names(found, keyed)
+    operators = operator_states(storage, batch_id)
+    keyed = _keyed_states(storage, operators)
+    names = _names(operators, keyed)
     return tuple(
         NamedOperator(
             files.operator_id,
@@ -59,7 +59,7 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
             files,
             keyed.get(files.operator_id),
         )
-        for files in found
+        for files in operators
     )
 
 
@@ -79,21 +79,21 @@ def pick(
         NotFound: There is no such state; the message lists those that there are.
         Invalid: Several have this name.
     """
-    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    chosen = [candidate for candidate in operators if operator is None or str(operator) in _words(candidate)]
     fits: list[tuple[NamedOperator, NamedState]] = []
-    for each in chosen:
-        for state in each.states:
-            labels = {state.name, *(f"{word}.{state.name}" for word in _words(each))}
-            if len(each.states) == 1 or state.form is StateForm.KEYED:
-                labels |= _words(each)
+    for candidate in chosen:
+        for state in candidate.states:
+            labels = {state.name, *(f"{word}.{state.name}" for word in _words(candidate))}
+            if len(candidate.states) == 1 or state.form is StateForm.KEYED:
+                labels |= _words(candidate)
             if state.codec is not None:
                 labels.add(state.codec.name.label)
             if not name or name in labels:
-                fits.append((each, state))
-    listed = ", ".join(dict.fromkeys(state.full_name for each in operators for state in each.states))
+                fits.append((candidate, state))
+    listed = ", ".join(dict.fromkeys(state.full_name for owner in operators for state in owner.states))
     if not name and len(chosen) == 1 and fits:
         # A keyed operator's states are parts of what it holds for a key.
-        fits = [each for each in fits if each[1].form is StateForm.KEYED] or fits
+        fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
             "name the state",
@@ -110,7 +110,7 @@ def pick(
             hint="see them with `holdfast state list`",
         )
     if len(fits) > 1:
-        numbered = ", ".join(f"{each.operator_id}.{state.name}" for each, state in fits)
+        numbered = ", ".join(f"{owner.operator_id}.{state.name}" for owner, state in fits)
         raise Invalid(
             f"several operators have a state {name!r}",
             expected=numbered,
@@ -121,7 +121,7 @@ def pick(
 
 def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
     """Whether a state need not be named, and a word is no state's name."""
-    chosen = [each for each in operators if operator is None or str(operator) in _words(each)]
+    chosen = [candidate for candidate in operators if operator is None or str(operator) in _words(candidate)]
     try:
         pick(chosen, "")
     except Invalid:
@@ -135,16 +135,16 @@ def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | i
 
 def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:
     """The states by their names as tables in SQL: `OPERATOR.STATE`, and shorter where that will do."""
-    found: dict[str, tuple[NamedOperator, NamedState]] = {}
-    times = Counter(state.name for each in operators for state in each.states)
+    tables: dict[str, tuple[NamedOperator, NamedState]] = {}
+    times = Counter(state.name for owner in operators for state in owner.states)
     for operator in operators:
         for state in operator.states:
-            found[state.full_name] = operator, state
+            tables[state.full_name] = operator, state
             if len(operator.states) == 1:
-                found[operator.name] = operator, state
+                tables[operator.name] = operator, state
             if times[state.name] == 1:
-                found.setdefault(state.name, (operator, state))
-    return found
+                tables.setdefault(state.name, (operator, state))
+    return tables
 
 
 def _words(operator: NamedOperator) -> set[str]:
@@ -153,7 +153,9 @@ def _words(operator: NamedOperator) -> set[str]:
 
 def _names(operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedState]) -> dict[int, str]:
     """What people call each operator; two that would be called alike have their number behind it."""
-    names = {each.operator_id: KEYED if is_keyed(each) else _alias(each.name) for each in operators}
+    names = {
+        operator.operator_id: KEYED if is_keyed(operator) else _alias(operator.name) for operator in operators
+    }
     names.update({number: state.operator.name for number, state in keyed.items()})
     times = Counter(names.values())
     return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
@@ -170,7 +172,7 @@ def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict
         return {}
     from holdfast.at_rest.keyed.keyed_reader import keyed_states
 
-    return {each.operator.operator_id: each for each in keyed_states(storage, operators[0].batch_id)}
+    return {state.operator.operator_id: state for state in keyed_states(storage, operators[0].batch_id)}
 
 
 def _states(

@@ -84,7 +84,7 @@ def schema_of(state: NamedState) -> pa.Schema:
     """The columns of a state's table."""
     import pyarrow as pa
 
-    types = [arrow_type(each) for each in (*state.key.types, *state.sub.types, *state.value.types)]
+    types = [arrow_type(type_) for type_ in (*state.key.types, *state.sub.types, *state.value.types)]
     types += [pa.int64()] if state.ttl else []
     return pa.schema(list(zip(column_names(state), [*types, pa.int32()], strict=True)))
 
@@ -136,9 +136,9 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
     form, type_ = codec.key_form, codec.key_type
     skip = codec.plain_keys
     if skip is not None:
-        found = Columns(type_, codec.where).take_apart_behind(keys, skip)
-        rows = [key[skip:] for key in keys] if skip and found is None else keys
-        columns = Columns(type_, codec.where).take_apart(rows) if found is None else found
+        behind = Columns(type_, codec.where).take_apart_behind(keys, skip)
+        rows = [key[skip:] for key in keys] if skip and behind is None else keys
+        columns = Columns(type_, codec.where).take_apart(rows) if behind is None else behind
     elif form.kind is KeyKind.PREFIX:
         columns = _two_parts(codec, keys)
     else:
@@ -163,20 +163,20 @@ def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
     if any(not 1 <= size <= len(key) - 4 for size, key in zip(sizes, keys, strict=True)):
         raise damaged_row(codec.where, "a key whose length is wrong")
     first = [key[5 : 4 + size] for key, size in zip(keys, sizes, strict=True)]
-    found = Columns(Struct(type_.names[:split], type_.types[:split]), codec.where).take_apart(first)
+    columns = Columns(Struct(type_.names[:split], type_.types[:split]), codec.where).take_apart(first)
     if split < len(type_.names):
         rest = [key[5 + size :] for key, size in zip(keys, sizes, strict=True)]
-        found += Columns(Struct(type_.names[split:], type_.types[split:]), codec.where).take_apart(rest)
-    return found
+        columns += Columns(Struct(type_.names[split:], type_.types[split:]), codec.where).take_apart(rest)
+    return columns
 
 
 def _elements(codec: StateCodec, pairs: Pairs) -> tuple[list[bytes], list[int]]:
     rows: list[bytes] = []
     counts: list[int] = []
     for _, value in pairs:
-        found, _ = codec.values.rows(value, codec.where)
-        rows += found
-        counts.append(len(found))
+        elements, _ = codec.values.rows(value, codec.where)
+        rows += elements
+        counts.append(len(elements))
     return rows, counts
 
 
@@ -185,10 +185,10 @@ def _single_values(state: NamedState, codec: StateCodec, pairs: Pairs) -> list[p
         return []
     columns = Columns(codec.value_type, codec.where)
     before = codec.values.before_row
-    found = None
+    behind = None
     if before is not None and (codec.values.rocksdb or not before):
-        found = columns.take_apart_behind([value for _, value in pairs], before)
-    return columns.take_apart(bare_values(codec, pairs)) if found is None else found
+        behind = columns.take_apart_behind([value for _, value in pairs], before)
+    return columns.take_apart(bare_values(codec, pairs)) if behind is None else behind
 
 
 def _value_columns(state: NamedState, columns: list[pa.Array]) -> list[pa.Array]:
