@@ -216,16 +216,10 @@ def erase(
         Corrupt: Something that had to be searched is damaged.
         Unsupported: Some state is of a kind that cannot be searched.
     """
-    meant, catalog, by = (
-        subject(key, column),
-        open_storage(os.fspath(everywhere), "everywhere"),
-        who or person(),
-    )
-    require_catalog(catalog)
-    storage = None if checkpoint is None else open_storage(os.fspath(checkpoint))
+    meant, by = subject(key, column), who or person()
+    catalog, storage = _places_of(everywhere, checkpoint)
     first: tuple[Searched, ...] = ()
     if storage is not None:
-        require_stopped(storage)
         require_no_turn(catalog, now_ms)
         with (
             guarded(storage, "state erase", stopped=stopped, hint=SAY_STOPPED, tell=tell) as guard,
@@ -264,12 +258,10 @@ def plan_erase(
     Raises:
         As `erase`.
     """
-    meant, catalog = subject(key, column), open_storage(os.fspath(everywhere), "everywhere")
-    require_catalog(catalog)
-    storage = None if checkpoint is None else open_storage(os.fspath(checkpoint))
+    meant = subject(key, column)
+    catalog, storage = _places_of(everywhere, checkpoint)
     first: tuple[Searched, ...] = ()
     if storage is not None:
-        require_stopped(storage)
         with workplace(storage, "plan") as folder:
             first = (
                 erasing_checkpoint.plan_erase_checkpoint(
@@ -279,6 +271,23 @@ def plan_erase(
     plan = erasing.plan_erase(catalog, meant, clock=now_ms, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
     return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
+
+
+def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage, Storage | None]:
+    """The catalog and the checkpoint that a key is erased from.
+
+    Raises:
+        NotFound: There is no such catalog or checkpoint.
+        Invalid: The directory is no catalog.
+        Conflict: A query may be using the checkpoint.
+    """
+    catalog = open_storage(os.fspath(everywhere), "everywhere")
+    require_catalog(catalog)
+    if checkpoint is None:
+        return catalog, None
+    storage = open_storage(os.fspath(checkpoint))
+    require_stopped(storage)
+    return catalog, storage
 
 
 def _home(home: Address | None) -> Path:

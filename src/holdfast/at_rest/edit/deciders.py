@@ -1,4 +1,4 @@
-"""What becomes of rows: by SQL, by a function on the whole table, or by a key that is to be forgotten."""
+"""Deciders say which rows change and how: by SQL, or by a function on the whole table."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class KeyedHits:
     Attributes:
         operator: The operator.
         state: What reads it.
-        changes: What becomes of keys that count: they go, or entries of their maps do.
+        changes: The changes of keys that count: the key goes, or entries of its maps do.
         shared: Keys of broadcast rows that go, by stream.
         groups: The key groups that may hold it, in rows that count or not.
         stores: The stores in whose files it may be.
@@ -201,7 +201,7 @@ class KeyedSearch:
         return needles
 
     def _of(self, row: KeyRow, state: KeyedState) -> Iterator[KeyChange]:
-        """What becomes of a key: it goes, or entries of its maps do."""
+        """The change of a key, if it needs one: it goes, or entries of its maps do."""
         names = [column.name for column in state.operator.keys]
         key = dict(zip(names, row.key, strict=True))
         values = self._subject.values
@@ -226,7 +226,7 @@ class KeyedSearch:
             yield KeyChange(key, states)
 
     def _shared(self, group: KeyGroup, state: KeyedState) -> dict[str, list[Any]]:
-        """The broadcast rows that one of whose keys is it."""
+        """The keys of broadcast rows that have it, by stream."""
         by_stream: dict[str, list[Any]] = {}
         for row in shared_rows(group, state.where):
             parts = row.key.values() if isinstance(row.key, Mapping) else [row.key]

@@ -256,7 +256,7 @@ def _hits(
             continue
         family, key = families.split(stored)
         if family is None:
-            # Of a family that is no more: nobody knows how its rows are made, so the bytes have to tell.
+            # Its family was dropped, so its schema is unknown: only the bytes can tell.
             hits.by_value += any(one.may_have(key, value or b"") for one in matchers.values())
             continue
         one = matchers.get(family)

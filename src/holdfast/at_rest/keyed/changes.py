@@ -12,7 +12,7 @@ from holdfast.checkpoints.keyed.key_rows import KeyTimer
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What becomes of one key.
+    """The change of one key.
 
     Attributes:
         key: The key: by column, in the order of the columns, or the value of the only one.

@@ -108,7 +108,7 @@ def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
 
     Raises:
         Unsupported: A state of a former form has another type or time to live, or is not there any more, and
-            what becomes of it only the program knows.
+            only the program knows its new form.
     """
     moved = [
         part if part.form.fingerprint == form.fingerprint else _moved(part, form, where)

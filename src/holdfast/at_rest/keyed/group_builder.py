@@ -13,15 +13,13 @@ import pyarrow.compute as pc
 from holdfast.at_rest.keyed.group_blobs import Token, fresh_token, within, written
 from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE
-from holdfast.at_rest.keyed.row_rewriting import default_stamp, timer_columns
+from holdfast.at_rest.keyed.row_rewriting import default_stamp, put_timers
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.xxhash64 import key_hashes
 from holdfast.worker.arrays import numbers, placed, whole
 from holdfast.worker.interface import (
-    DUE_EVENT,
-    DUE_PROCESSING,
     SLOT_PREFIX,
     STAMP_PREFIX,
     TIMERS,
@@ -259,12 +257,7 @@ class _Making:
                     hint="keep one of them: a timer that is set again replaces the former",
                 )
             key[name or "", clock] = KeyTimer(name or "", clock, at_ms)
-        places = np.array(list(by_key), np.int64)
-        texts, event, processing = timer_columns(
-            [timers_of_key.values() for timers_of_key in by_key.values()]
-        )
-        for column, values in ((TIMERS, texts), (DUE_EVENT, event), (DUE_PROCESSING, processing)):
-            columns[column] = placed(columns[column], places, values)
+        put_timers(columns, np.array(list(by_key), np.int64), [key.values() for key in by_key.values()])
 
 
 def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Table:

@@ -41,7 +41,7 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
 
     Args:
         state: The operator's state.
-        changes: What becomes of which keys; each key once.
+        changes: The changes; each key once.
         token: Makes the names of the groups' versions.
 
     Raises:

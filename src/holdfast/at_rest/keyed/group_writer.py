@@ -132,7 +132,7 @@ def regroup(
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
-        What became of each that was changed.
+        The operators that were changed, with their new key groups.
 
     Raises:
         NotFound: The checkpoint has none of Holdfast's keyed operators.

@@ -116,7 +116,7 @@ class KeyedState:
         return self._schema(self.operator.state(state))
 
     def scan(self, state: str, *, sizes: bool = False) -> Iterator[pa.Table]:
-        """The rows of one state as tables, one or more a key group: for who works on all of them.
+        """The rows of one state as tables, one or more a key group: the quick way to all of them.
 
         A list has a row for each element, in its order, and a map one for each entry. `stamp_ms` is when a
         value with a time to live was last stamped, by the clock of its TTL.

@@ -31,6 +31,8 @@ from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
 from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from holdfast.at_rest.keyed.changes import KeyChange
 
 _Identity = tuple[int, int]
@@ -41,7 +43,7 @@ class EditedKey:
     """A key that is to have other state.
 
     Attributes:
-        change: What becomes of it.
+        change: Its new state, or that it goes.
         key: Its values.
         h: The hash of one that is new.
         identity: Hash and ordinal of one that is there.
@@ -174,10 +176,8 @@ class _Group:
         chosen = [at for at, key in enumerate(self._keys) if key.change.timers is not None]
         if not chosen or TIMERS not in self._columns:
             return
-        texts, event, processing = timer_columns([self._keys[at].change.timers or () for at in chosen])
-        places = np.array(chosen, np.int64)
-        for name, made in ((TIMERS, texts), (DUE_EVENT, event), (DUE_PROCESSING, processing)):
-            self._columns[name] = placed(self._columns[name], places, made)
+        timers = [self._keys[at].change.timers or () for at in chosen]
+        put_timers(self._columns, np.array(chosen, np.int64), timers)
 
     def _stamp(self, state: KeptState, key: EditedKey, entry: Any) -> int:
         """The stamp of a value: as given, as it was, or of the batch; of a list by place, of a map by key."""
@@ -217,19 +217,22 @@ class _Group:
                 )
 
 
-def timer_columns(timers: Iterable[Iterable[KeyTimer]]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """The columns of the timers of some keys: as text, and when the first of each clock is due.
+def put_timers(
+    columns: dict[str, pa.Array], places: NDArray[np.int64], timers: Iterable[Iterable[KeyTimer]]
+) -> None:
+    """Put the timers of some keys at their places: as text, and when the first of each clock is due.
 
     Raises:
         Invalid: A clock or a time is none.
     """
     made = [{letter_of(timer.clock) + timer.name: ms_of(timer.at_ms) for timer in key} for key in timers]
-    firsts = [earliest(timers_of_key) if timers_of_key else (None, None) for timers_of_key in made]
-    return (
-        pa.array([encode(timers_of_key) for timers_of_key in made], pa.string()),
-        pa.array([first[0] for first in firsts], pa.int64()),
-        pa.array([first[1] for first in firsts], pa.int64()),
-    )
+    firsts = [earliest(times) if times else (None, None) for times in made]
+    for name, values in (
+        (TIMERS, pa.array([encode(times) for times in made], pa.string())),
+        (DUE_EVENT, pa.array([event for event, _ in firsts], pa.int64())),
+        (DUE_PROCESSING, pa.array([processing for _, processing in firsts], pa.int64())),
+    ):
+        columns[name] = placed(columns[name], places, values)
 
 
 def default_stamp(operator: KeyedOperator, state: KeptState) -> int:

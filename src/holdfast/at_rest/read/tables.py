@@ -40,7 +40,7 @@ class StateTable:
     batches: Iterator[pa.RecordBatch]
 
     def reader(self) -> pa.RecordBatchReader:
-        """The same for who takes a stream of Arrow."""
+        """The same as a stream of Arrow."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, self.batches)
