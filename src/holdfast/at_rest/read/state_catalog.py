@@ -121,13 +121,12 @@ def pick(
 
 def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
     """Whether a state need not be named, and a word is no state's name."""
-    chosen = [candidate for candidate in operators if operator is None or str(operator) in _words(candidate)]
     try:
-        pick(chosen, "")
+        pick(operators, "", operator)
     except Invalid:
         return False
     try:
-        pick(chosen, name)
+        pick(operators, name, operator)
     except NotFound:
         return True
     return False

@@ -35,17 +35,17 @@ class StateReader:
         self.batch_id: int = self.operators[0].files.batch_id if self.operators else batch_id or 0
 
     def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
-        """The state that a person means; see `naming.pick`."""
+        """The state that a person means; see `state_catalog.pick`."""
         return pick(self.operators, name, operator)
 
     def ask(self, query: str, *, tell: ProgressCallback | None = None, **bounds: Any) -> pa.Table:
-        """What a query in SQL says of the states that it names; see `query.answer`."""
+        """What a query in SQL says of the states that it names; see `sql.answer`."""
         from holdfast.at_rest.read.sql import answer
 
         return answer(query, self._named_in(query, tell), **bounds)
 
     def asked(self, query: str, **bounds: Any) -> AbstractContextManager[pa.RecordBatchReader]:
-        """The same as a stream; see `query.streamed`."""
+        """The same as a stream; see `sql.streamed`."""
         from holdfast.at_rest.read.sql import streamed
 
         return streamed(query, self._named_in(query, None), **bounds)
@@ -92,7 +92,7 @@ class StateReader:
     ) -> Iterator[Entry]:
         """Every row of a state, partition by partition, in no order that means anything.
 
-        Cost: some microseconds a row; `arrow.batches` is many times faster.
+        Cost: some microseconds a row; `tables.state_table` is many times faster.
 
         Raises:
             As `get`.
