@@ -106,7 +106,7 @@ def test_what_cannot_be_broadcast_is_refused_at_once(spark: SparkSession, tmp_pa
         hf.broadcast(rules.withWatermark("ts", "1 second"), key="rule")
     with pytest.raises(Invalid, match="not a stream"):
         hf.broadcast(spark.createDataFrame([("a", 1)], "rule string, n int"), key="rule")
-    with pytest.raises(Invalid, match="yes or no"):
+    with pytest.raises(Invalid, match="takes rows back is not a boolean"):
         hf.broadcast(rules, key="rule", withdrawn="least")
     with pytest.raises(Invalid, match="cannot order versions"):
         hf.broadcast(rules, key="rule", version="off")

@@ -108,7 +108,12 @@ class Trial:
         """
         for batch in self._run({"once": True}, 1):
             return batch
-        raise Failed("Spark has run no batch", where=self._checkpoint, found="nothing to read")
+        raise Failed(
+            "Spark has run no batch",
+            where=self._checkpoint,
+            found="nothing to read",
+            hint="see whether the source has input, and whether the savepoint has read it all",
+        )
 
     def repeat(self, original: Storage) -> Iterator[TrialBatch]:
         """Run what another checkpoint of the same savepoint has committed: the same batches, the same input.
@@ -151,6 +156,7 @@ class Trial:
             where=self._checkpoint,
             found="no such batch",
             expected=f"batch {batch_id}",
+            hint="report it with the log of the driver: another trigger or source may have been at work",
         )
 
     def _run(self, trigger: Mapping[str, Any], most: int) -> Iterator[TrialBatch]:

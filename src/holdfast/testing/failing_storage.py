@@ -76,7 +76,11 @@ class FaultyStorage:
         if self._kill:
             self.dead = True
             raise Killed(f"at step {self.steps}: {path}")
-        raise Unavailable("the storage failed, as the test told it to", where=full(self.uri, path))
+        raise Unavailable(
+            "the storage failed, as the test told it to",
+            where=full(self.uri, path),
+            hint="this is the failure that the test asked for",
+        )
 
     def _alive(self) -> None:
         if self.dead:

@@ -280,7 +280,11 @@ class Harness:
                 hint="hand over instances=… for an hf.Operator, and by=… for others",
             )
         if instances is None and not self._by:
-            raise Invalid("a key is needed", expected="by=… with a column")
+            raise Invalid(
+                "a key is needed",
+                expected="by=… with a column",
+                hint='name the columns of the key: by="customer"',
+            )
 
     def _settled(self, count: int) -> Instances:
         """The instances of the next run, with what they are given if there are more or fewer."""
@@ -409,6 +413,7 @@ class Harness:
                 where=f"event {error.at + 1} of stream {stream}",
                 found=why.found or why.fact,
                 expected=why.expected,
+                hint="hand over a dictionary with a value for each of the columns that `events` names",
             ) from error
 
     def _keys(self, key: Sequence[Any]) -> Keys:
@@ -417,6 +422,7 @@ class Harness:
                 "a key has as many values as there are key columns",
                 found=repr(key),
                 expected=", ".join(self._by),
+                hint="hand them over one by one: harness.state(7, 'east')",
             )
         schema = pa.schema([self._lane.streams[0].schema.field(name) for name in self._by])
         table = table_of([tuple(key)], schema)
@@ -426,7 +432,11 @@ class Harness:
         partition = self._open(group_of(h, self._options.key_groups).tolist())
         keys = partition.touch([(h, table)], empty_run(self._lane.layout.form.tables[""]))
         if keys.missing[0]:
-            raise NotFound("the key has no state", found=", ".join(map(repr, key)))
+            raise NotFound(
+                "the key has no state",
+                found=", ".join(map(repr, key)),
+                hint="harness.keys() gives the keys that have state",
+            )
         return keys
 
     def _hash(self, key: tuple[Any, ...]) -> int:
@@ -452,7 +462,12 @@ class Harness:
 
     def _number(self, stream: str) -> int:
         if stream not in self._schemas:
-            raise NotFound("there is no such stream", found=stream, expected=", ".join(self._schemas))
+            raise NotFound(
+                "there is no such stream",
+                found=stream,
+                expected=", ".join(self._schemas),
+                hint="name one of these with stream=…",
+            )
         return list(self._schemas).index(stream)
 
 
@@ -470,5 +485,10 @@ def _plain(value: Any) -> Any:
 
 def _forward(moved: int, before: int | None, what: str) -> int:
     if before is not None and moved < before:
-        raise Invalid(f"{what} does not go back", found=str(moved), expected=f"{before} or later")
+        raise Invalid(
+            f"{what} does not go back",
+            found=str(moved),
+            expected=f"{before} or later",
+            hint="make a new Harness to start at an earlier time",
+        )
     return moved

@@ -123,6 +123,7 @@ def assemble(
             "a column of the output has the name of a side column",
             where=f"operator {options.name}",
             found=", ".join(sorted(taken)),
+            hint="rename it in `output`, or leave `side_outputs` out",
         )
     lane = Lane(
         layout,

@@ -136,6 +136,7 @@ class Combiner:
                 where=type(self._processor).__name__,
                 found=", ".join(getattr(table, "column_names", [type(table).__name__])),
                 expected=", ".join(self._schema.names),
+                hint="give `combined` the columns that combine returns, or select the stream's",
             )
         for batch in table.select(self._schema.names).combine_chunks().to_batches():
             yield conform(batch, self._schema)

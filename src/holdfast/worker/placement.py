@@ -98,5 +98,6 @@ class Placement:
                 where=f"operator {self.operator}, key {key_text(key)}",
                 found=repr(group),
                 expected=f"0 to {self.key_groups - 1}",
+                hint=f"take the remainder: return number % {self.key_groups}",
             )
         return group

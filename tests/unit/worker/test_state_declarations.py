@@ -175,7 +175,6 @@ def test_values_of_another_type_are_refused_with_their_place(text: str, value: A
         (State(Kind.REDUCING, pa.int64(), function=abs), "a function"),  # type: ignore[arg-type]
         (State(Kind.AGGREGATING, pa.int64(), aggregate=Average), "this is a class"),  # type: ignore[arg-type]
         (State(Kind.AGGREGATING, pa.int64()), "needs an aggregate"),
-        (State(Kind.AGGREGATING, pa.int64(), aggregate=Aggregate()), "defines create and add"),
         (State(Kind.AGGREGATING, pa.int64(), aggregate=Average()), "not of the declared type"),
         (State(Kind.VALUE, pa.int64(), fields_were={"a": "b"}), "not declared"),
         (State(Kind.VALUE, parse_type("struct<a: int>"), field_defaults={"a": "x"}), "declared type"),
@@ -185,6 +184,15 @@ def test_values_of_another_type_are_refused_with_their_place(text: str, value: A
 def test_a_declaration_that_does_not_fit_itself_is_refused(state: State, fact: str) -> None:
     with pytest.raises(Invalid, match=fact):
         check_state(state, "P.x")
+
+
+def test_an_aggregate_without_create_or_add_cannot_be_made() -> None:
+    class Half(Aggregate):
+        def create(self) -> int:
+            return 0
+
+    with pytest.raises(TypeError, match=r"abstract.*add"):
+        Half()  # type: ignore[abstract]
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ class CoffeeDay:
                     where=f"CoffeeDay.make({name}=…)",
                     found=str(value),
                     expected=f"at least {least}",
+                    hint=f"make it with {name}={least}",
                 )
         rng = Random(seed)  # noqa: S311 - a coffee shop, not a cipher
         happened = _happened(rng, customers, today)

@@ -164,7 +164,12 @@ def rows_of(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> lis
 def _read_stream(folder: Path) -> Stream:
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise NotFound("a stream of the day has no files", where=str(folder), expected="*.json")
+        raise NotFound(
+            "a stream of the day has no files",
+            where=str(folder),
+            expected="*.json",
+            hint="write the day first: CoffeeDay.make().write(directory)",
+        )
     events: list[Event] = []
     reach: list[datetime | None] = [None]
     for number, path in enumerate(files):
@@ -191,6 +196,7 @@ def _is_late(event: Event, own: Stream, streams: Sequence[Stream]) -> bool:
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),
         expected=f"a row within {_DELAY} of what came before, or one that is {_SURE} files too late",
+        hint="make the day with CoffeeDay.make, whose rows are early enough or far too late",
     )
 
 
@@ -369,7 +375,11 @@ def _plain(value: Any) -> Value:
         return value.isoformat()
     if value is None or isinstance(value, (str, int)):
         return value
-    raise Invalid("an answer holds only text, whole numbers and times", found=type(value).__name__)
+    raise Invalid(
+        "an answer holds only text, whole numbers and times",
+        found=type(value).__name__,
+        hint="convert the column in the job, or write it down in the model",
+    )
 
 
 def _samples(rows: Counter[Row]) -> tuple[Row, ...]:

@@ -69,6 +69,7 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
             where=f"{where}: agg",
             found=repr(given),
             expected='a name for each aggregate, as in {"mean": "avg(amount)"}',
+            hint='name an aggregate: agg={"orders": "count(*)"}',
         )
     clashing = sorted(set(given) & set(taken))
     if clashing:
@@ -77,6 +78,7 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
             where=f"{where}: agg",
             found=", ".join(clashing),
             expected="names of their own",
+            hint="give the aggregate another name",
         )
     return tuple(_measure(name, text, schema, f"{where}: agg[{name!r}]") for name, text in given.items())
 
@@ -84,11 +86,23 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
 def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
     call = _CALL.fullmatch(text) if isinstance(text, str) else None
     if call is None or not isinstance(name, str) or not name:
-        raise Invalid("this is not an aggregate", where=where, found=repr(text), expected=_EXPECTED)
+        raise Invalid(
+            "this is not an aggregate",
+            where=where,
+            found=repr(text),
+            expected=_EXPECTED,
+            hint='write one as in "sum(amount)"; compute expressions before: .withColumn(…)',
+        )
     function, column = call[1].lower(), _unquoted(call[2])
     if column == "*":
         if function != "count":
-            raise Invalid("only rows can be counted with *", where=where, found=text, expected=_EXPECTED)
+            raise Invalid(
+                "only rows can be counted with *",
+                where=where,
+                found=text,
+                expected=_EXPECTED,
+                hint=f'name a column: "{function}(amount)"',
+            )
         return Measure(name, function, None, None, pa.int64())
     if column not in schema.names:
         raise Invalid(
@@ -116,6 +130,7 @@ def _output(function: str, read: pa.DataType, where: str) -> pa.DataType:
         where=where,
         found=type_text(read),
         expected="a number" if function in ("sum", "avg") else "a number, text, a date or a time",
+        hint="cast the column first: .withColumn(…)",
     )
 
 

@@ -232,6 +232,7 @@ def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
             where="holdfast.sessions(…): by",
             found=", ".join(keys),
             expected=f"names other than {', '.join(own)}",
+            hint="rename the key first: .withColumnRenamed(…)",
         )
     return names
 

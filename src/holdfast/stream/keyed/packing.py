@@ -42,7 +42,7 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
             raise Invalid(
                 "combined events have lost their key", where="combined", found=", ".join(schema.names),
                 expected=", ".join(source.by),
-            )  # fmt: skip
+            hint="name the columns of the key in `combined`, and return them from combine")  # fmt: skip
     return Stream(source.name, schema, source.by, time_column if time_column in schema.names else None)
 
 

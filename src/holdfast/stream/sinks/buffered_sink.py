@@ -64,6 +64,7 @@ class BufferedSink:
                 "a buffer without a limit is never written",
                 where=_WHERE,
                 expected="rows=…, bytes=… or age=…",
+                hint='say when it is written, as in rows=10_000, age="1 minute"',
             )
         if self.rows is not None:
             whole(self.rows, f"{_WHERE}: rows", least=1)

@@ -91,7 +91,10 @@ class Transaction:
     def staging(self) -> Connection:
         """The same connection before its transaction has begun, for temporary tables only."""
         if self._locked:
-            raise Invalid("rows are staged before the first statement of a transaction")
+            raise Invalid(
+                "rows are staged before the first statement of a transaction",
+                hint="use `staging` first, then `connection` or `execute`",
+            )
         return self._connection
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
@@ -125,7 +128,11 @@ class Ledger:
 
     def __post_init__(self) -> None:
         if self.retain < 1:
-            raise Invalid("a ledger remembers at least one batch", found=f"retain={self.retain}")
+            raise Invalid(
+                "a ledger remembers at least one batch",
+                found=f"retain={self.retain}",
+                hint="write retain=1, or leave it out: the newest batch tells one that runs again",
+            )
 
     @classmethod
     def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
@@ -174,7 +181,7 @@ class Ledger:
             Unavailable: The database cannot be reached or stays locked.
         """
         if not sink:
-            raise Invalid("a sink needs a name")
+            raise Invalid("a sink needs a name", hint='hf.sink(df, name="orders")')
         for _ in range(EVICTIONS):
             try:
                 return self._raise_token(sink, owner, term)
@@ -390,6 +397,7 @@ def ledger(address: str | Path | Ledger) -> Ledger:
             "there is no ledger for this address",
             found=text or "an empty address",
             expected="postgresql://…, sqlite:///file or the path of a file",
+            hint='name a file, as in "sqlite:///ledger.db"',
         )
     return Ledger.sqlite(text)
 

@@ -63,6 +63,7 @@ class PostgreSQL:
             raise Invalid(
                 "the address of the PostgreSQL ledger cannot be understood",
                 expected="postgresql://user@host:port/database",
+                hint="percent-encode other signs than letters and digits; keep the password in ~/.pgpass",
             ) from None
 
     @property
@@ -126,12 +127,18 @@ class PostgreSQL:
                 hint="see pg_stat_activity for sessions named `holdfast:…`",
             )
         if isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected):
-            return Conflict("another transaction came between", where=self.address, found=_first_line(error))
+            return Conflict(
+                "another transaction came between",
+                where=self.address,
+                found=_first_line(error),
+                hint="start the query again: it repeats the batch",
+            )
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Unavailable(
                 "the ledger's PostgreSQL server cannot be reached, or ended the session",
                 where=self.address,
                 found=_first_line(error),
+                hint="see whether the server runs, with `pg_isready`; the query goes on where it stopped",
             )
         return None
 

@@ -67,7 +67,11 @@ class SQLite:
     def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
         """Open the file, and make it if it is not there."""
         if not self.path.parent.is_dir():
-            raise NotFound("the ledger's directory does not exist", where=str(self.path.parent))
+            raise NotFound(
+                "the ledger's directory does not exist",
+                where=str(self.path.parent),
+                hint=f"make it: mkdir -p {self.path.parent}",
+            )
         # No isolation level: sqlite3 must not begin and commit on its own.
         connection = sqlite3.connect(self.path, timeout=self.patience_s, isolation_level=None)
         try:
@@ -110,7 +114,12 @@ class SQLite:
                 hint="find who holds it with `fuser`; a frozen process keeps the lock until it is ended",
             )
         if any(word in text for word in ("unable to open", "readonly", "full", "disk I/O")):
-            return Unavailable("the ledger cannot be opened or written", where=self.address, found=text)
+            return Unavailable(
+                "the ledger cannot be opened or written",
+                where=self.address,
+                found=text,
+                hint="see whether the file may be written and the disk has room: ls -l, df",
+            )
         return None
 
     def column_type(self, kind: str) -> str | None:

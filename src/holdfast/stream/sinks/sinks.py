@@ -198,7 +198,7 @@ class Sink:
 
         def compute(batch: DataFrame, _batch_id: int) -> None:
             if begun.is_set():
-                raise Conflict(_ONE_BATCH)
+                raise Conflict(_ONE_BATCH, hint="start the query again: the batch is committed")
             begun.set()
             batch.write.format("noop").mode("overwrite").save()
 
@@ -251,7 +251,12 @@ class SinkBuilder:
         Classic mistake: reading the directory with a glob. See the promise's reader rule.
         """
         if format not in FILE_FORMATS:
-            raise Invalid("not a format of files", found=repr(format), expected=", ".join(FILE_FORMATS))
+            raise Invalid(
+                "not a format of files",
+                found=repr(format),
+                expected=", ".join(FILE_FORMATS),
+                hint="write hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for what has no method",
+            )
         sink = self._sink(format, FILES, ("append",), str(path))
 
         def writer() -> DataStreamWriter:
@@ -412,6 +417,7 @@ class SinkBuilder:
                 f"a sink of kind {kind!r} cannot be written in this output mode",
                 found=self.mode,
                 expected=" or ".join(modes),
+                hint=f'write hf.sink(df, mode="{modes[0]}"), or leave the mode out',
             )
 
 
@@ -482,4 +488,5 @@ def _requires_three(fn: BatchFunction) -> bool:
         "a batch function takes two or three arguments",
         found=f"{getattr(fn, '__name__', fn)}{signature}",
         expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
+        hint="write def write(batch, batch_id), with tx as a third argument for a ledger",
     )

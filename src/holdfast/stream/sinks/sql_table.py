@@ -65,7 +65,12 @@ class SqlTable:
             Invalid: A nested type, two columns of one name, a key that is no column, a bad table name.
         """
         if not name or not all(name.split(".")) or "\0" in name:
-            raise Invalid("not the name of a table", found=repr(name), expected="`table` or `schema.table`")
+            raise Invalid(
+                "not the name of a table",
+                found=repr(name),
+                expected="`table` or `schema.table`",
+                hint='write table="orders" or "shop.orders"',
+            )
         columns = tuple(_column(field.name, field.dataType.simpleString(), ledger, name) for field in schema)
         names = [column.name.lower() for column in columns]
         if len(set(names)) < len(names):
@@ -82,6 +87,7 @@ class SqlTable:
                 where=f"the query written to {name!r}",
                 found=f"keys={list(keys)}",
                 expected="some of " + ", ".join(column.name for column in columns),
+                hint='name the columns of the key, each once: keys=["order_id"]',
             )
         return cls(name, columns, change, tuple(keys))
 
@@ -234,4 +240,5 @@ def _instant(micros: int) -> dt.datetime:
             "a timestamp is too far away for Python",
             found=f"{micros} microseconds since 1970",
             expected="the years 1 to 9999",
+            hint="take such rows out with filter, or write the column as text",
         ) from error

@@ -217,7 +217,13 @@ class Reader:
 
     def _wrong(self, token: _Token, expected: str) -> Invalid:
         found = f"`{token.text}` at character {token.at + 1}" if token.text else "the end of the text"
-        return Invalid("this is not a type", where=self._place(token.at), found=found, expected=expected)
+        return Invalid(
+            "this is not a type",
+            where=self._place(token.at),
+            found=found,
+            expected=expected,
+            hint="write types as in CREATE TABLE; names with other signs stand in backquotes",
+        )
 
     def _refused(self, token: _Token) -> Invalid:
         reason, hint = REFUSED[token.text.lower()]

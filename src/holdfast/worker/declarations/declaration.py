@@ -61,7 +61,12 @@ def check_state(state: State, where: str) -> None:
     type_text(state.type)
     check_paths(where, state.type, state.fields_were, state.field_defaults)
     if (state.key_type is not None) != (state.kind is Kind.MAP):
-        raise Invalid("a map state, and no other, has a type of keys", where=where, found=state.kind.value)
+        raise Invalid(
+            "a map state, and no other, has a type of keys",
+            where=where,
+            found=state.kind.value,
+            hint="write hf.map(key_type, type) for a map, and one type for all others",
+        )
     if state.key_type is not None:
         _check_key_type(state.key_type, where)
     if state.default is not None:
@@ -82,7 +87,11 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     """
     if not 0 < ttl.duration_ms <= _MAX_LONG:
         raise Invalid(
-            "a TTL lasts a while", where=where, found=repr(ttl.duration_ms), expected="more than zero"
+            "a TTL lasts a while",
+            where=where,
+            found=repr(ttl.duration_ms),
+            expected="more than zero",
+            hint='write a duration, as in ttl="7 days", or leave it out to keep values for ever',
         )
     for setting, allowed in (
         ("update", UPDATES),
@@ -103,6 +112,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
             where=where,
             found=repr(age),
             expected='"restore" or epoch milliseconds',
+            hint='write age_from="restore", or a datetime with a time zone',
         )
 
 
@@ -152,7 +162,11 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
         if state.was is None:
             continue
         if not state.was:
-            raise Invalid("a former name is empty", where=f"{where}.{state.name}")
+            raise Invalid(
+                "a former name is empty",
+                where=f"{where}.{state.name}",
+                hint='write the name that the state had: was="visits", or leave `was` out',
+            )
         if state.was in names:
             raise Invalid(
                 "a former name of a state is in use",
@@ -165,6 +179,7 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
                 "two states have the same former name",
                 where=where,
                 found=f'was="{state.was}" on {seen[state.was]} and on {state.name}',
+                hint="leave `was` out of the one that is new",
             )
         seen[state.was] = state.name
 
@@ -205,6 +220,7 @@ def _check_function(function: Any, where: str) -> None:
             where=where,
             found=repr(function),
             expected="a function (a, b), such as hf.add, hf.least or hf.greatest",
+            hint='write hf.reducing("long", hf.add)',
         )
 
 
@@ -223,6 +239,7 @@ def _check_aggregate(state: State, where: str) -> None:
             where=where,
             found=repr(aggregate),
             expected="an instance of a subclass of hf.Aggregate",
+            hint="inherit from hf.Aggregate, define create and add, and hand over an instance",
         )
     for name, count in (("create", 0), ("add", 2), ("result", 1)):
         if not accepts(getattr(aggregate, name), count):
@@ -230,9 +247,8 @@ def _check_aggregate(state: State, where: str) -> None:
                 f"{type(aggregate).__name__}.{name} takes other arguments than it is called with",
                 where=where,
                 expected=f"{name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
+                hint=f"write def {name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
             )
-    if type(aggregate).add is Aggregate.add or type(aggregate).create is Aggregate.create:
-        raise Invalid("an aggregate defines create and add", where=where, found=type(aggregate).__name__)
     try:
         created = aggregate.create()
     except Exception as error:
@@ -240,10 +256,17 @@ def _check_aggregate(state: State, where: str) -> None:
             f"{type(aggregate).__name__}.create() fails",
             where=where,
             found=f"{type(error).__name__}: {error}",
+            hint="return what a key begins with, and read nothing that is not there yet",
         ) from error
     check_value(created, state.type, f"{where}, what create() returns")
 
 
 def _not_allowed(setting: str, word: object, allowed: Sequence[str], where: str, more: str = "") -> Invalid:
     expected = ", ".join(f'"{choice}"' for choice in allowed) + more
-    return Invalid(f"{setting} has no such choice", where=where, found=repr(word), expected=expected)
+    return Invalid(
+        f"{setting} has no such choice",
+        where=where,
+        found=repr(word),
+        expected=expected,
+        hint=f"write {setting}={allowed[0]!r}, or leave it out",
+    )

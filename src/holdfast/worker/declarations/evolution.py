@@ -219,6 +219,7 @@ class _Walk:
                 where=f"{self._name}, {here}",
                 found="stored fields " + ", ".join(field.name for field in old),
                 expected=" or ".join((*self._were[here], field.name)),
+                hint="name it in fields_were as it was stored last; leave it out where it is new",
             )
         value = self._defaults.get(here)
         if value is None and not field.nullable:

@@ -57,6 +57,7 @@ def check_paths(
                     where=name,
                     found=path,
                     expected="one of " + ", ".join(fields) if fields else "a state with a struct",
+                    hint="write the path of a declared field, as in address.street",
                 )
     for path, value in field_defaults.items():
         check_value(value, fields[path].type, f"{name}, default of {path}")
@@ -77,6 +78,7 @@ def check_paths(
                     "two fields have the same former name",
                     where=name,
                     found=f"{claims[claimed]} and {path} were both {old_name}",
+                    hint="leave the former name out of the one that is new",
                 )
             claims[claimed] = path
 

@@ -88,6 +88,7 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
             where=f"{where}.merge",
             found=", ".join(chosen),
             expected="on_event",
+            hint="define on_event in place of the others, or leave merge out",
         )
     if inspect.isgeneratorfunction(present["on_event"]):
         raise Invalid(
@@ -104,7 +105,11 @@ def _is_stream(name: str) -> bool:
 
 def _check_streams(streams: Sequence[str], where: str) -> None:
     if not streams:
-        raise Invalid("a processor needs a stream", where=where)
+        raise Invalid(
+            "a processor needs a stream",
+            where=where,
+            hint="hand over a stream with events, as in hf.keyed(df, by=…)",
+        )
     for name in streams:
         if len(streams) > 1 and name in _NOT_STREAMS:
             raise Invalid(
@@ -112,6 +117,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
                 where=where,
                 found=f'"{name}"',
                 expected="a name other than " + ", ".join(_NOT_STREAMS),
+                hint=f'give the stream another name: name="{name}s"',
             )
         if len(streams) > 1 and not name.isidentifier():
             raise Invalid(
@@ -119,9 +125,15 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
                 where=where,
                 found=repr(name),
                 expected="letters, digits and underscores, not beginning with a digit",
+                hint='give it such a name, as in name="orders"',
             )
         if list(streams).count(name) > 1:
-            raise Invalid("two streams have one name", where=where, found=f'"{name}" twice')
+            raise Invalid(
+                "two streams have one name",
+                where=where,
+                found=f'"{name}" twice',
+                hint="give one of them another with name=…",
+            )
 
 
 def _check_family(present: Mapping[str, object], where: str, *, table: bool) -> None:
@@ -147,6 +159,7 @@ def _connected(
                 f"connected streams have a handler each, and {name} is of none",
                 where=f"{where}.{name}",
                 expected=", ".join(wanted),
+                hint=f"rename {name} to {wanted[0]}, and define the others",
             )
     missing = [name for name in wanted if name not in present]
     superfluous = [name for name in named if name not in wanted]
@@ -204,6 +217,7 @@ def _check_call(
             where=f"{where}.{name}",
             found=f"{name}{_signature(method)}",
             expected=_shape(name, arguments),
+            hint=f"write def {_shape(name, arguments)}",
         )
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
         raise Invalid("a handler cannot be async", where=f"{where}.{name}", hint="write def, without async")

@@ -113,6 +113,7 @@ def _check_is_processor(processor: object) -> None:
             "this is not a processor",
             found=type(processor).__name__,
             expected="an instance of a class that inherits from hf.Keyed or from hf.KeyedTable",
+            hint="write class Visits(hf.Keyed), and hand over Visits()",
         )
 
 
@@ -133,11 +134,13 @@ def _check_instances(processor: object, states: Sequence[State]) -> None:
                 where=where,
                 found=state.kind.value + (" with a TTL" if state.ttl is not None else ""),
                 expected="hf.list(…) or hf.union_list(…)",
+                hint="declare hf.list(…), and keep values of keys in an hf.Keyed",
             )
     if not operator and hasattr(processor, "on_restore"):
         raise Invalid(
             "on_restore is called for the instances of an hf.Operator alone",
             where=f"{type(processor).__qualname__}.on_restore",
+            hint="inherit from hf.Operator, or rename the method",
         )
 
 
@@ -149,7 +152,11 @@ def _check_broadcast(name: str, states: Sequence[State], broadcast: str | None, 
             hint="add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…))",
         )
     if any(state.name == broadcast for state in states):
-        raise Invalid("a state has the name of the broadcast stream", where=f"{name}.{broadcast}")
+        raise Invalid(
+            "a state has the name of the broadcast stream",
+            where=f"{name}.{broadcast}",
+            hint='rename the state, or the stream: hf.broadcast(…, name="rules")',
+        )
 
 
 def _check_combined(processor: KeyedTable, combines: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -56,7 +57,7 @@ class Ttl:
     on_disable: str = "keep"
 
 
-class Aggregate:
+class Aggregate(ABC):
     """How an aggregating state takes in values; subclass it and give the state an instance.
 
     The accumulator is what is stored, in the type that the state declares. `add` returns the new
@@ -66,13 +67,13 @@ class Aggregate:
     The classic mistake is to keep sums in `self`: one instance serves all keys of a task.
     """
 
+    @abstractmethod
     def create(self) -> Any:
         """Make the accumulator of a key that has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
         """Take a value in and return the accumulator to store."""
-        raise NotImplementedError
 
     def result(self, accumulator: Any) -> Any:
         """Give what the state reads as; it is worked out at each read and never stored."""

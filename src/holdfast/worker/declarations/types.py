@@ -101,6 +101,7 @@ def schema_of(given: Any) -> pa.Schema:
             "a schema names columns",
             found=type_text(read),
             expected='columns, as in "customer string, visits long"',
+            hint='write a name before each type: "customer string, visits long"',
         )
     return pa.schema(list(read))
 
@@ -124,7 +125,12 @@ def type_text(read: pa.DataType) -> str:
         return f"map<{type_text(read.key_type)}, {type_text(read.item_type)}>"
     if kinds.is_struct(read) and read.num_fields:
         return f"struct<{', '.join(_field_text(field, ': ') for field in read)}>"
-    raise Invalid("Spark has no type for this Arrow type", found=str(read), expected=EXPECTED)
+    raise Invalid(
+        "Spark has no type for this Arrow type",
+        found=str(read),
+        expected=EXPECTED,
+        hint="cast the column to a type that Spark has, such as int64 or timestamp in microseconds",
+    )
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -163,14 +169,23 @@ def _of_json(value: Any) -> pa.DataType:
         ]
         if len({field.name for field in fields}) == len(fields):
             return pa.struct(fields)
-        raise Invalid("a name comes twice in a struct", found=", ".join(field.name for field in fields))
+        raise Invalid(
+            "a name comes twice in a struct",
+            found=", ".join(field.name for field in fields),
+            hint="rename one of the fields",
+        )
     return parse_type(word if word in REFUSED else "struct<>")
 
 
 def _no_type(given: Any) -> Invalid:
     shown = given.__name__ if isinstance(given, type) else repr(given)
     if given is object:
-        return Invalid(f"state cannot keep Python objects: {SCHEMA}", found=shown, expected=EXPECTED)
+        return Invalid(
+            f"state cannot keep Python objects: {SCHEMA}",
+            found=shown,
+            expected=EXPECTED,
+            hint='write its fields as "struct<name: string, visits: long>"',
+        )
     origin = getattr(given, "__origin__", given)
     written = next((text for kind, text in _GENERIC.items() if origin is kind), None)
     plain = "the Python types int, float, str, bool, bytes, datetime, date and Decimal are read too"

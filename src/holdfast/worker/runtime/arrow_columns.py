@@ -60,7 +60,15 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
         raise _first_unfit(values, kind, error) from error
     if column.null_count and not nullable:
         at = next(place for place, value in enumerate(values) if value is None)
-        raise Unfit(at, Invalid("this column takes no nulls", found="None", expected=type_text(kind)))
+        raise Unfit(
+            at,
+            Invalid(
+                "this column takes no nulls",
+                found="None",
+                expected=type_text(kind),
+                hint="leave NOT NULL out of the schema of the output, or give a value",
+            ),
+        )
     return column
 
 
@@ -98,12 +106,14 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
             "a table is expected as output",
             found=f"{type(table).__name__}",
             expected="a pyarrow.Table, or None",
+            hint="return one pyarrow.Table, as state.table(…) makes it",
         )
     if sorted(table.column_names) != sorted(schema.names):
         raise Invalid(
             "the table has other columns than the output",
             found=", ".join(table.column_names) or "none",
             expected=", ".join(schema.names),
+            hint="select these columns, or name yours in `output`",
         )
     return pa.Table.from_arrays([_cast(table.column(field.name), field) for field in schema], schema=schema)
 
@@ -116,19 +126,34 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
     """
     if not kinds.is_null(column.type) and _family(column.type) != _family(kind):
         raise Invalid(
-            "an array has another type", where=where, found=str(column.type), expected=type_text(kind)
+            "an array has another type",
+            where=where,
+            found=str(column.type),
+            expected=type_text(kind),
+            hint="cast it first: array.cast(…)",
         )
     try:
         return column.cast(kind)
     except pa.ArrowException as error:
-        raise Invalid(f"{error}", where=where, found=str(column.type), expected=type_text(kind)) from error
+        raise Invalid(
+            f"{error}",
+            where=where,
+            found=str(column.type),
+            expected=type_text(kind),
+            hint="round or cast the values first, so that none is lost",
+        ) from error
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type != field.type:
         column = cast_column(column, field.type, f"output column {field.name}")
     if column.null_count and not field.nullable:
-        raise Invalid("this column takes no nulls", where=f"output column {field.name}", found="null")
+        raise Invalid(
+            "this column takes no nulls",
+            where=f"output column {field.name}",
+            found="null",
+            hint="leave NOT NULL out of the schema of the output, or give a value",
+        )
     return column
 
 
@@ -195,7 +220,12 @@ def _as_tuple(at: int, row: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _wrong_row(found: str, expected: str) -> Invalid:
-    return Invalid("a row has other fields than the output", found=found, expected=expected)
+    return Invalid(
+        "a row has other fields than the output",
+        found=found,
+        expected=expected,
+        hint="put out these columns, or name yours in `output`",
+    )
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -327,7 +357,14 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
         if unfit is not None:
             return unfit
     # Each fits alone, so the error is about all of them, such as more text than one array holds.
-    return Unfit(0, Invalid(f"these values make no column: {error}", expected=type_text(kind)))
+    return Unfit(
+        0,
+        Invalid(
+            f"these values make no column: {error}",
+            expected=type_text(kind),
+            hint="put out fewer rows a batch: start the query with a smaller maxFilesPerTrigger or trigger",
+        ),
+    )
 
 
 def _unfit(at: int, value: Any, kind: pa.DataType) -> Unfit | None:
@@ -340,6 +377,12 @@ def _unfit(at: int, value: Any, kind: pa.DataType) -> Unfit | None:
     except (_Misfit, *_TABLE_ERRORS):
         found = f"{value!r}, which is {type(value).__name__}"
         return Unfit(
-            at, Invalid("this value is not of the declared type", found=found, expected=type_text(kind))
+            at,
+            Invalid(
+                "this value is not of the declared type",
+                found=found,
+                expected=type_text(kind),
+                hint="convert it, or declare the type that the handler gives",
+            ),
         )
     return None

@@ -196,7 +196,10 @@ class Context:
                 f"{self._processor} has no on_timer", hint="define on_timer(self, timer, state, ctx)"
             )
         if self._at < 0 or self._cells is None:
-            raise Invalid("there is no key here, so there are no timers")
+            raise Invalid(
+                "there is no key here, so there are no timers",
+                hint="set timers in the handlers of events and timers; on_start is too early",
+            )
         self._timers = self._cells.of(self._at)
         if self._one is not None:
             self._timers[self._one] = self._one_ms

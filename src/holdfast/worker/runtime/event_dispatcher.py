@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
     return collect
 
 
-class EventDispatcher:
+class EventDispatcher(ABC):
     """One stream's events for the keys of a pass; `EachEvent` and `WholeKey` hand them out.
 
     Args:
@@ -115,13 +116,13 @@ class EventDispatcher:
         self.stops[key] = stop - 1
         return found
 
+    @abstractmethod
     def run(self, key: int, state: Any, ctx: Context) -> None:
         """Hand out the events of one key, counted from the first one in hand.
 
         Raises:
             Stopped: The handler raised.
         """
-        raise NotImplementedError
 
     def _open_one_by_one(
         self, table: pa.Table, first: int, refuse: Callable[[int, str, dict[str, Any], str], None]

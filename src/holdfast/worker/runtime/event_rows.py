@@ -263,7 +263,12 @@ def _deltas(ticks: pa.Array) -> list[Any]:
 
 
 def _too_far(found: str) -> Invalid:
-    return Invalid("Python has no value for a time so far off", found=found, expected="the years 1 to 9999")
+    return Invalid(
+        "Python has no value for a time so far off",
+        found=found,
+        expected="the years 1 to 9999",
+        hint="take such times out or cast them to long before the stream is keyed",
+    )
 
 
 def _nested(column: pa.Array, frozen: bool) -> list[Any]:

@@ -244,7 +244,10 @@ class RowRunner:
                 fired += 1
                 try:
                     if fired > MOST_FIRINGS:
-                        raise Invalid("this key's timers fire without end: each sets one that is due already")
+                        raise Invalid(
+                            "this key's timers fire without end: each sets one that is due already",
+                            hint="set timers after ctx.watermark_ms, or after ctx.now_ms",
+                        )
                     collect(on_timer(timer_of(key, at), state, ctx))
                 except Exception as error:
                     raise Stopped(on_timer) from error

@@ -119,7 +119,10 @@ class TableRunner:
                 raise failure(
                     self._name,
                     self._on_timers,
-                    Invalid("timers fire without end: each time some are set that are due already"),
+                    Invalid(
+                        "timers fire without end: each time some are set that are due already",
+                        hint="set timers after state.watermark_ms, or after state.now_ms",
+                    ),
                     Place(self._spec.operator, batch_id=self._moment.batch_id),
                 )
             times = fired.event_times(self._clocks.watermark_ms)

@@ -64,7 +64,10 @@ def letter_of(clock: str) -> str:
         return _LETTERS[clock]
     except (KeyError, TypeError):
         raise Invalid(
-            "there is no such clock", found=repr(clock), expected='"event" or "processing"'
+            "there is no such clock",
+            found=repr(clock),
+            expected='"event" or "processing"',
+            hint='leave it out, or write clock="processing"',
         ) from None
 
 
@@ -93,6 +96,7 @@ def ms_of(at: Any) -> int:
             "a timer cannot be set for this",
             found=f"{at!r}, which is {type(at).__name__}",
             expected="a datetime, or epoch milliseconds in the years 1 to 9999",
+            hint="write a datetime, as in event.ts + timedelta(minutes=5), or whole milliseconds",
         )
     return number
 

@@ -136,7 +136,11 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
             name = names[index]
             found[name] = pa.ipc.read_record_batch(message, form.tables[name])
     except (struct.error, IndexError, pa.ArrowInvalid, OSError) as error:
-        raise Corrupt("a blob of keyed state cannot be read", found=str(error)) from error
+        raise Corrupt(
+            "a blob of keyed state cannot be read",
+            found=str(error),
+            hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+        ) from error
     return found
 
 

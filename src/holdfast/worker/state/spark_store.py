@@ -164,7 +164,11 @@ class PipelinedStore:
     def _receive(self) -> tuple[int, bytes]:
         status, error, value = self._client._receive_proto_message()
         if status not in (_OK, _NOTHING):
-            raise Internal("Spark's state store refused a request", found=f"status {status}: {error}")
+            raise Internal(
+                "Spark's state store refused a request",
+                found=f"status {status}: {error}",
+                hint="report it with the log of the executor; a task that is tried again may succeed",
+            )
         return status, value
 
     def _receive_all(self, count: int) -> None:
@@ -188,7 +192,11 @@ class PipelinedStore:
             if status == _NOTHING:
                 break
             if status != _OK:
-                raise Internal("Spark's state store refused a list", found=f"status {status}: {error}")
+                raise Internal(
+                    "Spark's state store refused a list",
+                    found=f"status {status}: {error}",
+                    hint="report it with the log of the executor; a task that is tried again may succeed",
+                )
             found += [bytes(pickle.loads(value)[0]) for value in values]  # noqa: S301 - Spark's server
         return found
 

@@ -76,11 +76,23 @@ class Meta:
             rest = data[_META.size :]
             counts = struct.unpack(f"<{len(rest) // _COUNT_BYTES}q", rest)
         except struct.error as error:
-            raise Corrupt("a key group's record cannot be read", found=str(error)) from error
+            raise Corrupt(
+                "a key group's record cannot be read",
+                found=str(error),
+                hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+            ) from error
         if magic not in (_PLAIN, _COUNTED):
-            raise Corrupt("a key group's record is of a kind that is not known", found=repr(magic))
+            raise Corrupt(
+                "a key group's record is of a kind that is not known",
+                found=repr(magic),
+                hint="a newer Holdfast may have written it: use that version, or restore a savepoint",
+            )
         if magic == _PLAIN and counts:
-            raise Corrupt("a key group's record cannot be read", found=f"{len(data)} bytes")
+            raise Corrupt(
+                "a key group's record cannot be read",
+                found=f"{len(data)} bytes",
+                hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
+            )
         plain = cls(*fields)
         return plain if magic == _PLAIN else replace(plain, counts=counts)
 

@@ -112,6 +112,7 @@ class Upgrade:
                 where=f"operator {self._operator}",
                 found=", ".join(map(type_text, new)),
                 expected=", ".join(map(type_text, old)),
+                hint="key the stream by columns of these types again, or start with a new checkpoint",
             )
 
     def _match(self, form: BlobSchema) -> dict[str, _Source]:

@@ -291,7 +291,10 @@ class Keeper:
         context._begin(moment, None, None)
         try:
             if self._handler(row, rows, context) is not None:
-                raise Invalid("on_broadcast gives nothing back: it writes to `rows`")
+                raise Invalid(
+                    "on_broadcast gives nothing back: it writes to `rows`",
+                    hint="write rows[key] = row to keep a row, and del rows[key] to take one back",
+                )
             return {self._checked_key(key): self._checked(value) for key, value in rows.written.items()}
         except Exception as error:
             raise _Refused(error) from error

@@ -80,6 +80,7 @@ def check_split(definition: Definition, *, event_time: bool, late: str, on_error
             where=where,
             found='late="drop"',
             expected='late="keep"',
+            hint="""write late="keep", and compare an event's time with ctx.watermark in on_end""",
         )
     if on_error != "fail":
         raise Invalid(
@@ -87,6 +88,7 @@ def check_split(definition: Definition, *, event_time: bool, late: str, on_error
             where=where,
             found=f'on_error="{on_error}"',
             expected='on_error="fail"',
+            hint="""leave on_error out, and take bad events out before hf.keyed""",
         )
     sums = [state.name for state in definition.states if state.function is add and is_floating(state.type)]
     if sums:

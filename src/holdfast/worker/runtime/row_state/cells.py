@@ -6,6 +6,7 @@ objects from the stored columns; afterwards `collect` takes the values out again
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -285,7 +286,7 @@ class TimedValues(Cells):
         return value
 
 
-class HeldValues(Cells):
+class HeldValues(Cells, ABC):
     """What is kept in a slot behind a property or a handle, maybe with a stamp; None is unset."""
 
     frozen = True
@@ -337,13 +338,13 @@ class HeldValues(Cells):
             found |= changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stamps)
         return found
 
+    @abstractmethod
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
         """Fill state objects."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Give what state objects hold: values and, with a TTL, stamps."""
-        raise NotImplementedError
 
 
 def refusal(name: str, instead: str) -> Callable[[Any, Any], None]:

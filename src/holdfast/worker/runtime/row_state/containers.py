@@ -6,6 +6,7 @@ when the pass ends. Each state has a subclass of its own, made once, that knows 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import (
     Callable,
     ItemsView,
@@ -30,12 +31,12 @@ class Stored(NamedTuple):
     stamps: list[int]
 
 
-class Source:
+class Source(ABC):
     """Where the handles of one list or map get the stored elements of their key."""
 
+    @abstractmethod
     def stored(self, position: int) -> Stored:
         """Give the stored elements of a key; the first call reads those of all touched keys."""
-        raise NotImplementedError
 
 
 class ListHandle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -144,9 +145,9 @@ class ElementCells(Cells, Source, Generic[Handle]):
         if written.position:
             self._tables.append(written.table(self.state))
 
+    @abstractmethod
     def write(self, handle: Handle, position: int, written: Written) -> dict[int, int | None]:
         """Note what a handle wrote; give the key's next slot if it has another one now."""
-        raise NotImplementedError
 
     def forget(self, position: int) -> None:
         """Drop a key's handle."""

@@ -230,7 +230,10 @@ class StateTable:
         if isinstance(column, str):
             if column not in self._rows.column_names:
                 raise Invalid(
-                    "there is no such column", found=column, expected=", ".join(self._rows.column_names)
+                    "there is no such column",
+                    found=column,
+                    expected=", ".join(self._rows.column_names),
+                    hint="name a column of the stream, or hand over an array with a value an event",
                 )
             return whole(self._rows.column(column)), f"column {column}"
         array = pa.array(column) if not isinstance(column, (pa.Array, pa.ChunkedArray)) else whole(column)
@@ -293,7 +296,12 @@ def _column(cells: TableCells | Pool, view: View) -> Any:
 
 def _check_numbers(values: pa.Array, name: str) -> None:
     if not is_plain_number(values.type):
-        raise Invalid("this is not a column of numbers", where=name, found=str(values.type))
+        raise Invalid(
+            "this is not a column of numbers",
+            where=name,
+            found=str(values.type),
+            hint="cast it first: events.column(name).cast('double')",
+        )
 
 
 def _result(column: pa.Array, default: Any, name: str) -> Any:
@@ -312,7 +320,12 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
 
 def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
     if at.dtype.kind not in "iu":
-        raise Invalid("times are epoch milliseconds", found=str(at.dtype), expected="int64")
+        raise Invalid(
+            "times are epoch milliseconds",
+            found=str(at.dtype),
+            expected="int64",
+            hint="convert them: at.astype('int64'), or give datetimes of numpy",
+        )
     return at.astype(np.int64)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from holdfast.errors import Invalid
+from holdfast.errors import Internal, Invalid
 from holdfast.worker.arrays import first_rows, last_rows, latest, placed, whole
 from holdfast.worker.declarations.state_descriptors import State, add, ufunc_of
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
@@ -343,7 +343,7 @@ class AggregatingColumn(HeldColumn):
         mask = mask_of(where, rows, self._where)
         aggregate, thaw = self._cells.state.aggregate, thawer(self._cells.state.type)
         if aggregate is None:
-            raise Invalid("the state has no aggregate", where=self._where)
+            raise Internal("the state has no aggregate", where=self._where)
         cells, alive, stamps = self._alive()
         held = values_of(cells, frozen=False)
         for at in np.flatnonzero(~alive).tolist():
