@@ -209,24 +209,41 @@ def refuse_repeated(
         raise Invalid(fact, where=where, found=", ".join(repeated), expected="names of their own", hint=hint)
 
 
-def stream_keys(df: DataFrame, by: str | Iterable[str], time: str, *, where: str, at_rest: str) -> list[str]:
-    """Check what an operator in event time needs of a stream, and give its key columns.
+def timed_stream(
+    df: DataFrame,
+    by: str | Iterable[str],
+    time: str,
+    watermark: Duration | None,
+    *,
+    where: str,
+    why: str,
+    at_rest: str,
+) -> tuple[list[str], DataFrame]:
+    """Check what an operator in event time needs of a stream.
 
     Args:
         df: The stream.
         by: The key columns.
         time: The column with the event time.
+        watermark: How late a row may come, unless the frame says so.
         where: The operator, for errors.
+        why: Why it needs a watermark.
         at_rest: What to use in its place for rows at rest.
 
+    Returns:
+        The key columns, and the stream with a watermark and without rows that have no time.
+
     Raises:
-        Invalid: A column is missing or of a wrong type, the time is a key, or the frame is not a stream.
+        Invalid: A column is missing or of a wrong type, the time is a key, there is no watermark, or the
+            frame is not a stream.
     """
     keys = key_columns(df, by, where=where)
     require_time(df, time, where=where)
     refuse_time_key([time], keys, where=where)
     require_stream(df, where=where, hint=f"over rows at rest, use {at_rest}")
-    return keys
+    marked = with_watermark(df, time, watermark, where=where)
+    require_watermark(marked, time, where=where, why=why)
+    return keys, marked.filter(f"{quoted(time)} IS NOT NULL")
 
 
 def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) -> None:

@@ -156,16 +156,12 @@ class Harness:
 
     def broadcast(self, *rows: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Run a batch of rows of the broadcast stream, and return what the processor put out."""
-        if self._broadcast is None:
-            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
-        return self.send_all({self._broadcast.name: rows})
+        return self.send_all({self._shared().name: rows})
 
     def broadcast_rows(self) -> dict[Any, Any]:
         """The rows of the broadcast stream as handlers read them, by their key."""
-        if self._broadcast is None or self._parts.keeper is None:
-            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
-        partition = self._open(range(self._options.key_groups))
-        kept = self._parts.keeper().read(partition.shared(self._broadcast.name))
+        name, keeper = self._shared().name, self._parts.keeper
+        kept = keeper().read(self._open().shared(name)) if keeper is not None else {}
         return {key: row.row for key, row in kept.items() if not row.gone}
 
     def at(self, now: dt.datetime | int) -> list[dict[str, Any]]:
@@ -206,8 +202,7 @@ class Harness:
 
     def keys(self) -> list[tuple[Any, ...]]:
         """All keys that have a row in the store, expired values included, in no certain order."""
-        partition = self._open(range(self._options.key_groups))
-        run = partition.rows()
+        run = self._open().rows()
         columns = [run.column(f"key:{at}").to_pylist() for at in range(len(self._by))]
         return list(zip(*columns, strict=True))
 
@@ -249,7 +244,7 @@ class Harness:
             if instances is not None:
                 self._options = replace(self._options, instances=self._settled(instances))
             self._use(self._processor if processor is None else processor, drop=tuple(drop))
-            self._open(range(self._options.key_groups))
+            self._open()
         except HoldfastError:
             self.__dict__.update(before)
             raise
@@ -265,12 +260,15 @@ class Harness:
     def cleaned(self) -> Harness:
         """A harness over a copy of the state from which everything expired is gone, as in a savepoint."""
         copy = self.over(self._store.snapshot())
-        groups = range(self._options.key_groups)
-        partition = copy._open(groups)
-        partition.fold(groups, self._moment())
+        copy._open().fold(range(self._options.key_groups), self._moment())
         return copy
 
     # Inside
+
+    def _shared(self) -> Broadcast:
+        if self._broadcast is None:
+            raise NotFound("there is no broadcast stream", hint="hand one over: Harness(…, broadcast=…)")
+        return self._broadcast
 
     def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
         if isinstance(processor, Operator) is (instances is None):
@@ -288,7 +286,7 @@ class Harness:
 
     def _settled(self, count: int) -> Instances:
         """The instances of the next run, with what they are given if there are more or fewer."""
-        partition = self._open(range(self._options.key_groups))
+        partition = self._open()
         keys = partition.touch([], partition.rows())
         before = next((settled[1] for settled in settled_of(keys) if settled is not None), count)
         shares = None
@@ -442,9 +440,10 @@ class Harness:
     def _hash(self, key: tuple[Any, ...]) -> int:
         return 0 if self._options.instances is not None else _hash(key)
 
-    def _open(self, groups: Iterable[int]) -> Partition:
+    def _open(self, groups: Sequence[int] | None = None) -> Partition:
+        """The state with these groups at hand, or with all."""
         partition = self._partition(self._store)
-        partition.open(list(groups), self._moment())
+        partition.open(range(self._options.key_groups) if groups is None else groups, self._moment())
         return partition
 
     def _partition(self, store: MemoryStore) -> Partition:

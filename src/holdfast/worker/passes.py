@@ -97,14 +97,10 @@ class Pass:
                 outcome = self._process(part, woken, moment)
                 counts["failed"] += len(outcome.failed)
                 yield from map(Answer, self._rows(outcome))
-                if self._lane.side_outputs and outcome.failed:
-                    yield Answer(self._failed(outcome.failed))
-        if self._lane.side_outputs and refused:
-            yield Answer(self._failed(refused))
-        if self._lane.side_outputs:
-            for stream, missed in zip(self._lane.streams, late, strict=True):
-                if missed.num_rows:
-                    yield Answer(self._late(stream, missed))
+                yield from self._failed(outcome.failed)
+        yield from self._failed(refused)
+        for stream, missed in zip(self._lane.streams, late, strict=True):
+            yield from self._late(stream, missed)
         partition.write(moment)
         yield Answer(counts=counts | counted(partition))
 
@@ -214,22 +210,26 @@ class Pass:
         limit = max(1, (self._lane.memory_bytes // 32) // max(1, rows.nbytes // max(1, rows.num_rows)))
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
-    def _failed(self, failed: Sequence[Failed]) -> pa.RecordBatch:
-        return self._side(
-            [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
-        )
+    def _failed(self, failed: Sequence[Failed]) -> Iterator[Answer]:
+        """The events that were set aside, where they are to be put out."""
+        if failed and self._lane.side_outputs:
+            yield self._side(
+                [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
+            )
 
-    def _late(self, stream: Stream, events: pa.Table) -> pa.RecordBatch:
-        rows = events.drop_columns(HASH).to_pylist()
-        return self._side([("late", stream.name, as_text(row), None) for row in rows])
+    def _late(self, stream: Stream, events: pa.Table) -> Iterator[Answer]:
+        """The events that came too late, where they are to be put out."""
+        if events.num_rows and self._lane.side_outputs:
+            rows = events.drop_columns(HASH).to_pylist()
+            yield self._side([("late", stream.name, as_text(row), None) for row in rows])
 
-    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> pa.RecordBatch:
+    def _side(self, rows: Sequence[tuple[str | None, ...]]) -> Answer:
         schema = self._lane.output
         columns = list(zip(*rows, strict=True))
         own = len(schema) - self._side_columns
         arrays = [pa.nulls(len(rows), field.type) for field in list(schema)[:own]]
         arrays += [pa.array(column, pa.string()) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return Answer(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 def counted(partition: Partition) -> dict[str, int]:

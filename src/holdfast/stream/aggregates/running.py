@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.checks import one_of
 from holdfast.config.units import Duration, parse_duration
-from holdfast.stream.event_time import quoted, require_watermark, stream_keys, with_watermark
+from holdfast.stream.event_time import timed_stream
 from holdfast.stream.keyed.keyed_stream import KEY_GROUPS, keyed
 
 if TYPE_CHECKING:
@@ -66,24 +66,20 @@ def running(
     Raises:
         Invalid: A column, duration, aggregate or choice is wrong, or there is no watermark.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
-
     from holdfast.stream.aggregates.measures import measures_of
     from holdfast.stream.aggregates.range_processors import RangeAggregation, early_over, final_over
     from holdfast.worker.declarations.types import schema_of
 
-    keys = stream_keys(df, by, time, where=_WHERE, at_rest="pyspark.sql.Window with rangeBetween")
+    at_rest = "pyspark.sql.Window with rangeBetween"
+    keys, timed = timed_stream(df, by, time, watermark, where=_WHERE, why=_WHY, at_rest=at_rest)
     final = one_of(emit, f"{_WHERE}: emit", EMITS) == "final"
     size_us = parse_duration(size, f"{_WHERE}: size") * 1_000
-    marked = with_watermark(df, time, watermark, where=_WHERE)
-    require_watermark(marked, time, where=_WHERE, why=_WHY)
     schema = schema_of(df.schema)
     measures = measures_of(agg, schema, schema.names, where=_WHERE)
     measured = [measure.column for measure in measures if measure.column is not None]
     needed = [column for column in schema.names if column not in keys] if final else [time]
     stored = tuple(dict.fromkeys([*needed, *measured]))
     over = RangeAggregation(schema, tuple(keys), time, size_us, measures, stored)
-    timed = marked.filter(F.col(quoted(time)).isNotNull())
     return keyed(timed, by=keys, key_groups=key_groups).process(
         final_over(over) if final else early_over(over),
         output=over.output,

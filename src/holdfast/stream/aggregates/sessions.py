@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.config.units import Duration, parse_duration
-from holdfast.stream.event_time import quoted, require_watermark, stream_keys, with_watermark
+from holdfast.stream.event_time import quoted, timed_stream
 from holdfast.stream.keyed.keyed_stream import KEY_GROUPS, keyed
 
 if TYPE_CHECKING:
@@ -76,16 +76,14 @@ def sessions(
     from holdfast.stream.aggregates.session_processor import SessionSpec, result_names, tracker
     from holdfast.worker.declarations.types import schema_of
 
-    keys = stream_keys(df, by, time, where=_WHERE, at_rest='holdfast.windowed(df, time=…, gap="30 minutes")')
-    marked = with_watermark(df, time, watermark, where=_WHERE)
-    require_watermark(marked, time, where=_WHERE, why=_WHY)
+    at_rest = 'holdfast.windowed(df, time=…, gap="30 minutes")'
+    keys, rows = timed_stream(df, by, time, watermark, where=_WHERE, why=_WHY, at_rest=at_rest)
     schema = schema_of(df.schema)
     gap_us = parse_duration(gap, f"{_WHERE}: gap") * 1_000
     longest_us = None if longest is None else parse_duration(longest, f"{_WHERE}: longest") * 1_000
     taken = result_names(keys, opened=opened)
     measures = measures_of(agg, schema, taken, where=_WHERE)
     tracked = SessionSpec(schema, tuple(keys), time, gap_us, longest_us, opened, measures)
-    rows = marked.filter(F.col(quoted(time)).isNotNull())
     if not side_outputs:
         rows = rows.select(
             *(F.col(quoted(column)) for column in dict.fromkeys([*keys, time, *tracked.columns]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import placed, whole
+from holdfast.worker.arrays import numbers, placed, whole
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MOST_FIRINGS = 1_000_000
 
 _LETTERS = {EVENT: "e", PROCESSING: "p"}
 _CLOCKS = {"e": EVENT, "p": PROCESSING}
-_BEFORE_ALL = -(2**63)
+BEFORE_ALL = -(2**63)
 
 
 class Timer(NamedTuple):
@@ -171,7 +171,7 @@ class TimerCells:
     __slots__ = ("_due", "_ones", "_only", "_texts", "_touched", "changed", "event_limit", "processing_limit")
 
     def __init__(self, touched: Touched, moment: Moment) -> None:
-        self.event_limit = _BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
+        self.event_limit = BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
         self.processing_limit = moment.now_ms
         self.changed: dict[int, dict[str, int]] = {}
         self._touched = touched
@@ -182,15 +182,9 @@ class TimerCells:
 
     def due(self) -> NDArray[np.bool_] | None:
         """Which keys have a stored timer that is due, or None where no key has."""
-        due: NDArray[np.bool_] | None = None
-        for name, limit in ((DUE_EVENT, self.event_limit), (DUE_PROCESSING, self.processing_limit)):
-            column = self._due[name]
-            if column.null_count == len(column):
-                continue
-            hit = pc.fill_null(pc.less_equal(column, pa.scalar(limit, pa.int64())), False)
-            hits = hit.to_numpy(zero_copy_only=False)
-            due = hits if due is None else due | hits
-        return due if due is not None and due.any() else None
+        limits = (self.event_limit, self.processing_limit)
+        due = due_keys(list(self._due.values()), limits)
+        return due if due.any() else None
 
     def of(self, position: int) -> dict[str, int]:
         """Give the timers of a key, to be read and changed."""
@@ -220,19 +214,12 @@ class TimerCells:
         """The texts of all keys as they were before the pass."""
         return whole(self._touched.stored(TIMERS))
 
-    def limit(self, clock: str) -> int:
-        """The latest time of a clock that is due."""
-        return self.event_limit if clock == EVENT else self.processing_limit
-
     def columns(self) -> dict[str, pa.Array]:
         """The columns of the row table, or none where no key's timers were looked at."""
         if not self.changed and not self._ones:
             return {}
-        firsts = [earliest(timers) for timers in self.changed.values()]
         at = [np.fromiter(self.changed, np.int64, len(self.changed))]
-        texts = [pa.array([encode(timers) for timers in self.changed.values()], pa.string())]
-        event = [pa.array([first[0] for first in firsts], pa.int64())]
-        processing = [pa.array([first[1] for first in firsts], pa.int64())]
+        texts, event, processing = ([column] for column in encode_keys(self.changed.values()))
         for key, (positions, times) in self._ones.items():
             due, none = pa.array(times, pa.int64()), pa.nulls(len(times), pa.int64())
             at.append(np.array(positions, np.int64))
@@ -251,6 +238,22 @@ def encode_all(key: str, times: pa.Array) -> pa.Array:
     """Write many timers of one name, each the only one of its key; null where the time is null."""
     texts = pc.binary_join_element_wise(key[0], times.cast(pa.string()), "")
     return texts if len(key) == 1 else pc.binary_join_element_wise(texts, _escaped(key[1:]), " ")
+
+
+def encode_keys(timers: Collection[Mapping[str, int]]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Write the timers of several keys: the texts, and when the first of each clock is due."""
+    firsts = [earliest(of_key) for of_key in timers]
+    event, processing = (pa.array([first[clock] for first in firsts], pa.int64()) for clock in (0, 1))
+    return pa.array([encode(of_key) for of_key in timers], pa.string()), event, processing
+
+
+def due_keys(columns: Sequence[pa.Array], limits: Sequence[int]) -> NDArray[np.bool_]:
+    """Which keys have a timer that is due, by the first of each clock and the latest time that is due."""
+    due = np.zeros(len(columns[0]), np.bool_)
+    for column, limit in zip(columns, limits, strict=True):
+        if column.null_count < len(column):
+            due |= numbers(pc.fill_null(pc.less_equal(column, pa.scalar(limit, pa.int64())), False))
+    return due
 
 
 def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:

@@ -101,23 +101,39 @@ def consume(iterator: Iterable[Any]) -> None:
     deque(iterator, maxlen=0)
 
 
-class PlainValues(Cells):
-    """A value without TTL: a bare slot of the state object, empty while the state is unset."""
+class SlotValues(Cells):
+    """A value in a bare slot of the state object, which is read through `fill` while it is empty."""
 
     def __init__(self, state: State, rule: Rule | None) -> None:
         super().__init__(state, rule)
         self.slots = (self.name,)
         self._read = attrgetter(self.name)
         self._slot: Any = None
-        self._collecting = False
-        self._unset = 0
-        self._parts: list[pa.Array] = []
         self._stored: pa.Array = None
-        self.fill = self._empty
+        self._parts: list[pa.Array] = []
 
     def bind(self, made: type) -> None:
         """Learn the slot's descriptor."""
         self._slot = vars(made)[self.name]
+
+    def clear(self, state: Any) -> None:
+        """Empty the slot."""
+        with suppress(AttributeError):  # it was empty
+            self._slot.__delete__(state)
+
+    def none_at(self, position: int) -> WrongValue:
+        """A key that was given None where the state has a default."""
+        return WrongValue(self.name, position, Invalid("None was assigned", hint=use_del(self.name)))
+
+
+class PlainValues(SlotValues):
+    """A value without TTL: the slot is empty while the state is unset."""
+
+    def __init__(self, state: State, rule: Rule | None) -> None:
+        super().__init__(state, rule)
+        self._collecting = False
+        self._unset = 0
+        self.fill = self._empty
 
     def begin(self, touched: Touched, moment: Moment) -> None:  # noqa: ARG002 - as the base
         """Start a pass."""
@@ -147,20 +163,12 @@ class PlainValues(Cells):
             self._collecting = False
         column = column_in(self.state, values, first)
         if column.null_count > self._unset and self.state.default is not None:
-            at = next(at for at, state in enumerate(states) if self._is_none(state))
-            raise WrongValue(self.name, first + at, Invalid("None was assigned", hint=use_del(self.name)))
+            raise self.none_at(first + next(at for at, state in enumerate(states) if self._is_none(state)))
         self._parts.append(column)
 
     def columns(self) -> dict[str, pa.Array]:
         """The column, if it changed."""
         return changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
-
-    def clear(self, state: Any) -> None:
-        """Empty the slot."""
-        try:
-            self._slot.__delete__(state)
-        except AttributeError:
-            return  # it was empty
 
     def _empty(self, _: Any) -> Any:
         if self._collecting:
@@ -175,8 +183,8 @@ class PlainValues(Cells):
             return False
 
 
-class TimedValues(Cells):
-    """A value with a TTL in processing time: a bare slot that is filled when it is written.
+class TimedValues(SlotValues):
+    """A value with a TTL in processing time: the slot is filled when it is written.
 
     All writes of a pass bear the same stamp, so whether a key's slot is filled is all there is to know;
     an empty one is read through `fill`. With "read_and_write" reading fills the slot, too.
@@ -184,12 +192,8 @@ class TimedValues(Cells):
 
     def __init__(self, state: State, rule: Rule) -> None:
         super().__init__(state, rule)
-        self.slots = (self.name,)
         self.fill = self._unwritten
         self._rule = rule
-        self._read = attrgetter(self.name)
-        self._slot: Any = None
-        self._stored: pa.Array = None
         self._stored_stamps: pa.Array = None
         self._stamps: pa.Array = None  # the same, with those that a value without one counts as having
         self._first = 0  # the first key of the stretch in hand
@@ -197,12 +201,7 @@ class TimedValues(Cells):
         self._expired: set[int] = set()
         self._gone: set[int] = set()
         self._kept: list[int] | None = None
-        self._parts: list[pa.Array] = []
         self._stamp_parts: list[pa.Array] = []
-
-    def bind(self, made: type) -> None:
-        """Learn the slot's descriptor."""
-        self._slot = vars(made)[self.name]
 
     def begin(self, touched: Touched, moment: Moment) -> None:
         """Start a pass."""
@@ -240,7 +239,7 @@ class TimedValues(Cells):
         if column.null_count > len(kept) and self.state.default is not None:
             unwritten = set(kept)
             at = next(at for at, value in enumerate(values) if value is None and first + at not in unwritten)
-            raise WrongValue(self.name, first + at, Invalid("None was assigned", hint=use_del(self.name)))
+            raise self.none_at(first + at)
         stamps = pa.array(np.full(len(states), self._rule.clock.stamp))
         if column.null_count:
             stamps = pc.if_else(column.is_valid(), stamps, pa.scalar(None, pa.int64()))
@@ -266,8 +265,7 @@ class TimedValues(Cells):
     def clear(self, state: Any) -> None:
         """Empty the slot, and let nobody see what is stored."""
         self._gone.add(state._at)
-        with suppress(AttributeError):  # it was empty
-            self._slot.__delete__(state)
+        super().clear(state)
 
     def _unwritten(self, state: Any) -> Any:
         """Give what an empty slot stands for."""

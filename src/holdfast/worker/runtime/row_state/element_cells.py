@@ -48,23 +48,14 @@ class Written:
     v: list[Any] = field(default_factory=list)
     t: list[int | None] = field(default_factory=list)
 
-    def add(self, position: int, slot: int, k: Any, v: Any, t: int | None) -> None:
-        """Note an element that is there."""
+    def add(self, position: int, slot: int, k: Any, v: Any, t: int | None, dead: bool = False) -> None:
+        """Note an element that is there, or that is gone."""
         self.position.append(position)
         self.slot.append(slot)
-        self.dead.append(False)
+        self.dead.append(dead)
         self.k.append(k)
         self.v.append(v)
         self.t.append(t)
-
-    def remove(self, position: int, slot: int, k: Any) -> None:
-        """Note an element that is gone."""
-        self.position.append(position)
-        self.slot.append(slot)
-        self.dead.append(True)
-        self.k.append(k)
-        self.v.append(None)
-        self.t.append(None)
 
     def table(self, state: State) -> pa.Table:
         """Give the writes as a table.
@@ -234,7 +225,7 @@ class ListCells(ElementCells[ListHandle]):
         if handle.untouched:
             return {}
         for slot in handle.dead:
-            written.remove(position, slot, None)
+            written.add(position, slot, None, None, None, True)
         if handle.rewritten:
             for slot, value, stamp in zip(handle.slots, handle.kept(), handle.stamps, strict=True):
                 written.add(position, slot, None, value, stamp)
@@ -272,7 +263,7 @@ class MapCells(ElementCells[MapHandle]):
         if not handle.written and not handle.dead:
             return {}
         for slot, key in handle.dead:
-            written.remove(position, slot, key)
+            written.add(position, slot, key, None, None, True)
         first = following = self.next_slot(position)
         for key, value, known, stamp in handle.writes():
             slot = following if known is None else known

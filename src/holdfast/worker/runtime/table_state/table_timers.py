@@ -10,13 +10,14 @@ import pyarrow as pa
 from holdfast.worker.arrays import placed, whole
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 from holdfast.worker.runtime.timers import (
+    BEFORE_ALL,
     EVENT,
     PROCESSING,
     decode,
     due_in_order,
-    earliest,
-    encode,
+    due_keys,
     encode_all,
+    encode_keys,
     only,
 )
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.runtime.table_state.vectors import Positions
-
-_NEVER = -(2**63)
 
 
 class Fired:
@@ -60,7 +59,7 @@ class TimerColumns:
     """The timers of all keys of a pass, as columns."""
 
     def __init__(self, touched: Touched, moment: Moment) -> None:
-        self._event_limit = _NEVER if moment.watermark_ms is None else moment.watermark_ms
+        self._event_limit = BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
         self._processing_limit = moment.now_ms
         self._texts = whole(touched.stored(TIMERS))
         self._event = whole(touched.stored(DUE_EVENT))
@@ -81,20 +80,14 @@ class TimerColumns:
         """Take a timer of some keys away."""
         texts = self._texts.take(pa.array(keys))
         single = only(texts, key)
-        none = int(single.sum())
-        self._place(
-            keys[single], pa.nulls(none, pa.string()), pa.nulls(none, pa.int64()), pa.nulls(none, pa.int64())
-        )
+        none = pa.nulls(int(single.sum()), pa.int64())
+        self._place(keys[single], none.cast(pa.string()), none, none)
         self._one_by_one(keys[~single], [None] * int((~single).sum()), key)
 
     def take_due(self) -> Fired | None:
         """Take all timers away that are due, and give them; None where none is."""
-        due = np.zeros(len(self._texts), np.bool_)
-        for column, limit in ((self._event, self._event_limit), (self._processing, self._processing_limit)):
-            if column.null_count < len(column):
-                present = column.is_valid().to_numpy(zero_copy_only=False)
-                due |= present & (column.fill_null(0).to_numpy() <= limit)
-        keys = np.flatnonzero(due)
+        limits = (self._event_limit, self._processing_limit)
+        keys = np.flatnonzero(due_keys((self._event, self._processing), limits))
         if not len(keys):
             return None
         fired: list[tuple[int, int, str]] = []
@@ -128,13 +121,7 @@ class TimerColumns:
         self._place_dicts(keys, changed)
 
     def _place_dicts(self, keys: Positions, timers: list[dict[str, int]]) -> None:
-        firsts = [earliest(held) for held in timers]
-        self._place(
-            keys,
-            pa.array([encode(held) for held in timers], pa.string()),
-            pa.array([first[0] for first in firsts], pa.int64()),
-            pa.array([first[1] for first in firsts], pa.int64()),
-        )
+        self._place(keys, *encode_keys(timers))
 
     def _place(self, keys: Positions, texts: pa.Array, event: pa.Array, processing: pa.Array) -> None:
         if len(keys):
