@@ -23,13 +23,14 @@ from holdfast.worker.declarations.value_sizes import (
 )
 
 _HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
-_LIST_COST: Final = (
-    "an append writes one row and reads none; reading, len and truth load all elements of the batch's keys"
-)
-_MAP_COST: Final = "the first access loads all entries of the batch's keys; then a write is one row an entry"
-_AGGREGATING_COST: Final = (
-    "one cell of the key's row; an add is one call of the aggregate, result is worked out at each get"
-)
+_COSTS: Final = {
+    Kind.LIST: "an append writes one row and reads none; reading, len and truth load all elements of the"
+    " batch's keys",
+    Kind.MAP: "the first access loads all entries of the batch's keys; then a write is one row an entry",
+    Kind.AGGREGATING: "one cell of the key's row; an add is one call of the aggregate, result is worked out"
+    " at each get",
+    Kind.VALUE: "one cell of the key's row, which the batch loads anyway",
+}
 
 
 def _by_name(handlers: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -193,14 +194,8 @@ def _schema(state: State) -> str:
 
 
 def _cost(state: State) -> str:
-    if state.kind is Kind.LIST:
-        cost = _LIST_COST
-    elif state.kind is Kind.MAP:
-        cost = _MAP_COST
-    elif state.kind is Kind.AGGREGATING:
-        cost = _AGGREGATING_COST
-    elif state.kind is Kind.VALUE:
-        cost = "one cell of the key's row, which the batch loads anyway"
+    if state.kind in _COSTS:
+        cost = _COSTS[state.kind]
     elif ufunc_of(state.function) is None:
         cost = "one cell of the key's row; an add is one call of the function"
     else:

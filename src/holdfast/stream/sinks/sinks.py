@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -257,13 +257,8 @@ class SinkBuilder:
                 expected=", ".join(FILE_FORMATS),
                 hint="write hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for what has no method",
             )
-        sink = self._sink(format, FILES, ("append",), str(path))
-
-        def writer() -> DataStreamWriter:
-            made = self.frame.writeStream.format(format).options(**options).option("path", str(path))
-            return made.partitionBy(*partition_by) if partition_by else made
-
-        return replace(sink, writer=writer, target=str(path))
+        target = str(path)
+        return self._files(format, FILES, ("append",), target, partition_by, options | {"path": target})
 
     def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
         """Write to a Delta table: append, or the whole result each time in complete mode.
@@ -277,31 +272,19 @@ class SinkBuilder:
         """
         target = str(path_or_table)
         is_path = isinstance(path_or_table, Path) or "/" in target
-        sink = self._sink("delta", DELTA, ("append", "complete"), target)
-
-        def writer() -> DataStreamWriter:
-            made = self.frame.writeStream.format("delta").options(**options)
-            made = made.option("path", target) if is_path else made
-            return made.partitionBy(*partition_by) if partition_by else made
-
-        return replace(sink, writer=writer, to_table=None if is_path else target, target=target)
+        options |= {"path": target} if is_path else {}
+        sink = self._files("delta", DELTA, ("append", "complete"), target, partition_by, options)
+        return replace(sink, to_table=None if is_path else target)
 
     def console(self, rows: int = 20, *, truncate: bool = True) -> Sink:
         """Print the first rows of each batch."""
-        sink = self._sink("console", CONSOLE, MODES, None)
-        frame = self.frame
-        return replace(
-            sink,
-            writer=lambda: (
-                frame.writeStream.format("console").option("numRows", rows).option("truncate", truncate)
-            ),
-        )
+        options = {"numRows": rows, "truncate": truncate}
+        return self._sink("console", CONSOLE, lambda writer: writer.format("console").options(**options))
 
     def memory(self, table: str) -> Sink:
         """Keep all rows in the driver, as a temporary table of the session. The table names the query."""
-        sink = self._sink("memory", MEMORY, MODES, table)
-        frame = self.frame
-        return replace(sink, writer=lambda: frame.writeStream.format("memory").queryName(table), target=table)
+        sink = self._sink("memory", MEMORY, lambda writer: writer.format("memory").queryName(table))
+        return replace(sink, name=self.name or table, target=table)
 
     def foreach_batch(self, fn: BatchFunction, ledger: Ledger | str | Path | None = None) -> Sink:
         """Call a function with each batch: `fn(batch, batch_id)`, or `fn(batch, batch_id, tx)`.
@@ -322,8 +305,9 @@ class SinkBuilder:
                     found="no ledger",
                     hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
-            sink, fault, frame = self._sink("foreach_batch", BATCH, MODES, None), Fault(), self.frame
-            return replace(sink, writer=lambda: frame.writeStream.foreachBatch(_kept(fault, fn)), fault=fault)
+            fault = Fault()
+            sink = self._sink("foreach_batch", BATCH, lambda writer: writer.foreachBatch(_kept(fault, fn)))
+            return replace(sink, fault=fault)
         if self.name is None:
             raise Invalid("a sink with a ledger needs a name", hint='hf.sink(frame, name="…")')
 
@@ -405,11 +389,31 @@ class SinkBuilder:
 
         return Sink(frame, name, kind, promise, mode, writer=writer, fault=fault)
 
-    def _sink(self, kind: str, promise: Promise, modes: tuple[Mode, ...], name: str | None) -> Sink:
+    def _files(
+        self,
+        format: str,  # noqa: A002  as above
+        promise: Promise,
+        modes: tuple[Mode, ...],
+        target: str,
+        partition_by: Sequence[str],
+        options: Mapping[str, str],
+    ) -> Sink:
+        def made(writer: DataStreamWriter) -> DataStreamWriter:
+            writer = writer.format(format).options(**options)
+            return writer.partitionBy(*partition_by) if partition_by else writer
+
+        return replace(self._sink(format, promise, made, modes), name=self.name or target, target=target)
+
+    def _sink(
+        self,
+        kind: str,
+        promise: Promise,
+        made: Callable[[DataStreamWriter], DataStreamWriter],
+        modes: tuple[Mode, ...] = MODES,
+    ) -> Sink:
         self._allowed(kind, modes)
-        return Sink(
-            self.frame, self.name or name, kind, promise, self.mode, writer=lambda: self.frame.writeStream
-        )
+        frame = self.frame
+        return Sink(frame, self.name, kind, promise, self.mode, writer=lambda: made(frame.writeStream))
 
     def _allowed(self, kind: str, modes: tuple[Mode, ...]) -> None:
         if self.mode is not None and self.mode not in modes:

@@ -19,6 +19,7 @@ from holdfast.worker.runtime.timers import (
     letter_of,
     moment_of,
     ms_of,
+    no_watermark,
     timer_of,
 )
 
@@ -151,10 +152,7 @@ class Context:
     def _letter(self, clock: str) -> str:
         letter = letter_of(clock)
         if clock == EVENT and self._default != "e":
-            raise Invalid(
-                "a timer in event time would never fire: the stream has no watermark",
-                hint="call withWatermark on the stream, or set it in processing time",
-            )
+            raise no_watermark()
         return letter
 
     def _begin(

@@ -25,7 +25,6 @@ from holdfast.worker.runtime.event_rows import EventRecord, records
 from holdfast.worker.runtime.features.instances import Settler
 from holdfast.worker.runtime.features.partial_aggregates import PartContext, PartFeed, nothing_from
 from holdfast.worker.runtime.row_state.cells import Cells, WrongValue
-from holdfast.worker.runtime.row_state.element_cells import all_elements
 from holdfast.worker.runtime.row_state.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
 from holdfast.worker.runtime.ttl import Clocks
@@ -135,7 +134,8 @@ class RowRunner:
         if self._timers is not None:
             columns |= self._timers.columns()
         output = pa.concat_tables(tables) if tables else self._output.empty_table()
-        return Outcome(columns, dict(all_elements(self._cells)), output, self._failed)
+        elements = {cells.name: table for cells in self._cells if (table := cells.elements()) is not None}
+        return Outcome(columns, elements, output, self._failed)
 
     def _start(self) -> None:
         self._started = True

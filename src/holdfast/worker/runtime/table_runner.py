@@ -98,11 +98,8 @@ class TableRunner:
         }
         if self._timers is not None:
             columns |= self._timers.columns()
-        elements = {}
-        for name, pool in self._states.items():
-            written = pool.elements() if isinstance(pool, Pool) else None
-            if written is not None:
-                elements[name] = written
+        written = {name: pool.elements() for name, pool in self._states.items() if isinstance(pool, Pool)}
+        elements = {name: table for name, table in written.items() if table is not None}
         filled = [table for table in tables if table is not None]
         return Outcome(
             columns, elements, pa.concat_tables(filled) if filled else self._spec.output.empty_table()

@@ -71,6 +71,14 @@ def letter_of(clock: str) -> str:
         ) from None
 
 
+def no_watermark() -> Invalid:
+    """A timer by a clock that does not go."""
+    return Invalid(
+        "a timer in event time would never fire: the stream has no watermark",
+        hint="call withWatermark on the stream, or set it in processing time",
+    )
+
+
 def moment_of(at_ms: int) -> dt.datetime:
     """Give the time of epoch milliseconds, in UTC."""
     return EPOCH + dt.timedelta(milliseconds=at_ms)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Internal
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, NEVER, Meta, Stored, Write
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta, Stored, Write
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
@@ -97,12 +97,11 @@ class PipelinedStore:
             made.append(self._clear_list(LOG))
         if write.append is not None:
             made.append(self._append(LOG, write.append))
-        before = write.before.wake_event if write.before else NEVER
-        if before != write.meta.wake_event:
-            if before != NEVER:
-                made.append(self._timer(delete=before))
-            if write.meta.wake_event != NEVER:
-                made.append(self._timer(register=write.meta.wake_event))
+        gone, fresh = write.timer_moves
+        if gone is not None:
+            made.append(self._timer(delete=self._messages.DeleteTimer(expiryTimestampMs=gone)))
+        if fresh is not None:
+            made.append(self._timer(register=self._messages.RegisterTimer(expiryTimestampMs=fresh)))
         return made
 
     # Requests as bytes
@@ -116,38 +115,33 @@ class PipelinedStore:
         request = self._messages.ImplicitGroupingKeyRequest(setImplicitKey=key)
         return self._framed(self._messages.StateRequest(implicitGroupingKeyRequest=request))
 
+    def _value_call(self, name: str, **call: Any) -> bytes:
+        return self._variable(valueStateCall=self._messages.ValueStateCall(stateName=name, **call))
+
+    def _list_call(self, name: str, **call: Any) -> bytes:
+        return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, **call))
+
     def _get(self, name: str) -> bytes:
-        call = self._messages.ValueStateCall(stateName=name, get=self._messages.Get())
-        return self._variable(valueStateCall=call)
+        return self._value_call(name, get=self._messages.Get())
 
     def _put(self, name: str, data: bytes) -> bytes:
-        update = self._messages.ValueStateUpdate(value=_row(data))
-        return self._variable(
-            valueStateCall=self._messages.ValueStateCall(stateName=name, valueStateUpdate=update)
-        )
+        return self._value_call(name, valueStateUpdate=self._messages.ValueStateUpdate(value=_row(data)))
 
     def _append(self, name: str, data: bytes) -> bytes:
-        append = self._messages.AppendValue(value=_row(data))
-        return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, appendValue=append))
+        return self._list_call(name, appendValue=self._messages.AppendValue(value=_row(data)))
 
     def _put_list(self, name: str, items: Sequence[bytes]) -> bytes:
         if not items:
             return self._clear_list(name)
         put = self._messages.ListStatePut(value=[_row(item) for item in items], fetchWithArrow=False)
-        return self._variable(listStateCall=self._messages.ListStateCall(stateName=name, listStatePut=put))
+        return self._list_call(name, listStatePut=put)
 
     def _clear_list(self, name: str) -> bytes:
-        call = self._messages.ListStateCall(stateName=name, clear=self._messages.Clear())
-        return self._variable(listStateCall=call)
+        return self._list_call(name, clear=self._messages.Clear())
 
-    def _timer(self, *, register: int | None = None, delete: int | None = None) -> bytes:
-        if register is not None:
-            move = {"register": self._messages.RegisterTimer(expiryTimestampMs=register)}
-        else:
-            move = {"delete": self._messages.DeleteTimer(expiryTimestampMs=delete)}
-        call = self._messages.StatefulProcessorCall(
-            timerStateCall=self._messages.TimerStateCallCommand(**move)
-        )
+    def _timer(self, **move: Any) -> bytes:
+        command = self._messages.TimerStateCallCommand(**move)
+        call = self._messages.StatefulProcessorCall(timerStateCall=command)
         return self._framed(self._messages.StateRequest(statefulProcessorCall=call))
 
     @staticmethod
@@ -180,9 +174,8 @@ class PipelinedStore:
         return bytes(pickle.loads(value)[0]) if status == _OK and value else None  # noqa: S301 - Spark's server
 
     def _list(self, name: str) -> list[bytes]:
-        call = self._messages.ListStateGet(iteratorId=str(uuid.uuid4()))
-        request = self._variable(
-            listStateCall=self._messages.ListStateCall(stateName=name, listStateGet=call)
+        request = self._list_call(
+            name, listStateGet=self._messages.ListStateGet(iteratorId=str(uuid.uuid4()))
         )
         found: list[bytes] = []
         more = True
@@ -239,12 +232,11 @@ class PlainStore:
                     self._lists[BASE].clear()
             if write.append is not None:
                 self._lists[LOG].appendValue((write.append,))
-            before = write.before.wake_event if write.before else NEVER
-            if before != write.meta.wake_event:
-                if before != NEVER:
-                    self._handle.deleteTimer(before)
-                if write.meta.wake_event != NEVER:
-                    self._handle.registerTimer(write.meta.wake_event)
+            gone, fresh = write.timer_moves
+            if gone is not None:
+                self._handle.deleteTimer(gone)
+            if fresh is not None:
+                self._handle.registerTimer(fresh)
 
 
 def _row(data: bytes) -> bytes:

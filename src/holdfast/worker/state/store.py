@@ -126,6 +126,15 @@ class Write:
     base: Sequence[bytes] | None = None
     forms: bytes | None = None
 
+    @property
+    def timer_moves(self) -> tuple[int | None, int | None]:
+        """The timer in event time that is to be taken away, and the one to be set in its place."""
+        before = self.before.wake_event if self.before else NEVER
+        if before == self.meta.wake_event:
+            return None, None
+        gone, set_ = (None if at == NEVER else at for at in (before, self.meta.wake_event))
+        return gone, set_
+
 
 class Store(Protocol):
     """The state store of one partition, during one task.

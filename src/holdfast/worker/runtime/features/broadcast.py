@@ -132,17 +132,14 @@ class WritableRows(MutableMapping[Any, Any]):
 
     def __init__(self, kept: Mapping[Any, Kept]) -> None:
         self._kept = kept
+        self._rows = Rows(kept)
         self.written: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
-        if key in self.written:
-            if self.written[key] is None:
-                raise KeyError(key)
-            return self.written[key]
-        found = self._kept.get(key)
-        if found is None or found.gone:
+        row = self.written[key] if key in self.written else self._rows[key]
+        if row is None:
             raise KeyError(key)
-        return found.row
+        return row
 
     def __setitem__(self, key: Any, row: Any) -> None:
         if row is None:
@@ -156,13 +153,6 @@ class WritableRows(MutableMapping[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         keys = dict.fromkeys([*self._kept, *self.written])
         return (key for key in keys if key in self)
-
-    def __contains__(self, key: object) -> bool:
-        try:
-            self[key]
-        except KeyError:
-            return False
-        return True
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

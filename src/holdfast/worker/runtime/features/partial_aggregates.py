@@ -272,21 +272,20 @@ class Splitter:
         columns = [*(whole(column) for column in keys.columns), pa.array(events, pa.int64())]
         for state in self._states:
             if state.has_elements:
-                columns.append(_nested(outcome.elements.get(state.name), count, state))
+                written = outcome.elements.get(state.name)
+                empty = self.schema.field(f"{_ELEMENTS}{state.name}").type
+                columns.append(
+                    pa.array([[]] * count, empty) if written is None else _nested(written, count, state)
+                )
             else:
                 found = outcome.columns.get(f"{VALUE_PREFIX}{state.name}")
                 columns.append(pa.nulls(count, state.type) if found is None else found)
         return pa.table(columns, schema=self.schema)
 
 
-def _nested(written: pa.Table | None, count: int, state: State) -> pa.Array:
+def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
     """The elements of each key as one list."""
     names = ["v"] if state.key_type is None else ["k", "v"]
-    if written is None:
-        written = pa.table(
-            {"position": pa.array([], pa.int64()), "k": pa.array([], state.key_type or pa.null()),
-             "v": pa.array([], state.type)}
-        )  # fmt: skip
     position = numbers(whole(written.column("position")))
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")

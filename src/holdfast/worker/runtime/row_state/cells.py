@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
@@ -84,6 +83,10 @@ class Cells:
         """The columns that changed in the pass."""
         return {}
 
+    def elements(self) -> pa.Table | None:
+        """The writes to the side table, or None where there are none."""
+        return None
+
     def clear(self, state: Any) -> None:
         """Clear the state of one key."""
 
@@ -118,8 +121,10 @@ class SlotValues(Cells):
 
     def clear(self, state: Any) -> None:
         """Empty the slot."""
-        with suppress(AttributeError):  # it was empty
+        try:
             self._slot.__delete__(state)
+        except AttributeError:
+            return  # it was empty
 
     def none_at(self, position: int) -> WrongValue:
         """A key that was given None where the state has a default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -287,12 +287,3 @@ def key_reader(kind: Any) -> Callable[[Any], Any] | None:
 
         return in_utc
     return None
-
-
-def all_elements(cells: Sequence[Cells]) -> Iterator[tuple[str, pa.Table]]:
-    """Give the writes to all side tables that have any, by state."""
-    for cell in cells:
-        if isinstance(cell, ElementCells):
-            table = cell.elements()
-            if table is not None:
-                yield cell.name, table

@@ -29,7 +29,7 @@ from holdfast.worker.runtime.table_state.vectors import (
     numbers_of,
     valid,
 )
-from holdfast.worker.runtime.timers import EVENT, letter_of, ms_of
+from holdfast.worker.runtime.timers import EVENT, letter_of, ms_of, no_watermark
 from holdfast.worker.runtime.ttl import times_ms
 
 if TYPE_CHECKING:
@@ -281,10 +281,7 @@ class StateTable:
         if self._timers is None:
             raise Invalid("the processor has no on_timers", hint="define on_timers(self, timers, state)")
         if setting and clock == EVENT and self._default_clock != EVENT:
-            raise Invalid(
-                "a timer in event time would never fire: the stream has no watermark",
-                hint="call withWatermark on the stream, or set it in processing time",
-            )
+            raise no_watermark()
         return self._timers, letter_of(self._default_clock if clock is None else clock) + name
 
 
