@@ -109,12 +109,12 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
         Invalid: There is no such column, or it holds something else.
     """
     require_columns(frame, [name], where=where)
-    found = type_of(frame, name)
-    if found != "timestamp":
+    kind = type_of(frame, name)
+    if kind != "timestamp":
         raise Invalid(
             f"column `{name}` is not a time",
             where=where,
-            found=found,
+            found=kind,
             expected="timestamp",
             hint=f'make it one first: .withColumn("{name}", F.to_timestamp("{name}"))',
         )

@@ -74,14 +74,14 @@ class Trial:
         mode: str = sink.mode or "append"
         if frame is None:
             writer = sink.writer()
-            frame, found = frame_of(writer), written_mode(writer)
-            if frame is None or found is None:
+            frame, written = frame_of(writer), written_mode(writer)
+            if frame is None or written is None:
                 raise Unsupported(
                     "this writer does not tell what it writes",
                     found=type(writer).__name__,
                     hint="return hf.sink(frame) from the job, whose sink can be put aside",
                 )
-            mode = found
+            mode = written
         check_sources(sources_in(frame))
         return cls(frame, mode, checkpoint, output)
 
@@ -236,8 +236,8 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
     if len(several) == 1 and wanted is None:
         return several[0]
     name = wanted if wanted is not None else checkpoint.rstrip("/").rpartition("/")[2]
-    found = next((sink for sink in several if sink.name == name), None)
-    if found is None:
+    wanted_sink = next((sink for sink in several if sink.name == name), None)
+    if wanted_sink is None:
         raise Invalid(
             "the job has no query of this name"
             if wanted
@@ -246,4 +246,4 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
             expected=" or ".join(sink.name or "one without a name" for sink in several),
             hint="name it with --query",
         )
-    return found
+    return wanted_sink

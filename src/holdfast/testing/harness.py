@@ -332,11 +332,11 @@ class Harness:
         side, _, event, error = (row.pop(name) for name in SIDE_COLUMNS)
         if side is None:
             return row
-        found = json.loads(event)
+        fields = json.loads(event)
         if side == "late":
-            self.late_events.append(found)
+            self.late_events.append(fields)
         else:
-            self.failed_events.append({**found, "error": error})
+            self.failed_events.append({**fields, "error": error})
         return None
 
     def _packed(self, at: int, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:

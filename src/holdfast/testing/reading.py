@@ -22,8 +22,8 @@ def read_state(states: Sequence[State], keys: Keys, at: int, moment: Moment) -> 
 
 def read_timers(keys: Keys, at: int) -> tuple[Timer, ...]:
     """The timers of a key, in the order of their times."""
-    found = decode(keys.stored(TIMERS)[at].as_py())
-    timers = [timer_of(name, at_ms) for name, at_ms in found.items()]
+    stored = decode(keys.stored(TIMERS)[at].as_py())
+    timers = [timer_of(name, at_ms) for name, at_ms in stored.items()]
     return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))
 
 
@@ -35,12 +35,12 @@ def _read(state: State, keys: Keys, at: int, moment: Moment) -> Any:
         stamp = keys.stored(f"{STAMP_PREFIX}{state.name}").slice(at, 1)
         if expired(stamp, state.ttl, moment)[0]:
             value = value.slice(0, 0)
-    (found,) = values_of(value) or [None]
-    if found is None:
+    (stored,) = values_of(value) or [None]
+    if stored is None:
         return state.default
     if state.kind is Kind.AGGREGATING and state.aggregate is not None:
-        return state.aggregate.result(found)
-    return found
+        return state.aggregate.result(stored)
+    return stored
 
 
 def _elements(state: State, keys: Keys, at: int, moment: Moment) -> Any:
@@ -53,5 +53,5 @@ def _elements(state: State, keys: Keys, at: int, moment: Moment) -> Any:
     values = values_of(rows.column("v").combine_chunks()) if rows.num_rows else []
     if state.kind is Kind.LIST:
         return values
-    found = values_of(rows.column("k").combine_chunks()) if rows.num_rows else []
-    return dict(zip(found, values, strict=True))
+    names = values_of(rows.column("k").combine_chunks()) if rows.num_rows else []
+    return dict(zip(names, values, strict=True))

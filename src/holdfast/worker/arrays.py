@@ -66,9 +66,9 @@ def last_rows(position: Places, size: int) -> Places:
 
 def latest(position: Places, times: NDArray[Any], size: int) -> Places:
     """The latest time of each key, by the key of each row; the least number for a key without rows."""
-    found = np.full(size, _LOWEST)
-    np.maximum.at(found, position, times)
-    return found
+    newest = np.full(size, _LOWEST)
+    np.maximum.at(newest, position, times)
+    return newest
 
 
 def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:

@@ -142,10 +142,10 @@ class Packer:
             batch = batch.drop_columns(NOW)
         events = pa.Table.from_batches([batch])
         h = numbers(batch.column(HASH)).view(np.uint64)
-        found = splitter.split(events.drop_columns(HASH), h, moment)
-        if found is None:
+        parted = splitter.split(events.drop_columns(HASH), h, moment)
+        if parted is None:
             return batch, None
-        mask, parts, hashes = found
+        mask, parts, hashes = parted
         rest = events.filter(pa.array(~mask)).combine_chunks().to_batches()
         hashed = parts.append_column(HASH, pa.array(hashes.view(np.int64))).combine_chunks()
         return rest[0] if rest else batch.slice(0, 0), hashed.to_batches()[0]

@@ -141,14 +141,14 @@ class Pass:
 
     def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
         names = list(self._lane.layout.key_names)
-        found = [
+        keyed = [
             (_hashes(events), events.select(stream.keys).rename_columns(names))
             for stream, events in zip(self._lane.streams, streams, strict=True)
         ]
         if self._lane.layout.placement is not None:
-            for h, keys_of in found:
+            for h, keys_of in keyed:
                 self._lane.layout.placement.check(keys_of, h)
-        keys = self._partition.touch(found, due)
+        keys = self._partition.touch(keyed, due)
         arrivals = [
             Arrivals(events.drop_columns(HASH), position)
             for events, position in zip(streams, keys.positions, strict=True)

@@ -14,14 +14,14 @@ def partition_id() -> int | None:
 def local_property(name: str) -> str | None:
     """A property that the query's driver hands on to its tasks."""
     context = _context()
-    found: str | None = None if context is None else context.getLocalProperty(name)
-    return found
+    value: str | None = None if context is None else context.getLocalProperty(name)
+    return value
 
 
 def batch_number() -> int | None:
     """Spark's number of the batch that this task belongs to, where it is one of a stream's."""
-    found = local_property("streaming.sql.batchId")
-    return None if found is None else int(found)
+    number = local_property("streaming.sql.batchId")
+    return None if number is None else int(number)
 
 
 def _context() -> Any:

@@ -346,10 +346,10 @@ def _regulars(day: Mapping[str, Stream]) -> Answer:
 
 
 def _by_customer(events: Iterable[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
+    by_customer: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        found[event.fields["customer"]].append(event)
-    return found
+        by_customer[event.fields["customer"]].append(event)
+    return by_customer
 
 
 def _week_before(event: Event, others: Iterable[Event]) -> list[Event]:

@@ -121,17 +121,17 @@ class OverTable(KeyedTable):
 
     def _retired(self, rows: Rows, now_us: int) -> Mask:
         """Which rows no event that is in time can look back at."""
-        found: Mask = rows.at <= max(now_us, _FIRST + self._over.size_us) - self._over.size_us
-        return found
+        gone: Mask = rows.at <= max(now_us, _FIRST + self._over.size_us) - self._over.size_us
+        return gone
 
     def _answered(self, rows: Rows, asked: Numbers) -> dict[str, pa.Array]:
         """The aggregates of some of the rows, which are sorted."""
         start, stop = ranges_before(rows.position, rows.at, asked, self._over.size_us)
-        found = {}
+        results = {}
         for measure in self._over.measures:
             column = None if measure.column is None else whole(rows.table.column(measure.column))
-            found[measure.name] = aggregate(measure, column, start, stop)
-        return found
+            results[measure.name] = aggregate(measure, column, start, stop)
+        return results
 
 
 class FinalOver(OverTable):
@@ -243,8 +243,8 @@ def _made(base: type[OverTable], over: RangeAggregation, **states: State) -> Key
 
 def micros(times: pa.ChunkedArray) -> Numbers:
     """Times in microseconds since 1970."""
-    found: Numbers = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
-    return found
+    ticks: Numbers = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    return ticks
 
 
 def timer_ms(us: Numbers) -> Numbers:
@@ -252,15 +252,15 @@ def timer_ms(us: Numbers) -> Numbers:
 
     Never before the first one of 1970: a query starts with its watermark there, and no event is late yet.
     """
-    found: Numbers = np.clip(-(-us // _MICROS), 1, LAST_MS)
-    return found
+    ms: Numbers = np.clip(-(-us // _MICROS), 1, LAST_MS)
+    return ms
 
 
 def lowest(rows: Rows, size: int) -> Numbers:
     """The earliest time of each key; the last one there is for a key without rows."""
-    found = np.full(size, _LAST)
-    np.minimum.at(found, rows.position, rows.at)
-    return found
+    earliest = np.full(size, _LAST)
+    np.minimum.at(earliest, rows.position, rows.at)
+    return earliest
 
 
 def highest(rows: Rows, size: int, more: int) -> Numbers:

@@ -79,16 +79,16 @@ def _rows_before(
     side = np.repeat([0, 1] if same_time else [1, 0], [rows, len(keys)])
     order = np.lexsort((side, np.concatenate([at, times]), np.concatenate([position, keys])))
     is_row = order < rows
-    found = np.empty(len(keys), np.int64)
-    found[order[~is_row] - rows] = np.cumsum(is_row)[~is_row]
-    return found
+    counts = np.empty(len(keys), np.int64)
+    counts[order[~is_row] - rows] = np.cumsum(is_row)[~is_row]
+    return counts
 
 
 def _over(values: Numbers, start: Numbers, stop: Numbers) -> Numbers:
     """Sum each range. Totals may wrap around; a difference that fits 64 bits is right all the same."""
     totals = offsets_of(values)
-    found: Numbers = totals[stop] - totals[start]
-    return found
+    sums: Numbers = totals[stop] - totals[start]
+    return sums
 
 
 def _totals(units: Numbers | list[int], start: Numbers, stop: Numbers) -> Numbers | list[int]:
@@ -206,20 +206,20 @@ def _extremes(column: pa.Array, there: Mask, start: Numbers, stop: Numbers, *, l
     ranks[order] = np.arange(len(column))
     if largest:
         ranks = np.where(there, ranks, -1)
-    found = _least_of(-ranks, start, stop) if largest else _least_of(ranks, start, stop)
-    found = -found if largest else found
-    none = (found < 0) | (found >= int(there.sum()))
-    return column.take(pa.array(order[np.where(none, 0, found)], mask=none))
+    rank = _least_of(-ranks, start, stop) if largest else _least_of(ranks, start, stop)
+    rank = -rank if largest else rank
+    none = (rank < 0) | (rank >= int(there.sum()))
+    return column.take(pa.array(order[np.where(none, 0, rank)], mask=none))
 
 
 def _least_of(ranks: Numbers, start: Numbers, stop: Numbers) -> Numbers:
     """The least rank of each range, which is that of two overlapping stretches of a power of two."""
     levels = np.frexp((stop - start).astype(np.float64))[1] - 1
-    found = np.empty(len(start), np.int64)
+    lowest = np.empty(len(start), np.int64)
     least = ranks
     for level in range(int(levels.max(initial=-1)) + 1):
         here = levels == level
         width = 1 << level
-        found[here] = np.minimum(least[start[here]], least[stop[here] - width])
+        lowest[here] = np.minimum(least[start[here]], least[stop[here] - width])
         least = np.minimum(least[:-width], least[width:])
-    return found
+    return lowest

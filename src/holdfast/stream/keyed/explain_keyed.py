@@ -213,16 +213,16 @@ def _handlers(definition: Definition) -> tuple[tuple[str, str], ...]:
     }
     pairs = zip(definition.handlers, definition.streams, strict=True)
     several = len(definition.streams) > 1
-    found = [
+    handlers = [
         (name, whens[definition.kind] + (f" of the stream {stream}" if several else ""))
         for name, stream in pairs
     ]
     if definition.has_timers:
         table = definition.kind == "table"
-        found.append(("on_timers" if table else "on_timer", "for timers that are due, before the events"))
+        handlers.append(("on_timers" if table else "on_timer", "for timers that are due, before the events"))
     if definition.combines:
-        found.append(("combine", "for part of a batch, before the shuffle"))
-    return tuple(found)
+        handlers.append(("combine", "for part of a batch, before the shuffle"))
+    return tuple(handlers)
 
 
 def _timers(definition: Definition) -> str:

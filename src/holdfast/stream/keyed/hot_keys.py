@@ -101,12 +101,12 @@ class HotKeys:
         """Something made of the labels of a row's key, or something else where it is not hot."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-        found: Column | None = None
+        chosen: Column | None = None
         for key, labels in zip(self.keys, self.labels, strict=True):
             value = made(F.array(*(F.lit(label) for label in labels)))
             here = self._is(frame, key, of)
-            found = F.when(here, value) if found is None else found.when(here, value)
-        return otherwise if found is None else found.otherwise(otherwise)
+            chosen = F.when(here, value) if chosen is None else chosen.when(here, value)
+        return otherwise if chosen is None else chosen.otherwise(otherwise)
 
     def _is(self, frame: DataFrame, key: tuple[Any, ...], of: str) -> Column:
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
@@ -167,15 +167,15 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
             hint="give a value for each column, in the order of by=…",
         )
     for name, value in zip(by, values, strict=True):
-        found = type_of(df, name)
-        allowed = _TYPES.get(found.split("(")[0].split(" ")[0])
-        wrong = isinstance(value, bool) and found != "boolean"
+        kind = type_of(df, name)
+        allowed = _TYPES.get(kind.split("(")[0].split(" ")[0])
+        wrong = isinstance(value, bool) and kind != "boolean"
         if allowed is None or (value is not None and (wrong or not isinstance(value, allowed))):
             raise Invalid(
                 f"a hot key has another type than `{name}`",
                 where=f"{where}: hot",
                 found=f"{value!r}, {type(value).__name__}",
-                expected=found,
+                expected=kind,
                 hint="write it as a value of that type, as hf.skew.find(…) gives keys",
             )
     return tuple(_like(value, type_of(df, name)) for name, value in zip(by, values, strict=True))
@@ -220,13 +220,13 @@ def labels_of(seed: int, parts: int) -> tuple[int, ...]:
         seed: Spark's hash of the key; its hash of the key and a number continues from there.
         parts: How many are wanted.
     """
-    found: dict[int, int] = {}
+    labels: dict[int, int] = {}
     number = 0
-    while len(found) < parts:
+    while len(labels) < parts:
         # 0 is the part of all other keys; a hot key may have it too, for its parts are its own.
-        found.setdefault(hash_int(number, seed) % parts, number)
+        labels.setdefault(hash_int(number, seed) % parts, number)
         number += 1
-    return tuple(found[remainder] for remainder in range(parts))
+    return tuple(labels[remainder] for remainder in range(parts))
 
 
 def hash_int(value: int, seed: int) -> int:
@@ -242,6 +242,6 @@ def _hashable(frame: DataFrame, of: str) -> list[Column]:
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     return [
         F.col(of + quoted(name))
-        for name, found in types.items()
-        if not any(kind in found for kind in _UNHASHED)
+        for name, type_name in types.items()
+        if not any(kind in type_name for kind in _UNHASHED)
     ]

@@ -165,7 +165,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition,
     """
     operators = defined_in(frame)
     names = [operator.note_name for operator in operators]
-    found: list[tuple[Definition, Mapping[str, Any] | None]] = []
+    checked: list[tuple[Definition, Mapping[str, Any] | None]] = []
     for operator in operators:
         name = operator.note_name
         if names.count(name) > 1:
@@ -175,8 +175,8 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[Definition,
         noted = operator.noted(before)
         if noted is not None:
             write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
-        found.append((operator, before))
-    return found
+        checked.append((operator, before))
+    return checked
 
 
 def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:

@@ -165,8 +165,8 @@ def _label(sink: str) -> str:
 
 
 def _make_tables(connection: Any) -> None:
-    found = connection.execute("SELECT to_regclass('holdfast_fence'), to_regclass('holdfast_batches')")
-    if None not in found.fetchone():
+    tables = connection.execute("SELECT to_regclass('holdfast_fence'), to_regclass('holdfast_batches')")
+    if None not in tables.fetchone():
         return  # a role that may only use the tables need not be able to make them
     connection.execute("BEGIN")
     # Two sessions that make one table at the same time would fail in the catalog.

@@ -96,8 +96,8 @@ def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
     """What `watch` found in the newest batch that had rows."""
     progress: Mapping[str, Any]
     for progress in reversed(query.recentProgress):
-        if found := skew_in(progress):
-            return found
+        if reports := skew_in(progress):
+            return reports
     raise NotFound(
         "no batch of this query has watched its keys",
         where=f"query {query.name or query.id}",

@@ -176,14 +176,14 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
         number = F.count(value) if kind == "count" else F.count_distinct(value)
         added = F.sum(F.col(name("n"))).alias(name("n"))
         return _TakenApart((number.alias(name("n")),), (added,), F.col(name("n")))
-    found = type_of(frame, str(aggregate.column))
-    digits, scale = _digits(found)
+    column_type = type_of(frame, str(aggregate.column))
+    digits, scale = _digits(column_type)
     if kind == "sum":
         # The sum of sums has more digits than the sum, in its type though not in its values.
-        kept = "bigint" if found in _WHOLE else f"decimal({digits + 10},{scale})"
+        kept = "bigint" if column_type in _WHOLE else f"decimal({digits + 10},{scale})"
         added = F.sum(F.col(name("s"))).cast(kept).alias(name("s"))
         return _TakenApart((F.sum(value).alias(name("s")),), (added,), F.col(name("s")))
-    return _from_sums(value, found, kind, name)
+    return _from_sums(value, column_type, kind, name)
 
 
 def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
@@ -273,23 +273,23 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     limit = most.get(aggregate.kind, _SQUARE_DIGITS if aggregate.kind in _SPREADS else None)
     if limit is None:
         return
-    found = type_of(frame, str(aggregate.column))
-    if found in ("float", "double"):
+    column_type = type_of(frame, str(aggregate.column))
+    if column_type in ("float", "double"):
         raise Invalid(
             f"the {aggregate.kind} of floating-point numbers depends on the order in which they are added, "
             "so no exact split exists",
             where=_WHERE,
-            found=f"`{aggregate.column}` {found}",
+            found=f"`{aggregate.column}` {column_type}",
             expected="whole numbers or decimals",
             hint=f'cast it first: .withColumn("{aggregate.column}", F.col("{aggregate.column}")'
             '.cast("decimal(18,4)"))',
         )
-    digits, _ = _digits(found)
+    digits, _ = _digits(column_type)
     if digits == 0 or digits > limit:
         raise Invalid(
             f"the {aggregate.kind} of this type cannot be put together from parts exactly",
             where=_WHERE,
-            found=f"`{aggregate.column}` {found}",
+            found=f"`{aggregate.column}` {column_type}",
             expected=f"a whole number or decimal of at most {limit} digits",
             hint=f'cast it to a narrower type, such as "decimal({limit},0)"',
         )

@@ -57,7 +57,7 @@ def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterat
     around = [function.__globals__.get(name) for name in named]
     modules = [thing for thing in around if isinstance(thing, ModuleType)]
     members = [vars(base).get(name) for base in owner.__mro__ for name in named]
-    found = [
+    reachable = [
         *map(_content, function.__closure__ or ()),
         *around,
         *(vars(module).get(name) for module in modules for name in named),
@@ -66,7 +66,7 @@ def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterat
             for member in members
         ),
     ]
-    yield from (thing for thing in found if isinstance(thing, FunctionType))
+    yield from (thing for thing in reachable if isinstance(thing, FunctionType))
 
 
 def _content(cell: Any) -> Any:

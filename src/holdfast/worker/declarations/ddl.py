@@ -97,16 +97,16 @@ class Reader:
         at = 0
         end = len(self._text.rstrip())
         while at < end:
-            found = _TOKEN.match(self._text, at)
-            if found is None:
+            match = _TOKEN.match(self._text, at)
+            if match is None:
                 at += len(self._text[at:]) - len(self._text[at:].lstrip())
                 raise self._wrong(_Token("", self._text[at], at), EXPECTED)
-            kind = str(found.lastgroup)
-            start = found.end() - len(found[0].lstrip())
+            kind = str(match.lastgroup)
+            start = match.end() - len(match[0].lstrip())
             tokens.append(
-                _Token(kind, found[kind].replace("``", "`") if kind == "quoted" else found[kind], start)
+                _Token(kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], start)
             )
-            at = found.end()
+            at = match.end()
         return [*tokens, _Token("end", "", end)]
 
     def _take(self) -> _Token:

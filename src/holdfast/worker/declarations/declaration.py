@@ -37,15 +37,15 @@ def states_of(processor: type) -> tuple[State, ...]:
         Invalid: A name is reserved, hides a method, or comes twice, or a declaration is wrong.
     """
     where = processor.__qualname__
-    found: dict[str, State] = {}
+    declared: dict[str, State] = {}
     for base in reversed(processor.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, State):
                 _check_name(name, processor, where)
-                found[name] = dataclasses.replace(value, name=name)
-            elif name in found and value is None:
-                del found[name]
-    states = tuple(found.values())
+                declared[name] = dataclasses.replace(value, name=name)
+            elif name in declared and value is None:
+                del declared[name]
+    states = tuple(declared.values())
     _check_former_names(states, where)
     for state in states:
         check_state(state, f"{where}.{state.name}")

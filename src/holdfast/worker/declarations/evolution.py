@@ -209,8 +209,8 @@ class _Walk:
         here = join_path(path, field.name)
         # A former name goes first: where it is still stored, the field of the new name is an older one.
         names = [field.name for field in old]
-        found = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
-        return None if found is None else names.index(found)
+        stored_name = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
+        return None if stored_name is None else names.index(stored_name)
 
     def _added(self, old: pa.DataType, field: pa.Field, here: str) -> Reshape:
         if self._newest and here in self._were:

@@ -26,18 +26,18 @@ def join_path(path: str, name: str) -> str:
 
 def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
     """All fields of all structs within a type, by path."""
-    found: dict[str, pa.Field] = {}
+    paths: dict[str, pa.Field] = {}
     if kinds.is_list(declared):
-        found.update(paths_of(declared.value_type, join_path(path, "element")))
+        paths.update(paths_of(declared.value_type, join_path(path, "element")))
     elif kinds.is_map(declared):
-        found.update(paths_of(declared.key_type, join_path(path, "key")))
-        found.update(paths_of(declared.item_type, join_path(path, "value")))
+        paths.update(paths_of(declared.key_type, join_path(path, "key")))
+        paths.update(paths_of(declared.item_type, join_path(path, "value")))
     elif kinds.is_struct(declared):
         for field in declared:
             here = join_path(path, field.name)
-            found[here] = field
-            found.update(paths_of(field.type, here))
-    return found
+            paths[here] = field
+            paths.update(paths_of(field.type, here))
+    return paths
 
 
 def check_paths(

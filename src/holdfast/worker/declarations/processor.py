@@ -231,5 +231,5 @@ def _failure(pickler: Any, value: object) -> str | None:
 
 def _attributes(processor: object) -> dict[str, Any]:
     slots = [name for base in type(processor).__mro__ for name in getattr(base, "__slots__", ())]
-    found = {name: getattr(processor, name) for name in slots if hasattr(processor, name)}
-    return {**found, **getattr(processor, "__dict__", {})}
+    in_slots = {name: getattr(processor, name) for name in slots if hasattr(processor, name)}
+    return {**in_slots, **getattr(processor, "__dict__", {})}

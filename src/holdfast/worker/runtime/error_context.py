@@ -94,16 +94,16 @@ def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     home = getattr(code, "co_filename", None)
-    found = other = None
+    in_home = other = None
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         if name == home:
-            found = f"{name}:{trace.tb_lineno}"
+            in_home = f"{name}:{trace.tb_lineno}"
         elif trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
             other = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return found or other
+    return in_home or other
 
 
 def shortened(text: str) -> str:

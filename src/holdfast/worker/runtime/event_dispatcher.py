@@ -108,13 +108,13 @@ class EventDispatcher(ABC):
 
     def take_out(self, key: int, event: int) -> dict[str, Any]:
         """Take an event out, counted from the first one in hand; gives it as plain values."""
-        found: dict[str, Any] = plain(self.events[event])
+        taken: dict[str, Any] = plain(self.events[event])
         stop = self.stops[key]
         self.events[event : stop - 1] = self.events[event + 1 : stop]
         if self.times:
             self.times[event : stop - 1] = self.times[event + 1 : stop]
         self.stops[key] = stop - 1
-        return found
+        return taken
 
     @abstractmethod
     def run(self, key: int, state: Any, ctx: Context) -> None:

@@ -147,14 +147,14 @@ class RowRunner:
     def _stretches(self, size: int) -> list[tuple[int, int]]:
         """Divide the keys so that each part has a bounded number of keys and, if it can be, of events."""
         bounds: NDArray[np.int64] = np.sum([feed.bounds for feed in self._feeds], axis=0)
-        found = []
+        stretches = []
         first = 0
         while first < size:
             most = int(np.searchsorted(bounds, bounds[first] + _EVENTS_AT_ONCE, side="right")) - 1
             stop = min(size, first + _KEYS_AT_ONCE, max(most, first + 1))
-            found.append((first, stop))
+            stretches.append((first, stop))
             first = stop
-        return found
+        return stretches
 
     def _stretch(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
         """Run some keys, and take out what they left."""
@@ -310,13 +310,13 @@ class RowRunner:
 
     def _key(self, position: int) -> EventRecord:
         """Give a key; those near it are read with it."""
-        start, found = self._keys
-        if not start <= position < start + len(found):
+        start, keys = self._keys
+        if not start <= position < start + len(keys):
             start = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE
             table = self._touched.keys.slice(start, _KEYS_AT_ONCE).rename_columns(list(self._key_names))
-            found = records(table)
-            self._keys = (start, found)
-        return found[position - start]
+            keys = records(table)
+            self._keys = (start, keys)
+        return keys[position - start]
 
 
 def _nothing(_: Any) -> None:

@@ -133,11 +133,11 @@ def decode(text: str | None) -> dict[str, int]:
         return {}
     if text.isalnum():  # a single timer without a name
         return {text[0]: int(text[1:])}
-    found = {}
+    timers = {}
     for entry in text.split("|"):
         head, _, name = entry.partition(" ")
-        found[head[0] + (_plain(name) if "\\" in name else name)] = int(head[1:])
-    return found
+        timers[head[0] + (_plain(name) if "\\" in name else name)] = int(head[1:])
+    return timers
 
 
 def earliest(timers: Mapping[str, int]) -> tuple[int | None, int | None]:
@@ -205,10 +205,10 @@ class TimerCells:
 
     def has_only(self, key: str) -> list[bool]:
         """Say of each key of the pass whether it had no timer, or only this one."""
-        found = self._only.get(key)
-        if found is None:
-            found = self._only[key] = only(self.stored(), key).tolist()
-        return found
+        alone = self._only.get(key)
+        if alone is None:
+            alone = self._only[key] = only(self.stored(), key).tolist()
+        return alone
 
     def keep_one(self, key: str, position: int, at_ms: int) -> None:
         """Note the only timer of a key of the pass."""
@@ -270,8 +270,8 @@ def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:
         return np.ones(len(texts), np.bool_)
     name = f" {re.escape(_escaped(key[1:]))}" if len(key) > 1 else ""
     same = pc.fill_null(pc.match_substring_regex(texts, f"^{key[0]}-?[0-9]+{name}$"), True)
-    found: NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
-    return found
+    alone: NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
+    return alone
 
 
 def due_in_order(timers: Mapping[str, int], event_limit: int, processing_limit: int) -> list[tuple[int, str]]:

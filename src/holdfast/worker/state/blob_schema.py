@@ -130,18 +130,18 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
         Corrupt: The bytes are not a blob.
     """
     names = list(form.tables)
-    found: dict[str, pa.RecordBatch] = {}
+    batches: dict[str, pa.RecordBatch] = {}
     try:
         for index, message in messages(blob):
             name = names[index]
-            found[name] = pa.ipc.read_record_batch(message, form.tables[name])
+            batches[name] = pa.ipc.read_record_batch(message, form.tables[name])
     except (struct.error, IndexError, pa.ArrowInvalid, OSError) as error:
         raise Corrupt(
             "a blob of keyed state cannot be read",
             found=str(error),
             hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
         ) from error
-    return found
+    return batches
 
 
 def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:

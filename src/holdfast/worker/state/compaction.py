@@ -47,12 +47,12 @@ def chosen(candidates: Iterable[Candidate], form: bytes, turn: int | None) -> se
         turn: A group that is folded for its expired values if it has a log, or None where nothing expires.
     """
     ripe: list[tuple[float, int, int]] = []
-    found: set[int] = set()
+    groups: set[int] = set()
     total = 0
     for candidate in candidates:
         meta = candidate.meta
         if candidate.must or (candidate.group == turn and meta.log_count):
-            found.add(candidate.group)
+            groups.add(candidate.group)
             continue
         total += candidate.changed_bytes
         # The groups grow alike; a share of their own keeps them from being ripe all at once.
@@ -65,6 +65,6 @@ def chosen(candidates: Iterable[Candidate], form: bytes, turn: int | None) -> se
     for _, group, size in sorted(ripe, reverse=True):
         if budget <= 0:
             break
-        found.add(group)
+        groups.add(group)
         budget -= size
-    return found
+    return groups

@@ -191,12 +191,12 @@ def _shared(
         same = same_keys(column, column.take(pa.array(first[position])))
         if not same.all():
             shared[position[~same]] = True
-    found = rows.find(unique, np.zeros(len(unique), np.int32))
-    here = np.flatnonzero(~found.missing)
+    stored = rows.find(unique, np.zeros(len(unique), np.int32))
+    here = np.flatnonzero(~stored.missing)
     if len(here):
         chosen = pa.array(first[here])
         for at, column in enumerate(table.columns):
-            same = same_keys(column.take(chosen), found.column(f"{KEY_PREFIX}{at}").take(pa.array(here)))
+            same = same_keys(column.take(chosen), stored.column(f"{KEY_PREFIX}{at}").take(pa.array(here)))
             shared[here[~same]] = True
     if due.ord.any() or not all(run.zero for run in rows.runs()):
         several = np.concatenate([run.h[run.ord > 0] for run in rows.runs()] + [due.h[due.ord > 0]])

@@ -173,7 +173,7 @@ class Partition:
         rows = self._levels[ROWS]
         if DUE_EVENT not in rows.schema.names:
             return empty_run(rows.schema)
-        found = []
+        runs = []
         watermark = moment.watermark_ms
         for column, at, name in (
             (DUE_EVENT, watermark, "wake_event"),
@@ -186,10 +186,10 @@ class Partition:
             ]
             if waking:
                 run = rows.until(column, at)
-                found.append(run.take(np.isin(self.groups_of(run.h), waking)))
-        if len(found) < 2:
-            return found[0] if found else empty_run(rows.schema)
-        return sorted_run(pa.concat_batches([run.batch for run in found]))
+                runs.append(run.take(np.isin(self.groups_of(run.h), waking)))
+        if len(runs) < 2:
+            return runs[0] if runs else empty_run(rows.schema)
+        return sorted_run(pa.concat_batches([run.batch for run in runs]))
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
@@ -572,14 +572,14 @@ class Partition:
     def _wakes(self, group: int, opened: _Group, moment: Moment) -> tuple[int, int]:
         """The earliest timers of a group: as known, or by reading the group where the known has fired."""
         rows = opened.changes.get(ROWS)
-        found = []
+        wakes = []
         clocks = (
             (DUE_EVENT, "wake_event", moment.watermark_ms),
             (DUE_PROCESSING, "wake_processing", moment.now_ms),
         )
         for column, name, clock in clocks:
             if column not in self._form.tables[ROWS].names:
-                found.append(NEVER)
+                wakes.append(NEVER)
                 continue
             known = getattr(opened.meta, name) if opened.meta else NEVER
             if clock is not None and known <= clock:
@@ -587,8 +587,8 @@ class Partition:
                 known = _least(run.column(column))
             elif rows is not None:
                 known = min(known, _least(rows.column(rows.schema.get_field_index(column))))
-            found.append(known)
-        return found[0], found[1]
+            wakes.append(known)
+        return wakes[0], wakes[1]
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)

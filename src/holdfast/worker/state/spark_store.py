@@ -177,7 +177,7 @@ class PipelinedStore:
         request = self._list_call(
             name, listStateGet=self._messages.ListStateGet(iteratorId=str(uuid.uuid4()))
         )
-        found: list[bytes] = []
+        items: list[bytes] = []
         more = True
         while more:
             self._send([request])
@@ -190,8 +190,8 @@ class PipelinedStore:
                     found=f"status {status}: {error}",
                     hint="report it with the log of the executor; a task that is tried again may succeed",
                 )
-            found += [bytes(pickle.loads(value)[0]) for value in values]  # noqa: S301 - Spark's server
-        return found
+            items += [bytes(pickle.loads(value)[0]) for value in values]  # noqa: S301 - Spark's server
+        return items
 
 
 class PlainStore:

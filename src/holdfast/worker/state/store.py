@@ -165,8 +165,8 @@ class MemoryStore:
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
         """The records of groups, None for one without state."""
-        found = [self._metas.get(group) for group in groups]
-        return [None if record is None else Meta.decode(record) for record in found]
+        records = [self._metas.get(group) for group in groups]
+        return [None if record is None else Meta.decode(record) for record in records]
 
     def load(self, group: int) -> Stored:
         """All blobs of a group."""

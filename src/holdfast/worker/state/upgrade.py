@@ -213,8 +213,8 @@ class Upgrade:
         prefixes = (VALUE_PREFIX, STAMP_PREFIX, SLOT_PREFIX)
         arrays = []
         for field in schema:
-            found = made.get(field.name) if field.name.startswith(prefixes) else columns.get(field.name)
-            arrays.append(pa.nulls(count, field.type) if found is None else found)
+            column = made.get(field.name) if field.name.startswith(prefixes) else columns.get(field.name)
+            arrays.append(pa.nulls(count, field.type) if column is None else column)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -79,10 +79,10 @@ class Rows(Mapping[Any, EventRecord]):
         self._kept = kept
 
     def __getitem__(self, key: Any) -> EventRecord:
-        found = self._kept.get(key)
-        if found is None or found.gone:
+        kept = self._kept.get(key)
+        if kept is None or kept.gone:
             raise KeyError(key)
-        return found.row
+        return kept.row
 
     def __iter__(self) -> Iterator[Any]:
         return (key for key, row in self._kept.items() if not row.gone)

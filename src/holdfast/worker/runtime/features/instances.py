@@ -162,8 +162,8 @@ def settled_in(store: MemoryStore) -> str | None:
         for blob in (*stored.base, *stored.log):
             form = forms.get(fingerprint_of(blob).hex())
             rows = None if form is None or SETTLED not in form.states else decode(form, blob).get(ROWS)
-            found = [] if rows is None else values_of(rows.column(f"{VALUE_PREFIX}{SETTLED}"))
-            name = next((settled[0] for settled in found if settled is not None), None)
+            cells = [] if rows is None else values_of(rows.column(f"{VALUE_PREFIX}{SETTLED}"))
+            name = next((settled[0] for settled in cells if settled is not None), None)
             if name is not None:
                 return str(name)
     return None
@@ -171,8 +171,8 @@ def settled_in(store: MemoryStore) -> str | None:
 
 def settled_of(touched: Touched) -> list[tuple[str, int] | None]:
     """The operator and number that each instance's state was written for."""
-    found = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
-    return [None if settled is None else (settled[0], settled[1]) for settled in found]
+    cells = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
+    return [None if settled is None else (settled[0], settled[1]) for settled in cells]
 
 
 def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:

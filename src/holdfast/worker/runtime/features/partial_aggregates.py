@@ -278,8 +278,8 @@ class Splitter:
                     pa.array([[]] * count, empty) if written is None else _nested(written, count, state)
                 )
             else:
-                found = outcome.columns.get(f"{VALUE_PREFIX}{state.name}")
-                columns.append(pa.nulls(count, state.type) if found is None else found)
+                values = outcome.columns.get(f"{VALUE_PREFIX}{state.name}")
+                columns.append(pa.nulls(count, state.type) if values is None else values)
         return pa.table(columns, schema=self.schema)
 
 

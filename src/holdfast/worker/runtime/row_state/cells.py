@@ -336,10 +336,10 @@ class HeldValues(Cells, ABC):
 
     def columns(self) -> dict[str, pa.Array]:
         """The columns, if they changed."""
-        found = changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
+        columns = changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
         if self.rule is not None:
-            found |= changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stamps)
-        return found
+            columns |= changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stamps)
+        return columns
 
     @abstractmethod
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:

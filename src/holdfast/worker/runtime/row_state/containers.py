@@ -131,8 +131,8 @@ class ListHandle:
 
     def _stored(self) -> list[Any]:
         if self._values is None:
-            found = self.source.stored(self.position)
-            self._values, self.slots, self.stamps = found.values, found.slots, found.stamps
+            stored = self.source.stored(self.position)
+            self._values, self.slots, self.stamps = stored.values, stored.slots, stored.stamps
         return self._values
 
     def _read(self) -> list[Any]:
@@ -288,12 +288,12 @@ class MapHandle(MutableMapping[Any, Any]):
 
     def _entries(self) -> dict[Any, Any]:
         if self._now is None:
-            found = self.source.stored(self.position)
-            keys = found.keys if self.read_key is None else [self.read_key(key) for key in found.keys]
-            self._now = dict(zip(keys, found.values, strict=True))
-            self._slots = dict(zip(keys, found.slots, strict=True))
+            stored = self.source.stored(self.position)
+            keys = stored.keys if self.read_key is None else [self.read_key(key) for key in stored.keys]
+            self._now = dict(zip(keys, stored.values, strict=True))
+            self._slots = dict(zip(keys, stored.slots, strict=True))
             if self.rule is not None:
-                self._stamps = dict(zip(keys, found.stamps, strict=True))
+                self._stamps = dict(zip(keys, stored.stamps, strict=True))
         return self._now
 
     def _all(self) -> Mapping[Any, Any]:

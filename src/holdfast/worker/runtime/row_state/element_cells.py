@@ -176,13 +176,13 @@ class ElementCells(Cells, Source, Generic[Handle]):
         block = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE
         if self._block is None or self._block[0] != block:
             self._block = self._read_block(self._elements, block)
-        _, starts, found = self._block
+        _, starts, block_rows = self._block
         start, stop = int(starts[position - block]), int(starts[position - block + 1])
         return Stored(
-            found.slots[start:stop],
-            found.values[start:stop],
-            found.keys[start:stop],
-            found.stamps[start:stop],
+            block_rows.slots[start:stop],
+            block_rows.values[start:stop],
+            block_rows.keys[start:stop],
+            block_rows.stamps[start:stop],
         )
 
     def _read_block(self, elements: Elements, block: int) -> tuple[int, np.ndarray[Any, Any], Stored]:

@@ -210,15 +210,15 @@ class StateTable:
 
     def table(self, **columns: Any) -> pa.Table:
         """Make a table of the key columns and more columns, each with a value a key."""
-        found = self.keys
+        made = self.keys
         for name, values in columns.items():
             given = values.get() if isinstance(values, _COLUMNS) else values
             array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
             if len(array) != self.size:
                 raise another_length(array, self.size, name)
-            at = found.column_names.index(name) if name in found.column_names else -1
-            found = found.set_column(at, name, array) if at >= 0 else found.append_column(name, array)
-        return found
+            at = made.column_names.index(name) if name in made.column_names else -1
+            made = made.set_column(at, name, array) if at >= 0 else made.append_column(name, array)
+        return made
 
     def _chosen(self, where: Any) -> Positions:
         """The keys that a mask says, or all."""
@@ -256,13 +256,13 @@ class StateTable:
     def _extreme_of(self, values: pa.Array, ufunc: np.ufunc) -> pa.Array:
         there = valid(values)
         numbers, position = numbers_of(values)[there], self.position[there]
-        found = np.zeros(self.size, numbers.dtype)
-        found[position] = numbers
+        extremes = np.zeros(self.size, numbers.dtype)
+        extremes[position] = numbers
         with np.errstate(all="ignore"):  # NaN is a value like others
-            ufunc.at(found, position, numbers)
+            ufunc.at(extremes, position, numbers)
         none = np.ones(self.size, np.bool_)
         none[position] = False
-        return pa.array(found, mask=none)
+        return pa.array(extremes, mask=none)
 
     def _times(self, at: Any) -> NDArray[np.int64]:
         if isinstance(at, (pa.Array, pa.ChunkedArray)):

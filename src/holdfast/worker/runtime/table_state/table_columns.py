@@ -104,12 +104,12 @@ class TableCells:
         """The columns that changed."""
         if self._stored is None:
             return {}
-        found = {}
+        columns = {}
         if not self.column.equals(self._stored):
-            found[f"{VALUE_PREFIX}{self.state.name}"] = self.column
+            columns[f"{VALUE_PREFIX}{self.state.name}"] = self.column
         if self.rule is not None and not self.stamps.equals(self._stored_stamps):
-            found[f"{STAMP_PREFIX}{self.state.name}"] = self.stamps
-        return found
+            columns[f"{STAMP_PREFIX}{self.state.name}"] = self.stamps
+        return columns
 
 
 class HeldColumn:
@@ -240,8 +240,8 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
         self._put(new, self._stamped(written, alive, stamps))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        found = self.get()
-        values = found.to_numpy(zero_copy_only=False) if isinstance(found, pa.Array) else found
+        read = self.get()
+        values = read.to_numpy(zero_copy_only=False) if isinstance(read, pa.Array) else read
         return np.array(values, dtype, copy=bool(copy)) if copy else np.asarray(values, dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:

@@ -55,9 +55,9 @@ class Pool:
         if self._loaded or self._touched is None:
             return
         self._loaded = True
-        found = self._touched.elements(self.state.name)
-        rows, count = found.rows, found.rows.num_rows
-        position = np.repeat(np.arange(self._touched.size), np.diff(found.starts))
+        elements = self._touched.elements(self.state.name)
+        rows, count = elements.rows, elements.rows.num_rows
+        position = np.repeat(np.arange(self._touched.size), np.diff(elements.starts))
         self.position = np.concatenate([position, self.position])
         self.slot = np.concatenate([numbers_of(whole(rows.column("slot"))), self.slot])
         self.live = np.concatenate([np.ones(count, np.bool_), self.live])
@@ -106,8 +106,8 @@ class Pool:
         """Say which elements have expired."""
         if self.rule is None:
             return np.zeros(len(self.t), np.bool_)
-        found: Mask = self.t <= self.rule.cutoff
-        return found
+        gone: Mask = self.t <= self.rule.cutoff
+        return gone
 
     def restamp(self, rows: Mask, now: NDArray[np.int64]) -> None:
         """Stamp elements that are read, `now` giving a time for each row."""

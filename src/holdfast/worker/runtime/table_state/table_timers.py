@@ -48,11 +48,11 @@ class Fired:
 
     def table(self, keys: pa.Table) -> pa.Table:
         """Give the timers as a handler gets them: the key columns, `name`, `clock`, `at`."""
-        found = keys.take(pa.array(self.position))
+        timers = keys.take(pa.array(self.position))
         clocks = [EVENT if key[0] == "e" else PROCESSING for key in self.key]
-        found = found.append_column("name", pa.array([key[1:] for key in self.key], pa.string()))
-        found = found.append_column("clock", pa.array(clocks, pa.string()))
-        return found.append_column("at", pa.array(self.at * 1_000).cast(pa.timestamp("us", "UTC")))
+        timers = timers.append_column("name", pa.array([key[1:] for key in self.key], pa.string()))
+        timers = timers.append_column("clock", pa.array(clocks, pa.string()))
+        return timers.append_column("at", pa.array(self.at * 1_000).cast(pa.timestamp("us", "UTC")))
 
 
 class TimerColumns:

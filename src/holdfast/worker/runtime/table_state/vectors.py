@@ -95,8 +95,8 @@ def valid(column: pa.Array) -> Mask:
     """Say which cells are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def shown(column: pa.Array, default: Any) -> Any:

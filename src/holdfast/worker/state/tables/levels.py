@@ -90,12 +90,12 @@ class Levels:
 
     def bytes_of(self, h: Hashes) -> NDArray[np.float64]:
         """About how many bytes the rows of each hash have; `h` is sorted and has no repeats."""
-        found = np.zeros(len(h), np.float64)
+        sizes = np.zeros(len(h), np.float64)
         for run in self.runs():
             if len(run):
                 count = np.searchsorted(run.h, h, side="right") - np.searchsorted(run.h, h, side="left")
-                found += count * (run.batch.nbytes / len(run))
-        return found
+                sizes += count * (run.batch.nbytes / len(run))
+        return sizes
 
     def between(self, low: int, high: int | None) -> Run:
         """All live rows with low <= h < high, in order."""
@@ -141,7 +141,7 @@ class Levels:
 
     def until(self, column: str, most: int) -> Run:
         """The live rows with at most this number in a column; only in a table of one row a key. Reads all."""
-        found = []
+        runs = []
         for level in (self.tail, self.settled):
             for run in level:
                 values = run.column(column)
@@ -153,10 +153,10 @@ class Levels:
                     newer = self.tail.has(run.h[places], run.ord[places])
                     hit[places[newer]] = False
                 if hit.any():
-                    found.append(run.take(hit))
-        if len(found) > 1:
-            return sorted_run(pa.concat_batches([run.batch for run in found])).alive()
-        return found[0].alive() if found else empty_run(self.schema)
+                    runs.append(run.take(hit))
+        if len(runs) > 1:
+            return sorted_run(pa.concat_batches([run.batch for run in runs])).alive()
+        return runs[0].alive() if runs else empty_run(self.schema)
 
 
 _NEVER = np.iinfo(np.int64).max

@@ -65,24 +65,24 @@ class Segments:
 
     def has(self, h: Hashes, ordinal: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which keys, sorted by (h, ord), have a row; only in a table of one row a key."""
-        found = np.zeros(len(h), np.bool_)
+        present = np.zeros(len(h), np.bool_)
         for run, start, stop in self.shares(h):
-            found[start:stop] = run.find(h[start:stop], ordinal[start:stop]) >= 0
-        return found
+            present[start:stop] = run.find(h[start:stop], ordinal[start:stop]) >= 0
+        return present
 
     def of_hashes(self, h: Hashes) -> Run:
         """All rows whose hash is one of `h`, which is sorted and has no repeats."""
-        found = [run.take(run.of_hashes(h[start:stop])) for run, start, stop in self.shares(h)]
-        return joined(found, self.schema)
+        runs = [run.take(run.of_hashes(h[start:stop])) for run, start, stop in self.shares(h)]
+        return joined(runs, self.schema)
 
     def between(self, low: int, high: int | None) -> Run:
         """The rows with low <= h < high, in order."""
-        found = []
+        runs = []
         for segment in self._over(low, high):
             start, stop = segment.run.between(low, high)
             if start < stop:
-                found.append(segment.run.slice(start, stop))
-        return joined(found, self.schema)
+                runs.append(segment.run.slice(start, stop))
+        return joined(runs, self.schema)
 
     def below(self, bounds: Hashes) -> NDArray[np.int64]:
         """How many rows have a hash below each of these."""
@@ -149,13 +149,13 @@ def divided(low: int, run: Run) -> Iterator[Segment]:
 
 def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
     """The same rows with small neighbours joined."""
-    found: list[Segment] = []
+    joined_parts: list[Segment] = []
     for segment in parts:
-        before = found[-1] if found else None
+        before = joined_parts[-1] if joined_parts else None
         if before is not None and (
             not len(before.run) or not len(segment.run) or len(before.run) + len(segment.run) <= _SMALL_ROWS
         ):
-            found[-1] = Segment(before.low, joined([before.run, segment.run], schema))
+            joined_parts[-1] = Segment(before.low, joined([before.run, segment.run], schema))
         else:
-            found.append(segment)
-    return found
+            joined_parts.append(segment)
+    return joined_parts
