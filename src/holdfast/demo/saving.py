@@ -47,7 +47,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What became of the savepoints.
+    """What was saved, and how the two savepoints differ.
 
     Attributes:
         batches: The batches that they hold.

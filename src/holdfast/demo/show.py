@@ -78,7 +78,7 @@ class Shown(JsonShape):
         state_bytes: What the state takes on disk at the end, with the retained batches.
         elapsed_ms: How long the demo took.
         folder: Where its files are.
-        saved: The savepoints that were taken on the way, and what became of them.
+        saved: The savepoints that were taken on the way, compared and restored.
     """
 
     seed: int

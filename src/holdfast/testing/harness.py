@@ -352,12 +352,11 @@ class Harness:
             now = pa.array(np.full(len(hashes), self._now_ms))
             batches = [batch.append_column(NOW, now) for batch in batches]
         packer = self._packer(at)
-        return [
-            packet
-            for seq, batch in enumerate(self._divided(batches))
-            for packed in packer.packets([batch], 0, seq)
-            for packet in packets_in(packed, self._lane.layout.numbering)
-        ]
+        divided = enumerate(self._divided(batches))
+        return self._unpacked(packed for seq, batch in divided for packed in packer.packets([batch], 0, seq))
+
+    def _unpacked(self, packed: Iterable[pa.RecordBatch]) -> list[Packet]:
+        return [packet for batch in packed for packet in packets_in(batch, self._lane.layout.numbering)]
 
     def _packer(self, at: int) -> Packer:
         stream = self._lane.streams[at]
@@ -375,7 +374,7 @@ class Harness:
         """What touches instances in each batch."""
         if self._options.instances is None:
             return []
-        return list(packets_in(self._packer(0).touching(), self._lane.layout.numbering))
+        return self._unpacked([self._packer(0).touching()])
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The events as several tasks would have them, where hot keys are split."""
@@ -388,11 +387,7 @@ class Harness:
         table = self._in_columns(broadcast.name, broadcast.schema, rows)
         spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._lane.streams))
         batch = table.combine_chunks().to_batches()[0]
-        return [
-            packet
-            for packed in spreader.packets(batch, 0, 0)
-            for packet in packets_in(packed, self._lane.layout.numbering)
-        ]
+        return self._unpacked(spreader.packets(batch, 0, 0))
 
     def _table(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         instances = self._options.instances

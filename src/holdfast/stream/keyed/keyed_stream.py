@@ -183,9 +183,9 @@ class KeyedStream:
             ticks: Whether a source with one tick a second is added, so that timers in processing time
                 fire when nothing arrives. By default it is where a processor has timers and no stream
                 has a watermark. A query's sources cannot change, so neither can this.
-            late: What becomes of events that the watermark has passed: "drop" counts them, "keep" hands
+            late: How events are treated that the watermark has passed: "drop" counts them, "keep" hands
                 them to the processor.
-            on_error: What becomes of an event that the processor raises for: "fail" stops the query;
+            on_error: How an event is treated that the processor raises for: "fail" stops the query;
                 "dead-letter" puts it out at the side and runs the key again without it.
             side_outputs: Add the columns `side` ("late", "failed", or null for a row of the
                 processor's own), `side_stream`, `side_event` (JSON) and `side_error`.

@@ -207,7 +207,7 @@ def ttl(
             times of events. Event time expires the same values however fast a stream is read again.
         age_from: From when values count that were written before the state had a TTL: "restore" is the
             first batch with it, a time (an aware `datetime`, or epoch milliseconds) is that time.
-        on_disable: What becomes of values when a later version takes the TTL away: "keep" keeps also
+        on_disable: Which values stay when a later version takes the TTL away: "keep" keeps also
             those that had expired without being removed, "drop_expired" drops these.
 
     Raises:
