@@ -70,5 +70,5 @@ class Audit(JsonShape):
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Audit:
         """From a manifest; fields that a newer Holdfast has added are left out."""
-        known: dict[str, Any] = {each.name: given.get(each.name) for each in fields(cls)}
+        known: dict[str, Any] = {field.name: given.get(field.name) for field in fields(cls)}
         return cls(**known)

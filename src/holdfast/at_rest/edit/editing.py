@@ -226,7 +226,7 @@ class _Planning:
             for change in work.run(rows, by_partition.get(partition, ())):
                 store = StoreId(operator.operator_id, partition, change.codec.name.store)
                 found.setdefault(store, []).append(change)
-        return {store: tuple(each) for store, each in found.items()}
+        return {store: tuple(rows) for store, rows in found.items()}
 
     def _decider(self) -> tuple[Decider, Sequence[Values]]:
         edit, state = self.edit, self.state
@@ -234,9 +234,9 @@ class _Planning:
             made = ByTable(state, list(self._all()), edit.change)
             return made, made.inserts
         if edit.insert:
-            return NoChange(), [self._insert(each) for each in edit.insert]
+            return NoChange(), [self._insert(given) for given in edit.insert]
         key = None if edit.key is None else parse_key([edit.key], state.key, state.label)
-        selection = Selection(state, edit.where, [parse_assignment(each) for each in edit.set], key)
+        selection = Selection(state, edit.where, [parse_assignment(text) for text in edit.set], key)
         return BySql(selection, delete=edit.delete), ()
 
     def _all(self) -> Iterator[tuple[int, Values]]:
@@ -260,7 +260,7 @@ class _Planning:
                     "a new row needs its whole key",
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
-                    expected=", ".join(each.name for each in state.key_columns()),
+                    expected=", ".join(needed.name for needed in state.key_columns()),
                     hint="name every column of the key; `holdfast state list` shows them",
                 )
         for name, column in state.repeated().items():
@@ -274,7 +274,9 @@ class _Planning:
             return {}
         state = self.state
         operator = next(
-            each for each in read(self.view).operators if each.operator_id == state.operator.operator_id
+            candidate
+            for candidate in read(self.view).operators
+            if candidate.operator_id == state.operator.operator_id
         )
         placement = Placement(self.view, operator, state.main, state.main.where)
         keys = [state.main.stored_key(key_row(state, insert)) for insert in inserts]

@@ -204,23 +204,25 @@ class PartitionEdit:
         for keys, values in self._main(rows):
             for at, row in enumerate(keys):
                 key = self._key.decode(row)
-                elements: list[Values] = [self._value.decode(each) for each in values[at]]
-                seen = [shown(self._state.columns, key, each, place) for place, each in enumerate(elements)]
+                elements: list[Values] = [self._value.decode(value) for value in values[at]]
+                seen = [
+                    shown(self._state.columns, key, element, place) for place, element in enumerate(elements)
+                ]
                 decided = dict(self._decided(seen))
                 if decided or row in coming:
                     left = [
-                        self._with(each, decided[place]) if place in decided else each
-                        for place, each in enumerate(elements)
+                        self._with(element, decided[place]) if place in decided else element
+                        for place, element in enumerate(elements)
                     ]
-                    touched[row] = (key, [each for each in left if each is not None])
+                    touched[row] = (key, [element for element in left if element is not None])
         for row, new in coming.items():
             noted, before = touched.get(row) or (self._nested(new[0], KEY), [])
-            for each in new:
-                self._tally.note(None, each)
-            touched[row] = (noted, [*before, *(self._nested(each, VALUE) for each in new)])
+            for insert in new:
+                self._tally.note(None, insert)
+            touched[row] = (noted, [*before, *(self._nested(insert, VALUE) for insert in new)])
         least = self._least(rows) if "least" in self._state.paired else {}
         for row, (noted, kept) in touched.items():
-            encoded = tuple(self._value.encode(each) for each in kept)
+            encoded = tuple(self._value.encode(element) for element in kept)
             self._put(self._state.main, row, encoded or None, is_list=True)
             for role in ("rows", "count"):
                 self._counted(role, row, len(kept))
@@ -249,7 +251,7 @@ class PartitionEdit:
     def _move_least(self, row: bytes, key: Values, before: int | None, left: Sequence[Values]) -> None:
         codec = self._state.paired["least"]
         value = _codec(codec, VALUE)
-        after = min((each[EXPIRY] for each in left), default=None)
+        after = min((element[EXPIRY] for element in left), default=None)
         self._put(codec, row, None if after is None else (value.encode({value.type.names[0]: after}),))
         if "expiry" in self._state.paired:
             self._move_expiry(self._state.paired["expiry"], key, before, after)
@@ -295,7 +297,7 @@ class PartitionEdit:
         """Write the rows of some keys without gaps in their numbers, and the counts of them."""
         count = self._state.paired["count"]
         count_key = _codec(count, KEY)
-        kept: dict[bytes, list[tuple[int, bytes]]] = {each: [] for each in again}
+        kept: dict[bytes, list[tuple[int, bytes]]] = {join_key: [] for join_key in again}
         before: dict[bytes, int] = dict.fromkeys(again, 0)
         for keys, values in self._main(rows, counted=False):
             for row, value in zip(keys, values, strict=True):
@@ -310,9 +312,9 @@ class PartitionEdit:
                     kept[join_key].append((key[INDEX], new))
         for join_key, of in again.items():
             left = [value for _, value in sorted(kept[join_key])]
-            for each in coming.get(join_key, ()):
-                self._tally.note(None, each)
-                left.append(self._value.encode(self._nested(each, VALUE)))
+            for insert in coming.get(join_key, ()):
+                self._tally.note(None, insert)
+                left.append(self._value.encode(self._nested(insert, VALUE)))
             for index in range(max(before[join_key], len(left))):
                 row = self._key.encode({**of, INDEX: index})
                 self._put(self._state.main, row, (left[index],) if index < len(left) else None)
@@ -349,8 +351,8 @@ class PartitionEdit:
     def _with(self, value: Values, new: tuple[Any, ...] | None) -> Values | None:
         if new is None:
             return None
-        for column, each in zip(self._decider.columns, new, strict=True):
-            value = put_into(value, column.path, each)
+        for column, new_value in zip(self._decider.columns, new, strict=True):
+            value = put_into(value, column.path, new_value)
         return value
 
     def _nested(self, row: Values, side: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Searched:
     @in_json
     def rows(self) -> int:
         """The rows that held it."""
-        return sum(each.rows for each in self.found)
+        return sum(finding.rows for finding in self.found)
 
     @property
     def holds(self) -> bool:
@@ -136,7 +136,7 @@ class PlaceReport:
 
 
 def _places(searched: tuple[Searched, ...]) -> list[str]:
-    return [each.place for each in searched]
+    return [place.place for place in searched]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +178,12 @@ class Certificate(JsonShape):
     @in_json
     def rows(self) -> int:
         """The rows that held the key; one that several places have counts in each."""
-        return sum(each.rows for each in self.searched)
+        return sum(place.rows for place in self.searched)
 
     @property
     def found(self) -> bool:
         """Whether the key was in any savepoint or in the checkpoint."""
-        return any(each.holds for each in self.searched)
+        return any(place.holds for place in self.searched)
 
     @property
     @in_json
@@ -195,12 +195,12 @@ class Certificate(JsonShape):
     @in_json_as(convert=_places)
     def rewritten(self) -> tuple[Searched, ...]:
         """What was rewritten."""
-        return tuple(each for each in self.searched if each.touched)
+        return tuple(place for place in self.searched if place.touched)
 
     @property
     def left_in(self) -> tuple[PlaceReport, ...]:
         """The places besides state that have its text, and were left as they are."""
-        return tuple(each for each in self.elsewhere if each.found)
+        return tuple(report for report in self.elsewhere if report.found)
 
     def render(self) -> bytes:
         """The file: JSON with a line for each fact, and the hash of all that at its end."""
@@ -219,7 +219,7 @@ class Certificate(JsonShape):
             f"key with SHA-256 {self.key_sha256}, looked for in {looked_in(self.columns)}",
             f"{did} {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
             f"searched {len(self.searched):,}{counts}:",
-            *(f"  {each.words()}" for each in self.searched),
+            *(f"  {place.words()}" for place in self.searched),
         ]
         if not self.found:
             lines.append("not found, so nothing was erased")
@@ -236,14 +236,14 @@ class Certificate(JsonShape):
                 if self.proved
                 else "NOT proved"
             )
-        return [*lines, *(line for each in self.elsewhere for line in each.words())]
+        return [*lines, *(line for report in self.elsewhere for line in report.words())]
 
 
 def outcome_of(searched: Sequence[Searched]) -> str:
     """What came of a search, or would come: `erased`, `erased before`, or `not found`."""
-    if any(each.holds for each in searched):
+    if any(place.holds for place in searched):
         return ERASED
-    return ERASED_BEFORE if any(each.erased_before_ms is not None for each in searched) else NOT_FOUND
+    return ERASED_BEFORE if any(place.erased_before_ms is not None for place in searched) else NOT_FOUND
 
 
 def looked_in(columns: Sequence[str]) -> str:

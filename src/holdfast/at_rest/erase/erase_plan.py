@@ -33,13 +33,13 @@ class ErasePlan(JsonShape):
     @in_json
     def rows(self) -> int:
         """The rows that hold the key; one that several places have counts in each."""
-        return sum(each.rows for each in self.searched)
+        return sum(place.rows for place in self.searched)
 
     @property
     @in_json
     def touched(self) -> int:
         """How many of the places that were searched would be written anew."""
-        return sum(each.holds for each in self.searched)
+        return sum(place.holds for place in self.searched)
 
     @property
     @in_json
@@ -50,8 +50,8 @@ class ErasePlan(JsonShape):
     def lines(self) -> list[str]:
         """It for people."""
         return [
-            *(each.words(planned=True) for each in self.searched),
-            *(line for each in self.elsewhere for line in each.words()),
+            *(place.words(planned=True) for place in self.searched),
+            *(line for report in self.elsewhere for line in report.words()),
         ]
 
     @property

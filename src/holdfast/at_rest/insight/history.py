@@ -112,35 +112,35 @@ def key_history(
         Corrupt: A file is damaged.
         Unsupported: The state is of a kind that cannot be read.
     """
-    seen = {each.batch_id: each for each in _retained(reader, operator, state, key)}
+    seen = {seen_at.batch_id: seen_at for seen_at in _retained(reader, operator, state, key)}
     if catalog is not None:
-        for each in _saved(catalog, reader, state, key):
-            seen.setdefault(each.batch_id, each)
+        for saved in _saved(catalog, reader, state, key):
+            seen.setdefault(saved.batch_id, saved)
     ordered = [seen[batch_id] for batch_id in sorted(seen)]
-    written = [each.batch_id for each in ordered if each.written]
+    written = [batch.batch_id for batch in ordered if batch.written]
     return KeyHistory(
         state,
         dict(key),
         tuple(_versions(ordered)),
-        tuple(each.batch_id for each in ordered),
+        tuple(batch.batch_id for batch in ordered),
         written[-1] if written else None,
-        exact=state.source.notes_writes and all(each.written is not None for each in ordered[1:]),
+        exact=state.source.notes_writes and all(batch.written is not None for batch in ordered[1:]),
     )
 
 
 def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
     before: KeyState | None = None
-    for each in seen:
-        value = _told(each.found)
+    for batch in seen:
+        value = _told(batch.found)
         if before is None:
-            if each.found.exists:
+            if batch.found.exists:
                 # A query's first batch has set what is there; else it was there when what is kept begins.
-                change = SET if each.batch_id == 0 else FIRST
-                yield KeyVersion(each.batch_id, each.planned_ms, change, each.savepoint, each.found)
+                change = SET if batch.batch_id == 0 else FIRST
+                yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
         elif value != _told(before):
-            change = REMOVED if not each.found.exists else CHANGED if before.exists else SET
-            yield KeyVersion(each.batch_id, each.planned_ms, change, each.savepoint, each.found)
-        before = each.found
+            change = REMOVED if not batch.found.exists else CHANGED if before.exists else SET
+            yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
+        before = batch.found
 
 
 def _told(found: KeyState) -> list[str]:
@@ -152,11 +152,11 @@ def _retained(
     reader: StateReader, operator: NamedOperator, state: NamedState, key: Mapping[str, Any]
 ) -> Iterator[_Seen]:
     logs = operator.files.logs
-    batches = [each for each in logs.committed if each <= reader.batch_id]
+    batches = [batch_id for batch_id in logs.committed if batch_id <= reader.batch_id]
     for files, some in _stretches(reader, operator, batches):
         wanted, partition = state.source.locate(state, key, files)
         partitions = range(operator.partitions) if partition is None else (partition,)
-        walks = [kept_rows(reader.storage, files, each, wanted, some) for each in partitions]
+        walks = [kept_rows(reader.storage, files, number, wanted, some) for number in partitions]
         before: KeyState | None = None
         for kept in _together(walks):
             found = _found(state, key, wanted, kept)
@@ -185,14 +185,14 @@ def _stretches(
 
 def _files_at(reader: StateReader, operator: NamedOperator, batch_id: int) -> OperatorStates:
     older = StateReader(reader.storage, batch_id)
-    return next(each.files for each in older.operators if each.operator_id == operator.operator_id)
+    return next(other.files for other in older.operators if other.operator_id == operator.operator_id)
 
 
 def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
     """The same batch of each partition that was looked into, as far as all have it."""
-    found = [{each.batch_id: each for each in walk} for walk in walks]
+    found = [{rows.batch_id: rows for rows in walk} for walk in walks]
     for batch_id in sorted(set.intersection(*map(set, found))):
-        yield [each[batch_id] for each in found]
+        yield [partition[batch_id] for partition in found]
 
 
 def _found(

@@ -105,14 +105,14 @@ class KeyedOperator:
         Raises:
             NotFound: There is none; the error says which there are.
         """
-        for each in self.states:
-            if each.name == name:
-                return each
+        for state in self.states:
+            if state.name == name:
+                return state
         raise NotFound(
             "the operator has no such state",
             where=f"operator {self.name}",
             found=name,
-            expected=", ".join(each.name for each in self.states) or "none: it has no state",
+            expected=", ".join(state.name for state in self.states) or "none: it has no state",
             hint="see its states with `holdfast state list`",
         )
 
@@ -140,7 +140,7 @@ def keyed_with_states(
     storage: Storage, batch_id: int | None = None
 ) -> list[tuple[KeyedOperator, OperatorStates]]:
     """The same, each with what reads its rows."""
-    own = [each for each in operator_states(storage, batch_id) if is_keyed(each)]
+    own = [operator for operator in operator_states(storage, batch_id) if is_keyed(operator)]
     if not own:
         return []
     notes = dict(_notes(storage))
@@ -189,7 +189,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
 
     from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 
-    types = [each.type for each in form.tables[ROWS] if each.name.startswith(KEY_PREFIX)]
+    types = [field.type for field in form.tables[ROWS] if field.name.startswith(KEY_PREFIX)]
     if names is None or len(names) != len(types):
         names = ["key"] if len(types) == 1 else [f"key_{at + 1}" for at in range(len(types))]
     return pa.schema(list(zip(names, types, strict=True)))

@@ -185,10 +185,10 @@ class KeyState(JsonShape):
         if form is StateForm.MAP:
             return self._as_map()
         if form is StateForm.SESSIONS:
-            return [{**each.sub, **each.value} for each in entries]
+            return [{**entry.sub, **entry.value} for entry in entries]
         if form is StateForm.TIMERS:
             several = len(self.state.sub.names) > 1
-            return [dict(each.sub) if several else next(iter(each.sub.values())) for each in entries]
+            return [dict(entry.sub) if several else next(iter(entry.sub.values())) for entry in entries]
         return [self._plain(entry) for entry in entries]
 
     def _as_map(self) -> Any:
@@ -365,5 +365,5 @@ def type_text(type_: Any) -> str:
         return f"array<{type_text(type_.element)}>"
     if isinstance(type_, Map):
         return f"map<{type_text(type_.key)},{type_text(type_.value)}>"
-    parts = [f"{name}:{type_text(each)}" for name, each in zip(type_.names, type_.types, strict=True)]
+    parts = [f"{name}:{type_text(part)}" for name, part in zip(type_.names, type_.types, strict=True)]
     return f"struct<{','.join(parts)}>"
