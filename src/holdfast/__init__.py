@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import builtins
 import importlib
-from typing import TYPE_CHECKING
 
 from holdfast._version import __version__ as __version__
+
+# `typing` would take most of the time of this import, in which Ctrl-C still prints a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from holdfast import checkpoints as checkpoints

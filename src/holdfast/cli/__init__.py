@@ -30,6 +30,7 @@ from holdfast.cli import (
     savepoint_removal,
     serve,
     skew,
+    standard_streams,
     state,
     state_edit,
     state_erase,
@@ -52,9 +53,14 @@ class _Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, BrokenPipeError):
-            # A reader that has seen enough, such as `head`, is no error; the group's caller ends quietly.
-            raise
+        except KeyboardInterrupt:
+            output.say("interrupted")
+            raise typer.Exit(130) from None
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Everything, the reading of arguments and the printing of help included."""
+        try:
+            return super().main(*args, **options)
         except HoldfastError as error:
             failed = error
         except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -66,7 +72,7 @@ class _Verbs(TyperGroup):
                 hint=f"please report it, with what `{TRACEBACK}=1` adds to this message",
             )
         output.report_error(failed, as_json="--json" in sys.argv)
-        raise typer.Exit(failed.exit_code)
+        sys.exit(failed.exit_code)
 
 
 app = typer.Typer(
@@ -75,6 +81,7 @@ app = typer.Typer(
     help="State management for streaming on Spark.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: it takes a third of the time, and a pipe reads it as well
 )
@@ -146,4 +153,5 @@ app.command("bench", short_help="Measure Holdfast against raw PySpark.")(bench.b
 
 def main() -> None:
     """The `holdfast` command."""
+    standard_streams.prepare()
     app(prog_name="holdfast")

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from holdfast.cli import standard_streams
 from holdfast.errors import HoldfastError
 
 
 def emit_json(value: Any) -> None:
     """One JSON document, or one line of many."""
-    sys.stdout.write(json.dumps(value, indent=None, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    line(json.dumps(value, ensure_ascii=not standard_streams.is_unicode()))
 
 
 class Shown(Protocol):
@@ -56,8 +56,7 @@ def line(text: str = "") -> None:
 
 def say(text: str) -> None:
     """A line of words."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    standard_streams.say(f"{text}\n")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -242,7 +242,7 @@ def _first(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReade
         for batch in rows:
             if left <= 0:
                 return
-            yield batch.slice(0, left)
+            yield batch.slice(0, min(left, batch.num_rows))
             left -= batch.num_rows
 
     return pa.RecordBatchReader.from_batches(rows.schema, some())

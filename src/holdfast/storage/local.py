@@ -153,9 +153,13 @@ class LocalStorage:
             os.mkdir(folder)
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)
-        except FileExistsError:
+        except (FileExistsError, NotADirectoryError) as error:
             if not os.path.isdir(folder):
-                raise
+                raise Conflict(
+                    "a file is where a directory should be",
+                    where=_file_above(folder),
+                    hint="name another directory",
+                ) from error
 
     def _flush_folder(self, folder: str) -> None:
         """A file's name is safe only when its folder is."""
@@ -228,6 +232,12 @@ def _take_place(beside: str, target: str) -> None:
     os.unlink(beside)
 
 
+def _file_above(folder: str) -> str:
+    """Which part of a path is no directory."""
+    parts = (Path(folder), *Path(folder).parents)
+    return next((str(part) for part in parts if os.path.lexists(part) and not part.is_dir()), folder)
+
+
 def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)

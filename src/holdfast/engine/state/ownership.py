@@ -88,7 +88,7 @@ def holder(path: Path) -> Owner | None:
     """Who holds the lock now, or None if it is free. Changes nothing."""
     try:
         descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
