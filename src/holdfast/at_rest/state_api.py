@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.read.keys import typed_key
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.read.written_keys import key_of
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
@@ -180,7 +180,7 @@ class StatesAtRest:
         from holdfast.storage import open_storage
 
         chosen, named = self._reader.pick(state, operator)
-        values = typed_key(key, named.key, named.full_name)
+        values = key_of(named, key)
         catalog = None if savepoints is None else open_storage(savepoints, "catalog")
         return key_history(self._reader, chosen, named, values, catalog=catalog)
 
@@ -206,7 +206,7 @@ class StatesAtRest:
         from holdfast.clock import now_ms
 
         chosen, named = self._reader.pick(state, operator)
-        values = typed_key(key, named.key, named.full_name)
+        values = key_of(named, key)
         return explain(self._reader, chosen, named, values, now_ms(), rank=rank, tell=tell)
 
     def heaviest(

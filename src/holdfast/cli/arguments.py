@@ -30,7 +30,7 @@ Place = Annotated[
 Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
 Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
 State = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="[STATE]",
         help="STATE, OPERATOR.STATE, or an operator with one state. Optional if there is only one.",
@@ -38,7 +38,10 @@ State = Annotated[
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY", help="column=value …, JSON, or the value alone if the key has one column."),
+    typer.Argument(
+        metavar="KEY",
+        help="The values with commas between them, column=value …, or JSON. A window is named by its start.",
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 from holdfast.errors import Unavailable
@@ -13,7 +14,15 @@ from holdfast.errors import Unavailable
 _ERRORS: Final = "holdfast-plain"
 
 # How the signs of our own words look in ASCII. Whatever else an encoding lacks is escaped, not lost.
-_PLAIN: Final = {0x2013: "-", 0x2026: "...", 0x2192: "->", 0x00D7: "x", 0x00B7: "-", 0x2264: "<=", 0x2265: ">="}
+_PLAIN: Final = {
+    0x2013: "-",
+    0x2026: "...",
+    0x2192: "->",
+    0x00D7: "x",
+    0x00B7: "-",
+    0x2264: "<=",
+    0x2265: ">=",
+}
 
 
 class _Output(io.TextIOWrapper):
@@ -51,11 +60,10 @@ def prepare() -> None:
     A closed stream means that nobody wants to read it. Were it left closed, the next file to be opened would
     get its number, and what is printed would go into that file.
     """
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    # The system gives the lowest number that is free.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
     codecs.register_error(_ERRORS, _plain)
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -75,7 +83,7 @@ def say(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as open as the process
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as open as the process
 
 
 def is_unicode() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,23 +36,25 @@ def opened(place: str, home: str | None, batch: int | None) -> StateReader:
 
 
 def picked_key(
-    reader: StateReader, state: str, key: list[str] | None, operator: str | None
+    reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[NamedOperator, NamedState, dict[str, Any]]:
     """The operator, the state and the key that a person means."""
-    from holdfast.at_rest.read.keys import parse_key
+    from holdfast.at_rest.read.written_keys import key_in
 
     name, words = _named(reader, state, key, operator)
     chosen, meant = reader.pick(name, operator)
-    return chosen, meant, parse_key(words, meant.key, meant.full_name)
+    return chosen, meant, key_in(meant, words)
 
 
 def _named(
-    reader: StateReader, state: str, key: list[str] | None, operator: str | None
+    reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
     """A state and a key out of the words for them, of which the first is the key's where one state is all."""
     from holdfast.at_rest.read.state_catalog import is_the_only
 
     words = key or []
+    if state is None:
+        return "", words
     if words and "=" not in state:
         return state, words  # a bare word in front of a key can only be meant for a state
     return ("", [state, *words]) if is_the_only(reader.operators, state, operator) else (state, words)
@@ -78,7 +81,7 @@ def list_states(
 @app.command("get")
 def get(
     place: Place,
-    state: State,
+    state: State = None,
     key: Key = None,
     operator: options.Operator = None,
     batch: options.Batch = None,
@@ -147,13 +150,17 @@ def scan(
 
 def missing(found: KeyState) -> NotFound:
     """The error for a key that a state does not know."""
+    from holdfast.at_rest.read.written_keys import sample_key
     from holdfast.formats.rows.plain import plain
 
+    sample = sample_key(found.state)
+    example = "" if sample is None else f"a key of this state: {shlex.quote(sample)}; "
     return NotFound(
         "the state does not have this key",
         where=f"{found.state.full_name} at batch {found.batch_id}",
         found=output.compact(plain(found.key)),
-        hint="look for it with `holdfast state scan … --where`; or in other batches with `state history`",
+        hint=f"{example}look for it with `holdfast state scan … --where`, or in other batches with"
+        " `holdfast state history`",
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def history(
     place: Place,
-    state: State,
+    state: State = None,
     key: Key = None,
     savepoints: Annotated[
         str | None,
@@ -43,7 +43,7 @@ def history(
 
 def explain(
     place: Place,
-    state: State,
+    state: State = None,
     key: Key = None,
     rank: Annotated[
         bool, typer.Option("--rank/--no-rank", help="Show its rank among the largest keys; reads all rows.")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, VALUE, Column, columns_of
 from holdfast.at_rest.read.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.read.tables import EXPIRES
+from holdfast.at_rest.read.written_keys import FirstKey, first_key, no_key
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
@@ -117,6 +119,7 @@ class EditableState(Columns):
             first of their times, `expiry` finds them by time, `reverse` finds timers by time.
         key: The columns that a key is asked for by.
         columns: All its columns.
+        first_key: Gives a key that it has, for messages.
     """
 
     label: str
@@ -126,6 +129,7 @@ class EditableState(Columns):
     paired: dict[str, StateCodec]
     key: Struct
     columns: tuple[Column, ...]
+    first_key: FirstKey = field(default=no_key, repr=False, compare=False)
 
     @property
     def families(self) -> tuple[StateCodec, ...]:
@@ -171,7 +175,14 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
     for codec in (main, *paired.values()):
         codec.require_schema()
     return EditableState(
-        state.full_name, operator.files, kind, main, paired, state.key, _columns(main, kind, ttl=state.ttl)
+        label=state.full_name,
+        operator=operator.files,
+        kind=kind,
+        main=main,
+        paired=paired,
+        key=state.key,
+        columns=_columns(main, kind, ttl=state.ttl),
+        first_key=partial(first_key, state),
     )
 
 

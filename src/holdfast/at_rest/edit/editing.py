@@ -25,8 +25,8 @@ from holdfast.at_rest.edit.rows_view import RowsView, Values
 from holdfast.at_rest.edit.shown import shown
 from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
 from holdfast.at_rest.edit.state_columns import PLACE
-from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.state_catalog import named_operators, pick
+from holdfast.at_rest.read.written_keys import parse_key
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid
@@ -235,7 +235,7 @@ class _Planning:
             return made, made.inserts
         if edit.insert:
             return NoChange(), [self._insert(given) for given in edit.insert]
-        key = None if edit.key is None else parse_key([edit.key], state.key, state.label)
+        key = None if edit.key is None else parse_key([edit.key], state.key, state.label, state.first_key)
         selection = Selection(state, edit.where, [parse_assignment(text) for text in edit.set], key)
         return BySql(selection, delete=edit.delete), ()
 

@@ -23,8 +23,8 @@ from holdfast.at_rest.keyed.group_changes import changed
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, LIST, MAP, KeptState
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.keyed.store_rows import group_rows
-from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.model import NamedState, StateForm
+from holdfast.at_rest.read.written_keys import parse_key
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import json
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.at_rest.read.model import type_text
 from holdfast.errors import Invalid
-from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
+from holdfast.formats.rows.spark_types import Array, DataType, Decimal, Map, Struct
 
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64, "months": 32, "time": 64}
 _FLOATS: Final = ("float", "double")
 _TRUTH: Final = {"true": True, "false": False}
 _UTC: Final = dt.timezone.utc
 _EXACT: Final = decimal.Context(prec=80)
+
+
+# Gives a key of the state as a person writes it.
+Sample = Callable[[], "str | None"]
 
 
 class _Unfit(ValueError):
@@ -29,39 +33,14 @@ class _Unfit(ValueError):
         self.expected = expected
 
 
-def parse_key(words: Sequence[str], columns: Struct, where: str) -> dict[str, Any]:
-    """The values of a key written on a command line.
-
-    A JSON object with all columns, a JSON list in their order, `column=value` for each, or, of a key with one
-    column, just its value. Behind `=` stands the value as it is, or its JSON.
-
-    Args:
-        words: What was written; several words are several `column=value`.
-        columns: The columns of the key, with their types.
-        where: The state, for messages.
-
-    Raises:
-        Invalid: It does not fit; the message has the columns.
-    """
-    text = words[0].strip() if len(words) == 1 else ""
-    if not columns.names and not any(words):
-        return {}
-    if text.startswith(("{", "[")) and not (len(columns.names) == 1 and columns.types[0] == Atom("string")):
-        return typed_key(_json(text, columns, where), columns, where)
-    if text.startswith("{") and _is_object_of(text, columns):
-        return typed_key(json.loads(text), columns, where)
-    if words and all(_names_column(word, columns) for word in words):
-        pairs = [word.partition("=") for word in words]
-        types = dict(zip(columns.names, columns.types, strict=True))
-        values = {name: _written(value, types[name]) for name, _, value in pairs}
-        return typed_key(values, columns, where, written=True)
-    if len(words) == 1 and len(columns.names) == 1:
-        only = {columns.names[0]: _written(words[0], columns.types[0])}
-        return typed_key(only, columns, where, written=True)
-    raise _refused("this is no key of the state", where, " ".join(words) or "no key", columns)
+def no_sample() -> str | None:
+    """No key to show: none was asked for, or the state is empty."""
+    return None
 
 
-def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False) -> dict[str, Any]:
+def typed_key(
+    given: Any, columns: Struct, where: str, *, written: bool = False, sample: Sample = no_sample
+) -> dict[str, Any]:
     """The values of a key given in Python or as JSON.
 
     Args:
@@ -69,6 +48,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
         columns: The columns of the key, with their types.
         where: The state, for messages.
         written: Whether text may stand for a value of any type, as on a command line.
+        sample: Gives a key of the state as text, for messages.
 
     Raises:
         Invalid: It does not fit; the message has the columns.
@@ -80,12 +60,12 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
     elif len(columns.names) == 1:
         values = {columns.names[0]: given}
     else:
-        raise _refused("this is no key of the state", where, repr(given), columns)
+        raise refused("this is no key of the state", where, repr(given), columns, sample)
     if set(values) != set(columns.names):
         missing = [name for name in columns.names if name not in values]
         extra = [str(name) for name in values if name not in columns.names]
         fact = f"a key needs {', '.join(missing)}" if missing else f"a key has no {', '.join(extra)}"
-        raise _refused(fact, where, ", ".join(map(str, values)) or "no column", columns)
+        raise refused(fact, where, ", ".join(map(str, values)) or "no column", columns, sample)
     name = ""
     try:
         columns_of_key = {}
@@ -97,7 +77,7 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
             where=where,
             found=unfit.found,
             expected=unfit.expected,
-            hint=f"the key is {key_text(columns)}",
+            hint=key_hint(columns, sample),
         ) from unfit
     return columns_of_key
 
@@ -105,6 +85,25 @@ def typed_key(given: Any, columns: Struct, where: str, *, written: bool = False)
 def _one_list(columns: Struct) -> bool:
     """Whether a list is the value of the only column, and not the columns' values."""
     return len(columns.types) == 1 and isinstance(columns.types[0], (Array, Struct))
+
+
+def key_hint(columns: Struct, sample: Sample) -> str:
+    """How a key of a state is written: a real one where there is one."""
+    names = columns.names
+    if not names:
+        return "leave the key out: the state has one row for everything"
+    text = sample()
+    if text is not None:
+        return f"a key of this state: {shlex.quote(text)}"
+    example = f"{names[0]}=…" if len(names) == 1 else "{" + ", ".join(f'"{name}": …' for name in names) + "}"
+    return f"write it as {example}"
+
+
+def refused(fact: str, where: str, given: str, columns: Struct, sample: Sample) -> Invalid:
+    """The error for a key that does not fit its columns."""
+    return Invalid(
+        fact, where=where, found=given[:200], expected=key_text(columns), hint=key_hint(columns, sample)
+    )
 
 
 def key_text(columns: Struct) -> str:
@@ -257,45 +256,3 @@ def _struct(value: Any, type_: Struct, written: bool) -> dict[str, Any]:
         name: typed(value[name], part, written=written)
         for name, part in zip(type_.names, type_.types, strict=True)
     }
-
-
-def _json(text: str, columns: Struct, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _refused("this key is not JSON", where, f"{text}: {error}", columns) from error
-
-
-def _is_object_of(text: str, columns: Struct) -> bool:
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(parsed, dict) and set(parsed) == set(columns.names)
-
-
-def _names_column(word: str, columns: Struct) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name in columns.names
-
-
-def _written(text: str, type_: DataType) -> Any:
-    """What stands behind `=`: JSON of what has parts, and of text in quotes; anything else as it is."""
-    if text[:1] in ('"' if isinstance(type_, Atom) else "{["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
-
-
-def _refused(fact: str, where: str, found: str, columns: Struct) -> Invalid:
-    names = columns.names
-    example = f"{names[0]}=…" if len(names) == 1 else "{" + ", ".join(f'"{name}": …' for name in names) + "}"
-    return Invalid(
-        fact,
-        where=where,
-        found=found[:200],
-        expected=key_text(columns),
-        hint=f"write it as {example}" if names else "leave the key out",
-    )

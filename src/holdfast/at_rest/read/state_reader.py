@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.read.keys import parse_key, typed_key
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_catalog import named_operators, pick, table_names
+from holdfast.at_rest.read.written_keys import key_in, key_of
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.storage.port import Storage
 
@@ -76,12 +76,12 @@ class StateReader:
             Unsupported: The state is of a kind that cannot be read.
         """
         _, state = self.pick(name, operator)
-        return self.found(state, typed_key(key, state.key, state.full_name))
+        return self.found(state, key_of(state, key))
 
     def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> KeyState:
-        """The same with the key as it is written on a command line; see `keys.parse_key`."""
+        """The same with the key as it is written on a command line; see `parse_key`."""
         _, state = self.pick(name, operator)
-        return self.found(state, parse_key(words, state.key, state.full_name))
+        return self.found(state, key_in(state, words))
 
     def found(self, state: NamedState, key: Mapping[str, Any]) -> KeyState:
         """What a state holds for a key whose values have their types."""

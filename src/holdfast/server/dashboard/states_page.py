@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Final
 
 from holdfast.at_rest.insight.history import key_history
-from holdfast.at_rest.read.keys import parse_key
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.at_rest.read.written_keys import key_in
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.rows.plain import plain
@@ -121,7 +121,7 @@ def _look(address: str, asked: Asked, catalog: str | None) -> StateLook:
     seen = replace(seen, state=_state(operator, state))
     try:
         if asked.key is not None:
-            key = parse_key([asked.key], state.key, state.full_name)
+            key = key_in(state, [asked.key])
             found = _found(reader.found(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
             return replace(seen, found=found, history=moments)
