@@ -44,6 +44,7 @@ def drill(
     The savepoint stays as it is, and the job's sink is not touched. Each drill is written down in the
     directory of savepoints, and shown beside the ones before it.
     """
+    from holdfast.config.units import parse_duration
     from holdfast.jobs.trials.drill import drill as measure
 
     with progress("drill", "steps") as tell:
@@ -53,7 +54,7 @@ def drill(
             query=query,
             overrides=options.pairs("--set", set_),
             conf=options.pairs("--conf", conf),
-            longest=max_,
+            longest=parse_duration(max_, "--max"),
             home=home,
             tell=tell,
         )

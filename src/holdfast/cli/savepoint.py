@@ -13,7 +13,7 @@ from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
 from holdfast.clock import now_ms
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.formats.savepoint.manifest import Manifest
@@ -141,10 +141,26 @@ def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
     from holdfast import savepoints
 
     found = savepoints.list(catalog)
+    if not found:
+        _refuse_no_catalog(catalog)
     if json:
         output.emit_json({"savepoints": [listed.as_dict() for listed in found]})
     else:
         _show_list(found)
+
+
+def _refuse_no_catalog(catalog: str) -> None:
+    """An empty catalog is one that has had savepoints, or has a take under way."""
+    from holdfast.savepoints.access import open_storage
+    from holdfast.savepoints.catalog.catalog import is_catalog
+
+    storage = open_storage(catalog, "catalog")
+    if not is_catalog(storage):
+        raise NotFound(
+            "there are no savepoints here",
+            where=storage.uri,
+            hint="name the directory that `holdfast savepoint take CHECKPOINT DIR` was given",
+        )
 
 
 @app.command("show")

@@ -58,7 +58,7 @@ def gc(
     from holdfast.savepoints.catalog.removal import plan_sweep
     from holdfast.storage import open_storage
 
-    dead_after_ms = parse_duration(older_than, "older-than", allow_zero=True)
+    dead_after_ms = parse_duration(older_than, "--older-than", allow_zero=True)
     removal = plan_sweep(open_storage(catalog, "catalog"), now_ms(), dead_after_ms)
     if not dry_run:
         if removal.paths and not yes:

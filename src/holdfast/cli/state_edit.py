@@ -53,6 +53,10 @@ def edit(
             "--key", metavar="KEY", help="Only the rows of this key: column=value, JSON, or a value."
         ),
     ] = None,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="Every row of the state, where neither --where nor --key picks some."),
+    ] = False,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="DIR", help="The directory for the new savepoint. [the source's]"),
@@ -77,6 +81,9 @@ def edit(
     from holdfast.savepoints.taking.taking import check_label
 
     check_label(label)
+    if all_ and (where or key):
+        raise Invalid("--all picks every row, and --where and --key pick some", hint="leave one of them out")
+    where = "true" if all_ else where
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(map(_row, insert or ())))
     address = checkpoint_of(source, home)
     with progress("edit", "parts") as tell:
@@ -144,13 +151,21 @@ def _preview(plan: EditPlan, line: Any = output.say) -> None:
         f" {len(plan.partitions):,} partition{'' if len(plan.partitions) == 1 else 's'}"
     )
     for sample in plan.as_dict()["samples"]:
-        line(f"  {_words(sample['before'])}  →  {_words(sample['after'])}")
+        line(f"  {_change(sample['before'], sample['after'])}")
     if tally.touched > len(tally.samples):
         line(f"  and {tally.touched - len(tally.samples):,} more")
 
 
-def _words(row: dict[str, Any] | None) -> str:
-    return "nothing" if row is None else output.compact(row, 100)
+def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """What tells the row from others, then what changes in it."""
+    if before is None or after is None:
+        return f"{'insert' if before is None else 'delete'} {output.compact(after or before, 300)}"
+    changed = [name for name in before if before[name] != after[name]]
+    kept = {name: value for name, value in before.items() if name not in changed}
+    changes = ", ".join(
+        f"{name} {output.compact(before[name], 60)} → {output.compact(after[name], 60)}" for name in changed
+    )
+    return f"{output.compact(kept, 160)}: {changes}"
 
 
 def _show_made(made: Edited) -> None:

@@ -57,9 +57,9 @@ def ttl(
             "ask about a time to live, or about a watermark's delay",
             hint="holdfast ttl CHECKPOINT --what-if 24h, or --watermark 2h",
         )
-    ttl_ms = None if what_if is None else parse_duration(what_if, "what-if", allow_zero=True)
-    delay_ms = None if watermark is None else parse_duration(watermark, "watermark", allow_zero=True)
-    now_ttl = None if current_ttl is None else parse_duration(current_ttl, "current-ttl")
+    ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)
+    delay_ms = None if watermark is None else parse_duration(watermark, "--watermark", allow_zero=True)
+    now_ttl = None if current_ttl is None else parse_duration(current_ttl, "--current-ttl")
     reader = opened(place, home, batch)
     with progress("ttl", "stores") as tell:
         found = applied(

@@ -86,11 +86,10 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
             if wanted in (variable, job.name):
                 return job
         raise NotFound(
-            "the file holds no such job",
+            f"the file holds no job {wanted!r}",
             where=str(path),
             found=names,
-            expected=wanted,
-            hint=f"name one that it holds, as in {path.name}:{next(iter(jobs))}",
+            hint=f"name one of them, as in {path.name}:{next(iter(jobs.values())).name}",
         )
     if len({id(job) for job in jobs.values()}) > 1:
         first = next(iter(jobs.values())).name

@@ -296,7 +296,7 @@ BAD: dict[str, tuple[Mapping[str, Any], type[HoldfastError], str]] = {
     "a window": ({"where": "true", "set": ("count = row_number() over ()",)}, Invalid, "own row"),
     "a file": ({"where": "true", "set": ("sum = (select 1 from '/etc/passwd')",)}, Invalid, "own row"),
     "two statements": ({"where": "true); drop table x; (select true", "delete": True}, Invalid, "worked out"),
-    "text that is no key": ({"key": '{"customer":"c1","x":1}', "delete": True}, Invalid, "changes nothing"),
+    "text that is no key": ({"key": '{"customer":"c1","x":1}', "delete": True}, Invalid, "a key has no x"),
     "nothing": ({"where": "false", "delete": True}, Invalid, "changes nothing"),
     "all by mistake": ({"delete": True}, Invalid, "every row"),
     "two things": ({"delete": True, "set": ("count = 1",), "where": "true"}, Invalid, "one of four"),

@@ -28,7 +28,8 @@ def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> Non
     looked = run(*words, "--dry-run")
     assert looked.exit_code == 0
     assert "1 changed, 0 deleted, 0 inserted" in looked.stdout
-    assert '"customer": "c1", "count": 1' in looked.stdout
+    assert '{"customer": "c1", "sum": ' in looked.stdout
+    assert ": count 12 → 1" in looked.stdout
     assert len(savepoints.list(tmp_path / "sp")) == 1
     made = json.loads(run(*words, "--yes", "--why", "it was wrong", "--json").stdout)
     assert (made["changed"], made["rows_before"], made["edited"]) == (1, 10, saved)

@@ -126,7 +126,7 @@ ONE = "import holdfast as hf\n@hf.job(name='one', checkpoint='c')\ndef one(spark
         ("x = 1", "job.py", 2, "the file holds no job"),
         ("1 / 0", "job.py", 2, "the job file raised an error while it was loaded"),
         (ONE + ONE.replace("one", "two"), "job.py", 2, "the file holds several jobs and none was named"),
-        (ONE, "job.py:three", 3, "the file holds no such job"),
+        (ONE, "job.py:three", 3, "the file holds no job 'three'"),
     ],
 )
 def test_a_bad_job_file_is_one_clear_error(

@@ -124,7 +124,7 @@ def plan_edit(
     state: Columns
     if operator.keyed is not None:
         state = table = keyed_table(operator.keyed, named)
-        changes = KeyedEdit(operator.files, table, named.key, edit, tally, tell).changes()
+        changes = KeyedEdit(operator.files, table, named, edit, tally, tell).changes()
     else:
         state = one = editable(operator, named)
         changes = _Planning(view, one, edit, tally, tell).changes()

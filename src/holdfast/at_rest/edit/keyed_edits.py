@@ -24,13 +24,12 @@ from holdfast.at_rest.keyed.keyed_operators import BROADCAST, LIST, MAP, KeptSta
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedState, StateForm
-from holdfast.at_rest.read.written_keys import parse_key
+from holdfast.at_rest.read.written_keys import key_in
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_rows import KeyRow
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
-from holdfast.formats.rows.spark_types import Struct
 from holdfast.layout import StoreId
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class KeyedEdit:
     Attributes:
         files: What reads the operator's files.
         table: The operator, or one of its states, as a table.
-        key: The columns of its key.
+        named: It, as states are named.
         edit: What is to be done.
         tally: What is counted.
         tell: Called with what is done, what there is in all, and what is being done.
@@ -88,7 +87,7 @@ class KeyedEdit:
 
     files: OperatorStates
     table: KeyedTable
-    key: Struct
+    named: NamedState
     edit: Edit
     tally: Tally
     tell: ProgressCallback | None
@@ -111,7 +110,7 @@ class KeyedEdit:
         return group_rows(self.files, made.groups)
 
     def _picked(self) -> Iterator[KeyChange]:
-        key = None if self.edit.key is None else parse_key([self.edit.key], self.key, self.table.label)
+        key = None if self.edit.key is None else key_in(self.named, [self.edit.key])
         selection = Selection(
             self.table, self.edit.where, [parse_assignment(text) for text in self.edit.set], key
         )

@@ -50,11 +50,12 @@ class Edit:
                 where=self.state,
                 hint="leave out the condition and the key, or say what is set",
             )
-        if self.delete and not (self.where or self.key):
+        if (self.set or self.delete) and not (self.where or self.key):
             raise Invalid(
-                "this would delete every row of the state",
+                f"this would {'delete' if self.delete else 'change'} every row of the state",
                 where=self.state,
-                hint="if that is meant, say so with the condition `true`",
+                hint="pick rows by a condition or a key; if every row is meant, say so with the condition"
+                " `true`, on the command line with --all",
             )
 
     @property

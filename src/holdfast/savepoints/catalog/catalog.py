@@ -224,6 +224,11 @@ def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
     return change
 
 
+def is_catalog(storage: Storage) -> bool:
+    """Whether savepoints are, were or are just being put into a directory."""
+    return not {OBJECTS, SAVEPOINTS, TAKES, STAGING, SWEEP}.isdisjoint(storage.list().names)
+
+
 def listed(catalog: Storage) -> Iterator[Listed]:
     """Every savepoint of a catalog, oldest first.
 
