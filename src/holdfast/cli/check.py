@@ -7,11 +7,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
     from holdfast.model import UpgradeReport
@@ -56,7 +57,7 @@ def check(
     """
     from holdfast.jobs.trials.compatibility import check as checked
 
-    with _quietly():
+    with _quietly() as words, progress("check", "steps", words) as tell:
         report = checked(
             target,
             against=against,
@@ -67,6 +68,7 @@ def check(
             master=master,
             home=options.settings(home).ensure_home().resolve(),
             deep=deep,
+            tell=tell,
         )
     output.show(report, json, _show)
     if report.exit_code:
@@ -74,8 +76,8 @@ def check(
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep the words of Spark and of the code away from the answer.
+def _quietly() -> Iterator[TextIO]:
+    """Keep the words of Spark and of the code away from the answer; give the stream for ours.
 
     The JVM writes to this process's standard error, and a job file may print.
     """
@@ -86,7 +88,10 @@ def _quietly() -> Iterator[None]:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
         try:
-            yield
+            with open(
+                before[1], "w", encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False
+            ) as words:
+                yield words
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

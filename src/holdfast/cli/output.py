@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from holdfast.cli import standard_streams
 from holdfast.errors import HoldfastError
@@ -54,9 +54,9 @@ def line(text: str = "") -> None:
     sys.stdout.flush()
 
 
-def say(text: str) -> None:
-    """A line of words."""
-    standard_streams.say(f"{text}\n")
+def say(text: str, stream: TextIO | None = None) -> None:
+    """A line of words, on standard error unless another stream is given."""
+    standard_streams.say(f"{text}\n", stream)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

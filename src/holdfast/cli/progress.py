@@ -5,26 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from holdfast.cli import output
 
 Advance = Callable[[int, int, str], None]
 
-_STEPS = 4
+_LINES = 4
+STEPS = "steps"
 
 
 @contextmanager
-def progress(what: str, unit: str) -> Iterator[Advance]:
-    """Show how far something is; the body calls `advance(done, total, note)`."""
-    if sys.stderr.isatty():
-        with _bar(what, unit) as advance:
+def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Advance]:
+    """Show how far something is; the body calls `advance(done, total, note)`.
+
+    Args:
+        what: The verb.
+        unit: What is counted.
+        stream: Where to show it, where it is not standard error.
+    """
+    shown = stream or sys.stderr
+    if shown.isatty():
+        with _bar(what, unit, shown) as advance:
             yield advance
     else:
-        yield _lines(what, unit)
+        yield _lines(what, unit, shown)
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Advance]:
+def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -43,29 +52,30 @@ def _bar(what: str, unit: str) -> Iterator[Advance]:
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "")
 
+    # Steps differ in length, so neither their rate nor the time that is left says anything.
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TaskProgressColumn(),
-        Rate(),
+        *(() if unit == STEPS else (Rate(),)),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        *(() if unit == STEPS else (TimeRemainingColumn(),)),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=stream), transient=True) as bar:
         task = bar.add_task(what, total=None, note="")
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
 
-def _lines(what: str, unit: str) -> Advance:
+def _lines(what: str, unit: str, stream: TextIO) -> Advance:
     reached, told = 0, ""
 
     def advance(done: int, total: int, note: str) -> None:
         nonlocal reached, told
-        step = _STEPS * done // max(total, 1)
+        step = _LINES * done // max(total, 1)
         if step > reached or note != told:
             reached, told = max(step, reached), note
-            output.say(f"{what}: {done:,} of {total:,} {unit}" + (f", {note}" if note else ""))
+            output.say(f"{what}: {done:,} of {total:,} {unit}" + (f", {note}" if note else ""), stream)
 
     return advance

@@ -151,8 +151,8 @@ def list_savepoints(catalog: Catalog, json: options.Json = False) -> None:
 
 def _refuse_no_catalog(catalog: str) -> None:
     """An empty catalog is one that has had savepoints, or has a take under way."""
-    from holdfast.savepoints.access import open_storage
     from holdfast.savepoints.catalog.catalog import is_catalog
+    from holdfast.storage import open_storage
 
     storage = open_storage(catalog, "catalog")
     if not is_catalog(storage):

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from holdfast.errors import Unavailable
 
@@ -77,13 +77,15 @@ def prepare() -> None:
         sys.stderr = open(2, "w", closefd=False, errors=_ERRORS)  # noqa: SIM115 - as open as the process
 
 
-def say(text: str) -> None:
-    """Write words to standard error; no verb fails for want of a listener."""
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Write words, to standard error by default; no verb fails for want of a listener."""
+    heard = stream or sys.stderr
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        heard.write(text)
+        heard.flush()
     except OSError:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as open as the process
+        if stream is None:
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as open as the process
 
 
 def is_unicode() -> bool:

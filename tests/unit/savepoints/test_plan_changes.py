@@ -156,6 +156,13 @@ def test_a_moved_file_source_fails_where_it_lacks_the_last_files(
     assert found.effect is effect
 
 
+def test_a_job_goes_on_in_the_format_of_its_checkpoint() -> None:
+    (change,) = format_change(1, 2, adopted=True)
+    assert change.effect is Effect.IGNORED
+    assert "plain Spark would fail with CANNOT_WRITE" in change.why
+    assert format_change(2, 2, adopted=True) == ()
+
+
 def test_only_fixed_settings_that_differ_are_told() -> None:
     fixed = {"partitions": "4", "checksums": "true", "codec": "lz4"}
     found = pinned_changes(fixed, {"partitions": "8", "checksums": "TRUE", "other": "1"})

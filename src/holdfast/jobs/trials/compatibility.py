@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.state.shapes import OperatorShape, shapes
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.spark_defaults import FORMAT_KEY
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import Plan
@@ -70,6 +71,7 @@ def check(
     home: str | Path | None = None,
     deep: bool = False,
     spark: SparkSession | None = None,
+    tell: ProgressCallback | None = None,
 ) -> UpgradeReport:
     """Say what of a savepoint or checkpoint new code would keep, without starting it.
 
@@ -91,23 +93,31 @@ def check(
         home: The state home.
         deep: Count the keys of large state too, which reads all of it.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
+        tell: Called with steps done, steps in all, and what is being done.
 
     Raises:
         Invalid: The code starts its query itself, or which query is meant cannot be told.
         NotFound: There is no such file, job, savepoint or checkpoint, or nothing is committed in it.
         Corrupt: The savepoint is damaged.
     """
+    steps = _Steps(tell)
+    steps.begin("reading the state")
     saved = open_saved(os.fspath(against), query)
     sizes = measured(saved.storage, saved.found, saved.recorded, deep=deep)
     job = job_of(target, overrides)
     given = {**({} if job is None else job.spark_conf()), **(conf or {})}
+    # A job gets the format of its checkpoint, unless somebody has written one down.
+    adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
+    steps.begin("starting Spark")
     with session_for(target, job, given, master, home, spark, "check") as session:
+        steps.begin("planning the code")
         code = built(target if job is None else job, session, query)
         before, source = _old_plan(old, saved, session, query)
-        made = _rehearsed(code, saved)
+        made = _rehearsed(code, saved, steps)
         settings = given if job is not None else _settings(session, saved)
         state_format = int(session.conf.get(FORMAT_KEY, "1") or "1")
-        return _report(target, code, saved, sizes, made, before, source, settings, state_format)
+        formats = format_change(saved.state_format, state_format, adopted=adopts_format)
+        return _report(target, code, saved, sizes, made, before, source, settings, formats)
 
 
 def _old_plan(
@@ -126,7 +136,22 @@ def _old_plan(
     return plan, None if plan is None else "note"
 
 
-def _rehearsed(code: Code, saved: DryRunCheckpoint) -> _Rehearsed:
+class _Steps:
+    """The steps of a check, as they begin."""
+
+    ALL: Final = 5
+
+    def __init__(self, tell: ProgressCallback | None) -> None:
+        self._tell = tell
+        self._begun = 0
+
+    def begin(self, what: str) -> None:
+        if self._tell is not None:
+            self._tell(self._begun, self.ALL, what)
+        self._begun += 1
+
+
+def _rehearsed(code: Code, saved: DryRunCheckpoint, steps: _Steps) -> _Rehearsed:
     """Let Spark plan both batches, in a folder that is gone afterwards."""
     from holdfast.engine.queries.dry_run import rehearse, without_sources
 
@@ -142,6 +167,7 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint) -> _Rehearsed:
         first, next_ = folder / "first", folder / "next"
         names = [each.name for each in code.plan.sources] if code.plan is not None else []
         lay_out_first(saved, LocalStorage(first), names or [str(each) for each in range(count)])
+        steps.begin("planning a first batch")
         alone = rehearse(frame, first, code.mode)
         if not alone.accepted:
             # The code cannot be started on anything, so the savepoint is not to blame.
@@ -152,6 +178,7 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint) -> _Rehearsed:
                 changes=(change,),
             )
         lay_out(saved, LocalStorage(next_))
+        steps.begin("planning the next batch on the state")
         then = rehearse(frame, next_, code.mode)
         trial = Try(ran=True, accepted=then.accepted, spark_error=then.error, message=then.message)
         return _Rehearsed(trial, shapes(LocalStorage(first), 0))
@@ -166,14 +193,14 @@ def _report(
     before: Plan | None,
     source: str | None,
     settings: Mapping[str, str],
-    state_format: int,
+    formats: tuple[PlanChange, ...],
 ) -> UpgradeReport:
     states, failures = _states(code, saved, sizes, made, before)
     changes = [*made.changes, *failures]
     if before is not None and code.plan is not None:
         changes += moved_sources(compare_plans(before, code.plan), saved.last_files)
     changes += pinned_changes(saved.offsets.confs, settings)
-    changes += format_change(saved.state_format, state_format)
+    changes += formats
     return UpgradeReport(
         target=os.fspath(target) if isinstance(target, (str, os.PathLike)) else type(target).__name__,
         against=saved.uri,

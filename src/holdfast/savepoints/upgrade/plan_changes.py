@@ -121,12 +121,13 @@ def pinned_changes(fixed: Mapping[str, str], given: Mapping[str, str]) -> tuple[
     )
 
 
-def format_change(saved: int | None, given: int) -> tuple[PlanChange, ...]:
+def format_change(saved: int | None, given: int, *, adopted: bool = False) -> tuple[PlanChange, ...]:
     """Another state-checkpoint format than the state was written in.
 
     Args:
         saved: The format of the savepoint's state; None without state.
         given: The format that the new code asks for.
+        adopted: Whether what runs the code starts the query in the format of its checkpoint.
     """
     if saved is None or saved == given:
         return ()
@@ -135,7 +136,10 @@ def format_change(saved: int | None, given: int) -> tuple[PlanChange, ...]:
         f"{error}: the state has to go on in the format that it was written in; set spark.sql.streaming"
         f'.stateStore.checkpointFormatVersion="{saved}"'
     )
-    return (PlanChange("state-checkpoint format", str(saved), str(given), Effect.FAILS, why),)
+    if adopted:
+        why = f"`holdfast run` goes on in the format of the checkpoint; plain Spark would fail with {why}"
+    effect = Effect.IGNORED if adopted else Effect.FAILS
+    return (PlanChange("state-checkpoint format", str(saved), str(given), effect, why),)
 
 
 def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[PlanChange]:
