@@ -39,6 +39,7 @@ class Failure:
         line: The first useful line of the message.
         query: The query that failed, where one did.
         detail: The whole text, for the log.
+        place: The line of the person's own code that it went through last: file, number and text.
     """
 
     label: str
@@ -47,15 +48,18 @@ class Failure:
     query: str | None = None
     detail: str = ""
     cause: str = "unknown"
+    place: str | None = None
 
     @property
     def fingerprint(self) -> str:
-        """What makes two failures the same: everything but the long text."""
+        """What makes two failures the same: everything but the long text and the place."""
         return f"{self.label}|{self.query or ''}|{self.error_class}|{self.line}"
 
     def __str__(self) -> str:
-        place = f"query {self.query}: " if self.query else ""
-        return f"{place}{self.error_class}: {self.line}" if self.line else f"{place}{self.error_class}"
+        query = f"query {self.query}: " if self.query else ""
+        line = f": {self.line}" if self.line else ""
+        place = f", at {self.place}" if self.place else ""
+        return f"{query}{self.error_class}{line}{place}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,10 @@ def test_whose_it_is(text: str, cause: FailureClass) -> None:
 
 def test_what_java_says_behind_a_call_from_python_is_the_line() -> None:
     found = summary.from_text(WRITE, label="query")
-    assert str(found) == "ParentNotDirectoryException: Parent path is not a directory: file:/data"
+    assert str(found) == (
+        "ParentNotDirectoryException: Parent path is not a directory: file:/data,"
+        ' at /app/job.py:36: frame.write.format("parquet").save("/data/out")'
+    )
 
 
 def test_a_driver_that_was_killed_had_not_enough_of_something() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +41,28 @@ Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZ
 
 def test_the_end_of_the_users_own_traceback_is_the_line() -> None:
     found = summary.from_text(FOREACH_BATCH, label="query", query="totals")
-    assert str(found) == "query totals: ZeroDivisionError: division by zero"
+    assert str(found) == "query totals: ZeroDivisionError: division by zero, at job.py:7: 1 / 0"
+
+
+def test_the_place_is_the_innermost_line_of_the_persons_own_code() -> None:
+    library = Path(summary.__file__)
+    text = (
+        "Traceback (most recent call last):\n"
+        f'  File "{library}", line 3, in start\n    build()\n'
+        '  File "/home/ann/job.py", line 9, in orders\n    return read(path)\n           ^^^^^^^^^^\n'
+        '  File "/home/ann/holdfast/reading.py", line 4, in read\n    return json.load(open(path))\n'
+        '  File "/usr/lib/python3.11/json/__init__.py", line 293, in load\n    return loads(fp.read())\n'
+        '  File "/venv/lib/python3.11/site-packages/pyspark/sql/x.py", line 2, in deco\n    raise it\n'
+        '  File "<frozen codecs>", line 322, in decode\n'
+        "ValueError: no JSON\n"
+    )
+    failure = summary.from_exception(ValueError("no JSON"), text, label=summary.START)
+    assert failure.place == "/home/ann/holdfast/reading.py:4: return json.load(open(path))"
+    assert str(failure) == f"ValueError: no JSON, at {failure.place}"
+
+
+def test_an_error_that_no_line_of_the_person_has_part_in_has_no_place() -> None:
+    assert summary.from_text(JAVA, label="query").place is None
 
 
 def test_otherwise_it_is_the_last_cause() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -82,9 +83,12 @@ _FRAMES: Final = (
 )
 _JAVA_BEGINS: Final = re.compile(r"^(?:\s*Caused by: |: )[\w.$]+")
 _FRAME: Final = re.compile(r"^\s*at (.+)$")
-_PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
+_PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 # Where a Python error comes through, and does not come from: PySpark's packages, unpacked or in a zip.
 _PASSING: Final = re.compile(r"/(?:site-packages|dist-packages|python|[\w.-]+\.zip)/(?:pyspark|py4j)/")
+# Python's library, installed packages, and code that has no file.
+_NOT_OWN: Final = re.compile(r"/lib/python3[^/]*/|/(?:site|dist)-packages/|\.zip/|^<|^py4j/|^pyspark/")
+_OWN_PACKAGE: Final = f"{Path(__file__).parents[2]}/"
 # Whose an error is that is raised in a package or module of ours; the rest say nothing.
 _OURS: Final = (
     ("holdfast.stream.sinks.ledger", FailureClass.SINK),
@@ -113,6 +117,21 @@ def cause_of(text: str) -> FailureClass:
     if in_java is not None and "Py4JJavaError" in text:
         return in_java
     return _of_python(text) or _of_sql(text) or in_java or FailureClass.UNKNOWN
+
+
+def place_of(text: str) -> str | None:
+    """The innermost line of a person's own code in a Python traceback: file, number, and what it says."""
+    lines = text.splitlines()
+    place = None
+    for number, line in enumerate(lines):
+        frame = _PYTHON_FRAME.match(line)
+        if frame is None or _NOT_OWN.search(frame["file"]) or frame["file"].startswith(_OWN_PACKAGE):
+            continue
+        code = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        place = f"{frame['file']}:{frame['line']}"
+        if code and not _PYTHON_FRAME.match(lines[number + 1]):
+            place += f": {code}"
+    return place
 
 
 def may_pass(text: str) -> bool:

@@ -7,7 +7,7 @@ import os
 import re
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_own, may_pass
+from holdfast.jobs.failures.classifier import FailureClass, cause_of, cause_of_own, may_pass, place_of
 from holdfast.model import Failure
 
 # The label of what fails while a driver starts its queries.
@@ -36,7 +36,7 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
     it is the last cause that Java names.
     """
     name, line = _origin(text)
-    return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value)
+    return Failure(label, name, _VARIES.sub("…", line), query, text, cause_of(text).value, place_of(text))
 
 
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
@@ -53,7 +53,7 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
     if condition:
         name, line = condition["name"], condition["text"]
     cause = cause_of(detail if "Traceback" in detail else f"{name}: {text}").value
-    return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause)
+    return Failure(label, name, _VARIES.sub("…", line), detail=detail, cause=cause, place=place_of(detail))
 
 
 def not_begun(error: OSError) -> Failure:
