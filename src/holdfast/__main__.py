@@ -1,17 +1,32 @@
 """`holdfast`, and `python -m holdfast`."""
 
+from __future__ import annotations
+
+import os
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
     """The `holdfast` command; Ctrl-C ends it in one line, also while its modules load."""
-    try:
-        from holdfast.cli import main as run
+    former = signal.getsignal(signal.SIGINT)
+    if former is signal.default_int_handler:
+        # An exception in the middle of an import may come out as another one. Nothing has begun yet.
+        signal.signal(signal.SIGINT, _end)
+    from holdfast.cli import main as run
 
+    signal.signal(signal.SIGINT, former)
+    try:
         run()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as handlers are called
+    os.write(2, b"interrupted\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -316,7 +316,8 @@ def test_a_signal_at_any_moment_ends_it_quietly(number: signal.Signals, place: P
                 running.send_signal(number)
             _, words = running.communicate(timeout=60)
         context = f"seed {SEED!r}, attempt {attempt}, {after_s:.3f} s: {words}"
-        assert running.returncode in (0, 130, -signal.SIGTERM), context
-        # Python's own start is not ours: a traceback that names none of our modules comes from there.
-        assert "Traceback" not in words or "holdfast/" not in words, context
+        # While Python itself starts, its own words are all that can be said.
+        if "holdfast/__main__.py" in words or "Traceback" not in words:
+            assert running.returncode in (0, 130, -number), context
+            assert "Traceback" not in words, context
         assert below(place) == before, context

@@ -64,6 +64,9 @@ class _Verbs(TyperGroup):
         except HoldfastError as error:
             failed = error
         except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            if _was_interrupted(error):
+                output.say("interrupted")
+                sys.exit(130)
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
             failed = Internal(
@@ -73,6 +76,13 @@ class _Verbs(TyperGroup):
             )
         output.report_error(failed, as_json="--json" in sys.argv)
         sys.exit(failed.exit_code)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether an error stands for Ctrl-C: in the middle of an import it comes out as another one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 app = typer.Typer(

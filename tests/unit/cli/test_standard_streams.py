@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -69,19 +72,26 @@ def test_a_terminal_that_knows_only_ascii(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_is_answered_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "pipe").mkdir()
-    os.mkfifo(tmp_path / "pipe" / "metadata")  # what reads it waits
-    with (
-        subprocess.Popen(
-            [PROGRAM, "checkpoint", "show", "pipe"],
-            cwd=tmp_path,
-            env=environment(tmp_path / "home"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as running,
-        (tmp_path / "pipe" / "metadata").open("w"),
-    ):  # it has opened its end by then
+    reading, writing = os.pipe()
+    room = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen(
+        [PROGRAM, "alerts", "export"],
+        env=environment(tmp_path / "home"),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        os.close(writing)
+        while _waiting(reading) < room:  # until nothing more fits in, and it waits for a reader
+            select.select([], [], [], 0.01)
         running.send_signal(signal.SIGINT)
-        output, words = running.communicate(timeout=60)
-    assert (running.returncode, output, words) == (130, "", "interrupted\n")
+        while os.read(reading, room):
+            pass
+        _, words = running.communicate(timeout=60)
+    os.close(reading)
+    assert (running.returncode, words) == (130, "interrupted\n")
+
+
+def _waiting(descriptor: int) -> int:
+    """The bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
