@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
@@ -485,7 +486,7 @@ def _table(when: str, fields: Mapping[str, JsonField], titles: Mapping[type, str
         f"| `{name}` | {_words(described.type, titles)} | {_cell(described.description)} |"
         for name, described in fields.items()
     ]
-    head = f"{when.rstrip('.')}:\n\n" if when else ""
+    head = textwrap.fill(f"{when.rstrip('.')}:", 120, break_long_words=False) + "\n\n" if when else ""
     return head + "\n".join(["| Field | Type | Meaning |", "|---|---|---|", *rows]) + "\n"
 
 
