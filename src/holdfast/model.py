@@ -285,7 +285,7 @@ class SavepointNote:
     query: str
     at_ms: int
     took_ms: int | None
-    uri: str | None
+    uri: str | None = field(metadata=json_as("savepoint", formerly="uri"))
     batch_id: int | None
     size_bytes: int | None
     new_bytes: int | None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.checkpoints.values import Checkpoint, Store
-from holdfast.json_shapes import JsonShape, in_json
+from holdfast.json_shapes import JsonShape, in_json, json_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class StoreShares(JsonShape):
         partitions: All of them, in order.
     """
 
-    operator: int
+    operator: int = field(metadata=json_as("operator_id", formerly="operator"))
     operator_name: str
     store: str
     partitions: tuple[PartitionSize, ...]

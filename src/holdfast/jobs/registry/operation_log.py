@@ -79,7 +79,7 @@ class Operation(JsonShape):
         error: Why it failed, as errors are told everywhere.
     """
 
-    operation_id: str = field(metadata=json_as("operation"))
+    operation_id: str = field(metadata=json_as(formerly="operation"))
     verb: str
     job: str | None
     arguments: Mapping[str, Any]

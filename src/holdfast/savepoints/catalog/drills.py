@@ -48,7 +48,7 @@ class Drill(JsonShape):
     job: str | None
     empty: bool
     phases_ms: Mapping[str, int]
-    load_ms: int | None = field(metadata=json_as("state_load_ms"))
+    load_ms: int | None = field(metadata=json_as(formerly="state_load_ms"))
 
     @property
     @in_json
