@@ -234,7 +234,7 @@ def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
 
 def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
     """What the docstrings of a class and its bases say of its attributes."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(shape.__mro__):
         inside = False
         name = ""
@@ -244,10 +244,10 @@ def attribute_descriptions(shape: type[Any]) -> dict[str, str]:
                 inside = line in _SECTIONS
             elif inside and entry is not None:
                 name = entry[1]
-                found[name] = entry[2]
+                descriptions[name] = entry[2]
             elif inside and line.strip():
-                found[name] += f" {line.strip()}"
-    return found
+                descriptions[name] += f" {line.strip()}"
+    return descriptions
 
 
 def _type_of_field(shape: type[Any], attribute: str) -> Any:
