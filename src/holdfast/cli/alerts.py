@@ -44,8 +44,8 @@ def list_alerts(
     if json:
         output.emit_json(
             {
-                "alerts": [each.as_dict() for each in standing],
-                "events": [each.as_dict() for each in events],
+                "alerts": [alert.as_dict() for alert in standing],
+                "events": [event.as_dict() for event in events],
             }
         )
         return
@@ -112,14 +112,14 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
         ["JOB", "ALERT", "SEVERITY", "STANDS", "SINCE", "WHAT"],
         [
             (
-                each.job,
-                each.rule,
-                each.as_dict()["severity"],
-                each.phase,
-                output.moment(each.since_ms),
-                each.text,
+                alert.job,
+                alert.rule,
+                alert.as_dict()["severity"],
+                alert.phase,
+                output.moment(alert.since_ms),
+                alert.text,
             )
-            for each in standing
+            for alert in standing
         ],
     )
     if events:
@@ -128,12 +128,12 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
             ["WHEN", "JOB", "EVENT", "WHAT"],
             [
                 (
-                    output.moment(each.event.at_ms),
-                    each.event.alert.job,
-                    each.event.kind,
-                    each.event.alert.text,
+                    output.moment(noted.event.at_ms),
+                    noted.event.alert.job,
+                    noted.event.kind,
+                    noted.event.alert.text,
                 )
-                for each in reversed(events)
+                for noted in reversed(events)
             ],
         )
 
@@ -162,7 +162,10 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Invalid(
-            "the directory cannot be made", where=str(folder), found=error.strerror or str(error)
+            "the directory cannot be made",
+            where=str(folder),
+            found=error.strerror or str(error),
+            hint="name another one with --to",
         ) from error
     storage = LocalStorage(folder.resolve())
     for name, text in files.items():

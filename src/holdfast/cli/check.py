@@ -104,8 +104,15 @@ def _show(report: UpgradeReport) -> None:
     output.table(
         ["OPERATOR", "STATE", "VERDICT", "KEYS", "BYTES", "ERROR"],
         [
-            (each.operator, each.state, each.verdict.value, each.keys, each.size_bytes, each.spark_error)
-            for each in report.states
+            (
+                state.operator,
+                state.state,
+                state.verdict.value,
+                state.keys,
+                state.size_bytes,
+                state.spark_error,
+            )
+            for state in report.states
         ],
     )
     for state in report.states:

@@ -107,8 +107,8 @@ def _show(found: Checkpoint) -> None:
     output.table(
         ["SOURCE", "OFFSET", "PLANNED"],
         [
-            (each.name, each.offset, each.planned if found.uncommitted is not None else None)
-            for each in found.sources
+            (source.name, source.offset, source.planned if found.uncommitted is not None else None)
+            for source in found.sources
         ],
     )
     if found.operators:
@@ -127,20 +127,22 @@ def _show(found: Checkpoint) -> None:
             ],
             [
                 (
-                    each.operator_id,
-                    each.name,
-                    each.partitions,
-                    ", ".join(each.store_names),
-                    each.format_version,
-                    each.size_bytes,
-                    each.new_bytes,
-                    each.base_keys,
-                    each.oldest,
+                    operator.operator_id,
+                    operator.name,
+                    operator.partitions,
+                    ", ".join(operator.store_names),
+                    operator.format_version,
+                    operator.size_bytes,
+                    operator.new_bytes,
+                    operator.base_keys,
+                    operator.oldest,
                 )
-                for each in found.operators
+                for operator in found.operators
             ],
         )
-    for store in (store for each in found.operators for store in each.stores if store.missing is not None):
+    for store in (
+        store for operator in found.operators for store in operator.stores if store.missing is not None
+    ):
         output.line(f"missing: {store.missing}")
 
 
@@ -150,18 +152,18 @@ def _show_partitions(found: Checkpoint) -> None:
         ["OPERATOR", "PARTITION", "STORE", "VERSION", "BASE", "FILES", "BYTES", "NEW", "BASE KEYS"],
         [
             (
-                each.id.operator_id,
-                each.id.partition,
-                each.id.name,
-                each.version,
-                each.base_version,
-                len(each.files),
-                each.size_bytes,
-                each.new_bytes,
-                each.base_keys,
+                store.id.operator_id,
+                store.id.partition,
+                store.id.name,
+                store.version,
+                store.base_version,
+                len(store.files),
+                store.size_bytes,
+                store.new_bytes,
+                store.base_keys,
             )
             for operator in found.operators
-            for each in operator.stores
+            for store in operator.stores
         ],
     )
 
@@ -181,17 +183,17 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
         ],
         [
             (
-                each.batch_id,
-                output.moment(each.planned_ms),
-                _took(each),
-                None if each.failures is None else len(each.failures),
-                output.moment(each.watermark_ms),
-                each.files,
-                each.new_bytes,
-                ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in each.operators) or "–",
-                ", ".join(f"{name}: {offset or '–'}" for name, offset in each.offsets.items()),
+                batch.batch_id,
+                output.moment(batch.planned_ms),
+                _took(batch),
+                None if batch.failures is None else len(batch.failures),
+                output.moment(batch.watermark_ms),
+                batch.files,
+                batch.new_bytes,
+                ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in batch.operators) or "–",
+                ", ".join(f"{name}: {offset or '–'}" for name, offset in batch.offsets.items()),
             )
-            for each in batches
+            for batch in batches
         ],
     )
 

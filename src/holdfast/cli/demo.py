@@ -34,7 +34,12 @@ def demo(
     Exit code 1 if an answer is not exact, 130 if the run was stopped before its end.
     """
     if example not in EXAMPLES:
-        raise NotFound("there is no such example", found=example, expected=", ".join(EXAMPLES))
+        raise NotFound(
+            "there is no such example",
+            found=example,
+            expected=", ".join(EXAMPLES),
+            hint=f"holdfast demo {EXAMPLES[0]}",
+        )
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Conflict("the folder is not empty", where=str(keep), hint="name one that is new or empty")
     if keep is not None:
@@ -71,21 +76,21 @@ def _render(shown: Shown) -> None:
         ["QUESTION", "ROWS", "LATE", "MISSING", "EXTRA", "EXACT"],
         [
             (
-                shown.questions[each.name],
-                each.equal,
-                shown.late[each.name],
-                each.missing,
-                each.extra,
-                "yes" if each.exact else "NO",
+                shown.questions[comparison.name],
+                comparison.equal,
+                shown.late[comparison.name],
+                comparison.missing,
+                comparison.extra,
+                "yes" if comparison.exact else "NO",
             )
-            for each in shown.comparisons
+            for comparison in shown.comparisons
         ],
     )
-    for each in shown.comparisons:
-        for sample in each.missing_samples:
-            output.line(f"  missing from {each.name}: {sample}")
-        for sample in each.extra_samples:
-            output.line(f"  too much in {each.name}: {sample}")
+    for comparison in shown.comparisons:
+        for sample in comparison.missing_samples:
+            output.line(f"  missing from {comparison.name}: {sample}")
+        for sample in comparison.extra_samples:
+            output.line(f"  too much in {comparison.name}: {sample}")
     output.line()
     output.fields(
         [
@@ -123,8 +128,8 @@ def _render_saved(shown: Shown) -> None:
             ),
         ]
     )
-    for each in saved.seen:
-        output.line(f"  {each.customer}  {_known(each.before)} → {_known(each.after)}")
+    for customer in saved.seen:
+        output.line(f"  {customer.customer}  {_known(customer.before)} → {_known(customer.after)}")
 
 
 def _known(what: Known | None) -> str:

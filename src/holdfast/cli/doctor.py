@@ -76,10 +76,10 @@ def _render(found: Examination, tried: Check | None, explained: JobExplained | N
             output.line(f"         {check.hint}")
     output.line()
     output.line("defaults that differ from Spark's:")
-    for each in found.defaults:
-        origin = f"yours, from {each.given_by}" if each.given_by else f"Spark: {each.spark_default}"
-        output.line(f"  {each.key} = {each.value}  ({origin})")
-        output.line(f"      {each.reason}")
+    for default in found.defaults:
+        origin = f"yours, from {default.given_by}" if default.given_by else f"Spark: {default.spark_default}"
+        output.line(f"  {default.key} = {default.value}  ({origin})")
+        output.line(f"      {default.reason}")
     if explained is not None:
         output.line()
         output.line(f"job {explained.name}:")

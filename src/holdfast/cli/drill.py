@@ -81,12 +81,12 @@ def _show(drilled: Drilled) -> None:
             ["EARLIER", "SAVEPOINT", "BYTES", "RECOVERY"],
             [
                 (
-                    output.moment(each.at_ms),
-                    each.savepoint.rpartition("/")[2],
-                    each.size_bytes,
-                    output.duration(each.recovery_ms),
+                    output.moment(earlier.at_ms),
+                    earlier.savepoint.rpartition("/")[2],
+                    earlier.size_bytes,
+                    output.duration(earlier.recovery_ms),
                 )
-                for each in drilled.earlier[-_SHOWN:]
+                for earlier in drilled.earlier[-_SHOWN:]
             ],
         )
     for warning in drilled.warnings:

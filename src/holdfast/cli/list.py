@@ -16,7 +16,7 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
     output.table(
         ["JOB", "STATE", "STARTED", "CHECKPOINT"],
         [
-            (each.job.name, describe(each), output.moment(each.job.started_ms), each.job.checkpoint)
-            for each in jobs
+            (status.job.name, describe(status), output.moment(status.job.started_ms), status.job.checkpoint)
+            for status in jobs
         ],
     )

@@ -121,7 +121,7 @@ def run(
         _emit_event if json else narrator(),
         clock=now_ms,
         rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
-        launch=lambda each: DriverProcess.start(each, quiet=json),
+        launch=lambda started: DriverProcess.start(started, quiet=json),
         elections=None if settings.leading is None else elections(settings.leading),
     )
     with _served(place, served, json):
@@ -181,12 +181,13 @@ def _fallback(given: str | None) -> Fallback | None:
     """
     from holdfast.config.job.recovery import FALLBACKS
 
-    found = next((each for each in FALLBACKS if each == given), None)
+    found = next((way for way in FALLBACKS if way == given), None)
     if given is not None and found is None:
         raise Invalid(
             "there is no such way back",
             where=f"--fall-back-to {given}",
             expected=" or ".join(FALLBACKS),
+            hint="without it a damaged checkpoint ends the job, and nothing is replaced",
         )
     return found
 
@@ -200,13 +201,16 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
         Invalid: A query has two, or an address is none.
     """
     found: dict[str, str] = {}
-    for each in given or []:
-        query, equals, address = each.partition("=")
+    for text in given or []:
+        query, equals, address = text.partition("=")
         if not equals or "/" in query:  # an address may hold an equals sign, a query's name no slash
-            query, address = "", each
+            query, address = "", text
         if query in found:
             raise Invalid(
-                "a query goes on from one savepoint", where=f"-s {each}", found=f"another one, {found[query]}"
+                "a query goes on from one savepoint",
+                where=f"-s {text}",
+                found=f"another one, {found[query]}",
+                hint="of several queries name each: -s QUERY=SP",
             )
         found[query] = _whole_address(address)
     return found

@@ -132,7 +132,11 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
             "--keep deletes savepoints that --every has taken", hint="say how often, or leave it out"
         )
     if every is not None and batch is not None:
-        raise Invalid("a batch can be taken once", found=f"--every {every} and --batch {batch}")
+        raise Invalid(
+            "a batch can be taken once",
+            found=f"--every {every} and --batch {batch}",
+            hint="leave one of them out",
+        )
 
 
 @app.command("list")
@@ -310,8 +314,8 @@ def _expired(manifest: Manifest) -> list[tuple[str, str]]:
     if expired is None:
         return []
     lost = [
-        f"{each['operator']}.{each['state']} {each['values']:,} as of {output.moment(each['as_of_ms'])}"
-        for each in expired["states"]
+        f"{state['operator']}.{state['state']} {state['values']:,} as of {output.moment(state['as_of_ms'])}"
+        for state in expired["states"]
     ]
     counts = f"{expired['values']:,} expired values dropped, and {expired['keys']:,} keys with them"
     return [("expired", f"{counts}: {', '.join(lost)}" if lost else "no state has a time to live")]
@@ -333,18 +337,18 @@ def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState
             rows_of[state.operator_id, state.store] += state.rows
     output.line()
     rows = []
-    for each in operators:
-        stores = each["stores"]
+    for operator in operators:
+        stores = operator["stores"]
         for store in stores if isinstance(stores, list) else []:
-            name = each["holdfast_name"] or each["name"]
+            name = operator["holdfast_name"] or operator["name"]
             rows.append(
                 (
-                    each["operator_id"],
+                    operator["operator_id"],
                     name,
-                    each["partitions"],
+                    operator["partitions"],
                     store["name"],
-                    store["rows"] if states is None else rows_of[each["operator_id"], store["name"]],
-                    each["size_bytes"],
+                    store["rows"] if states is None else rows_of[operator["operator_id"], store["name"]],
+                    operator["size_bytes"],
                 )
             )
     output.table(["OPERATOR", "NAME", "PARTITIONS", "STORE", "ROWS", "BYTES"], rows)

@@ -115,9 +115,9 @@ def _show_difference(found: Difference) -> None:
         [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
         + [(f"source {source.name}", source.first, source.second) for source in found.sources],
     )
-    for each in found.operators:
+    for operator in found.operators:
         output.line()
-        output.line(f"operator {each.name} is not the same: --json shows both")
+        output.line(f"operator {operator.name} is not the same: --json shows both")
     if found.partitions:
         output.line()
         output.table(

@@ -95,6 +95,7 @@ def label(
             "a savepoint is given a label, or loses it",
             found="both" if remove else "no label",
             expected="LABEL or --remove",
+            hint="holdfast savepoint label SP LABEL, or holdfast savepoint label SP --remove",
         )
     catalog, savepoint_id = opened(savepoint)
     do = plan_label if dry_run else set_label

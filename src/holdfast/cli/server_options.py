@@ -80,7 +80,12 @@ def server_settings(
     from holdfast.server.server_settings import ServerSettings, token_from
 
     if token is not None and token_file is not None:
-        raise Invalid("a server has one token", found="--token and --token-file", expected="one of them")
+        raise Invalid(
+            "a server has one token",
+            found="--token and --token-file",
+            expected="one of them",
+            hint="use --token-file, which no process list shows",
+        )
 
     def address(text: str, option: str) -> str:
         return canonical_uri(parse_storage(text, option), Path.cwd())
@@ -92,7 +97,7 @@ def server_settings(
         tls_cert=tls_cert,
         tls_key=tls_key,
         savepoints=None if savepoints is None else address(savepoints, "--savepoint-dir"),
-        roots=tuple(address(each, "--root") for each in roots or ()),
+        roots=tuple(address(root, "--root") for root in roots or ()),
     )
 
 

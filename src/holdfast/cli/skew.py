@@ -124,9 +124,9 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
         [_row(store) for store in stores],
     )
 
-    for each in heavy:
+    for largest in heavy:
         output.line()
-        output.line(f"{each.state.full_name}: {each.keys:,} keys, {each.size_bytes:,} bytes")
+        output.line(f"{largest.state.full_name}: {largest.keys:,} keys, {largest.size_bytes:,} bytes")
         output.table(
             ["KEY", "ROWS", "BYTES", "SHARE", "PARTITION"],
             [
@@ -137,7 +137,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
                     _percent(key.share),
                     key.partition,
                 )
-                for key in each.heaviest
+                for key in largest.heaviest
             ],
         )
 
@@ -153,7 +153,7 @@ def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     reader = StateReader(place.storage, place.batch_id)
     found = []
     for operator in reader.operators:
-        whole = [each for each in operator.states if each.form is StateForm.KEYED]
+        whole = [state for state in operator.states if state.form is StateForm.KEYED]
         for state in whole or operator.states:
             with progress("skew", "stores") as tell:
                 found.append(heaviest(state, most=most, tell=tell))

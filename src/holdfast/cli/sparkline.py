@@ -15,8 +15,8 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
         width: How many bars there may be.
     """
     shown = list(values)[-width:] if width > 0 else []
-    largest = max((each for each in shown if each is not None), default=0.0)
-    return "".join(" " if each is None else _bar(each, largest) for each in shown)
+    largest = max((value for value in shown if value is not None), default=0.0)
+    return "".join(" " if value is None else _bar(value, largest) for value in shown)
 
 
 def _bar(value: float, largest: float) -> str:

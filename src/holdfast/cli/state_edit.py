@@ -132,10 +132,19 @@ def _row(text: str) -> dict[str, Any]:
     try:
         given = json_.loads(text)
     except ValueError as error:
-        raise Invalid("a row to insert is no JSON", found=text[:200], expected=str(error)) from error
+        raise _no_row(text, str(error)) from error
     if not isinstance(given, dict):
-        raise Invalid("a row to insert is no JSON object", found=text[:200], expected='{"column": value, …}')
+        raise _no_row(text, f"JSON of type {type(given).__name__}")
     return given
+
+
+def _no_row(text: str, problem: str) -> Invalid:
+    return Invalid(
+        "a row to insert is no JSON object",
+        found=f"{text[:200]}: {problem}",
+        expected='{"column": value, …}',
+        hint="`holdfast state list` shows the columns; quote the JSON for the shell",
+    )
 
 
 def _show_plan(plan: EditPlan) -> None:

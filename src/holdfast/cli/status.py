@@ -151,11 +151,16 @@ def _render(details: JobDetails) -> None:
 def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
     """The keyed operators and their states: what they hold, and what has expired in the batches shown."""
     for batch in details.newest():
-        before = [each for each in details.batches if each.query == batch.query]
-        for keyed in (each.keyed for each in batch.operators if each.keyed is not None):
+        before = [earlier for earlier in details.batches if earlier.query == batch.query]
+        for keyed in (operator.keyed for operator in batch.operators if operator.keyed is not None):
             expired: Counter[str] = Counter()
-            for former in (each.keyed for one in before for each in one.operators if each.name == keyed.name):
-                expired.update({} if former is None else {each.name: each.expired for each in former.states})
+            for former in (
+                operator.keyed
+                for other in before
+                for operator in other.operators
+                if operator.name == keyed.name and operator.keyed is not None
+            ):
+                expired.update({state.name: state.expired for state in former.states})
             size = _known(keyed.size_bytes)
             yield (
                 batch.query,
@@ -166,9 +171,9 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
                 expired.total(),
                 size,
             )
-            for each in keyed.states:
-                entries, size = _known(each.entries), _known(each.size_bytes)
-                yield "", "", each.name, entries, None, expired[each.name], size
+            for state in keyed.states:
+                entries, size = _known(state.entries), _known(state.size_bytes)
+                yield "", "", state.name, entries, None, expired[state.name], size
 
 
 def _known(number: int | None) -> int | str:

@@ -49,11 +49,11 @@ def _lines(look: Callable[[], Look], stopped: threading.Event, *, json: bool) ->
     former: Look | None = None
     while True:
         now = look()
-        for each in _changes(former, now, seen):
+        for change in _changes(former, now, seen):
             if json:
-                output.emit_json(each)
+                output.emit_json(change)
             else:
-                output.line(str(each["text"]))
+                output.line(str(change["text"]))
         former = now
         if now.details.status.job.state.terminal or stopped.wait(EVERY_S):
             return

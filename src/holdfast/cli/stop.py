@@ -70,12 +70,12 @@ def stop(
     )
     if not json and not dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}")
-        for each in taken.values():
-            output.line(each.uri)
+        for made in taken.values():
+            output.line(made.uri)
     content, waited = _digest(taken, wanted=digest)
     if json:
         found = [
-            {"query": query, **each.as_dict(), "content": content[query]} for query, each in taken.items()
+            {"query": query, **made.as_dict(), "content": content[query]} for query, made in taken.items()
         ]
         output.emit_json({"dry_run": dry_run, **status.as_dict(), "savepoints": found})
     elif dry_run:
@@ -94,15 +94,15 @@ def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], b
     """
     from holdfast.savepoints.catalog.catalog import PENDING, RECORDED
 
-    content = {query: RECORDED if each.manifest.has_content else PENDING for query, each in taken.items()}
+    content = {query: RECORDED if made.manifest.has_content else PENDING for query, made in taken.items()}
     try:
-        for query, each in taken.items():
+        for query, made in taken.items():
             if wanted and content[query] == PENDING:
-                content[query] = digest_taken(each.uri, gentle=False)
+                content[query] = digest_taken(made.uri, gentle=False)
     except KeyboardInterrupt:
-        for query, each in taken.items():
+        for query, made in taken.items():
             if content[query] == PENDING:
-                output.say(digests_later(each.uri))
+                output.say(digests_later(made.uri))
         return content, False
     return content, True
 
@@ -172,8 +172,8 @@ def _take(
                     tell=tell,
                 )
             except HoldfastError as error:
-                for each in taken.values():
-                    output.line(each.uri)
+                for made in taken.values():
+                    output.line(made.uri)
                 raise type(error)(
                     f"job {status.job.name!r} has ended, but no savepoint of query {query!r} was taken: "
                     f"{error.fact}",

@@ -19,7 +19,7 @@ def until_stopped() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stopped.set()
 
-    former = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+    former = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stopped
     finally:

@@ -118,9 +118,13 @@ def _alerts(given: list[str] | None) -> Alerts:
 
     wanted = options.pairs("--alert", given)
     known = list(Alerts().as_dict())
-    if wrong := [each for each in wanted if each not in known]:
+    if wrong := [name for name in wanted if name not in known]:
         raise Invalid(
-            "there is no such alert", where="--alert", found=", ".join(wrong), expected=", ".join(known)
+            "there is no such alert",
+            where="--alert",
+            found=", ".join(wrong),
+            expected=", ".join(known),
+            hint="write --alert KEY=VALUE, such as state_size=5g",
         )
     values: dict[str, Any] = dict(wanted)
     if "job_failed" in values:
@@ -146,8 +150,8 @@ def _measured(
 
     def look() -> None:
         _tell_alerts(watched.look(), json)
-        for each in watched.heard():
-            output.say(f"error: {each.text}")
+        for notice in watched.heard():
+            output.say(f"error: {notice.text}")
 
     try:
         look()
@@ -159,11 +163,11 @@ def _measured(
 
 
 def _tell_alerts(events: Iterable[AlertEvent], json: bool) -> None:
-    for each in events:
+    for event in events:
         if json:
-            output.emit_json({**each.as_dict(), "text": alert_line(each)})
+            output.emit_json({**event.as_dict(), "text": alert_line(event)})
         else:
-            output.line(alert_line(each))
+            output.line(alert_line(event))
 
 
 def _follow(

@@ -128,7 +128,7 @@ def test_what_is_not_known_of_a_checkpoint_is_refused() -> None:
         planned_migration(Source(avro), target(), partitions=3)
     assert planned_migration(Source(avro), target(), state_format=2).after.state_format == 2
     foreign = golden_with_confs(JOIN, **{"stateStore.providerClass": "com.example.Provider"})
-    with pytest.raises(Unsupported, match="cannot be moved here") as unknown:
+    with pytest.raises(Unsupported, match="cannot be read from files") as unknown:
         planned_migration(Source(foreign), target(), backend="rocksdb")
     assert unknown.value.found == "com.example.Provider"
     with pytest.raises(Invalid, match="no state to be moved"):

@@ -22,7 +22,7 @@ from holdfast.checkpoints.verification.findings import Verification
 from holdfast.checkpoints.verification.lost_state import NONE_OR_GONE
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.savepoints.rewrite.state_move import provider_of
+from holdfast.formats.providers import known_provider
 from holdfast.savepoints.rewrite.working_copy import Source
 from holdfast.storage import open_storage
 from holdfast.storage.memory import MemoryStorage
@@ -226,7 +226,7 @@ def test_another_vendors_provider_is_refused_by_its_whole_name(
     for ask in (
         lambda: cut(storage),
         lambda: operator_states(storage),
-        lambda: provider_of(read(storage), storage.uri),
+        lambda: known_provider(read(storage).confs, storage.uri),
         lambda: planned_migration(Source(storage), MemoryStorage(), partitions=3),
         lambda: savepoints.take(place, tmp_path / "sp"),
     ):

@@ -218,7 +218,7 @@ def test_no_checkpoint_is_said() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b"HDFSBackedStateStoreProvider", b"CassandraStateStoreProvider", "this store"),
+        (b"HDFSBackedStateStoreProvider", b"CassandraStateStoreProvider", "this provider"),
         (
             b'useStrictDistribution":"true"',
             b'useStrictDistribution":"false"',

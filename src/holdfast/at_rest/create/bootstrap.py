@@ -175,18 +175,19 @@ def plan_bootstrap(
     sources = sources_once(frame)
     given = _by_source(history, sources, "history")
     starts = _by_source(start, sources, "start")
-    told = any(each is not None for each in given)
+    told = any(past is not None for past in given)
     if told is bool(states):
         raise Invalid(
             "there are both a history and states" if told else "there is no history",
             where="history=…, states=…",
             expected="a batch DataFrame with the columns of a source, or a table for each state",
+            hint="give one of the two",
         )
     if watermark_ms is not None and told:
         raise Invalid("a history has its own watermark", where="watermark=…", hint="leave it out")
     histories = tuple(
-        None if each is None else like_source(each, schema, _called(number, read_))
-        for number, (each, (read_, schema)) in enumerate(zip(given, sources, strict=True))
+        None if past is None else like_source(past, schema, _called(number, read_))
+        for number, (past, (read_, schema)) in enumerate(zip(given, sources, strict=True))
     )
     beginnings = tuple(
         SourceBeginning(read_.kind, past is not None, _beginning(frame, number, read_, past, wanted))
@@ -307,6 +308,7 @@ def _table(given: Any, name: str) -> pa.Table:
         where=f"states={{{name!r}: …}}",
         found=type(given).__name__,
         expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
+        hint="read it with `spark.read`, `pyarrow` or pandas first",
     )
 
 
@@ -333,6 +335,7 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
                 "the query has several sources, and it is not said which is meant",
                 where=where,
                 expected=f"a dictionary by {_choices(sources)}",
+                hint=f"write {what}={{0: …, 1: …}}",
             )
         return [given]
     found: list[Any] = [None] * len(sources)
@@ -342,21 +345,27 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
 
 
 def _names_sources(given: Mapping[Any, Any], sources: Sequence[tuple[SourceRead, StructType]]) -> bool:
-    kinds = {each.kind for each, _ in sources}
+    kinds = {source.kind for source, _ in sources}
     return bool(given) and all(isinstance(name, int) or name in kinds for name in given)
 
 
 def _index(name: Any, sources: Sequence[tuple[SourceRead, StructType]], where: str) -> int:
-    kinds = [each.kind for each, _ in sources]
+    kinds = [source.kind for source, _ in sources]
     if isinstance(name, int) and 0 <= name < len(sources):
         return name
     if kinds.count(name) == 1:
         return kinds.index(name)
-    raise Invalid("the query has no such source", where=where, found=str(name), expected=_choices(sources))
+    raise Invalid(
+        "the query has no such source",
+        where=where,
+        found=str(name),
+        expected=_choices(sources),
+        hint="name a source by its number in the query; `--dry-run` lists them",
+    )
 
 
 def _choices(sources: Sequence[tuple[SourceRead, StructType]]) -> str:
-    return ", ".join(f"{number} ({each.kind})" for number, (each, _) in enumerate(sources))
+    return ", ".join(f"{number} ({source.kind})" for number, (source, _) in enumerate(sources))
 
 
 def _called(number: int, read_: SourceRead) -> str:
@@ -374,7 +383,7 @@ def _beginning(
     if read_.kind == FILES:
         if wanted is None and past is None:
             return files_read(())
-        paths = _paths(number, read_, past) if wanted is None else [os.fspath(each) for each in wanted]
+        paths = _paths(number, read_, past) if wanted is None else [os.fspath(path) for path in wanted]
         return files_read(changed_ms(frame, paths))
     if wanted is not None:
         return offset_of(wanted)
@@ -385,6 +394,7 @@ def _beginning(
         "it is not known where this source begins",
         where=_called(number, read_),
         expected=f"its offset in `start`, or {AT_FIRST!r} for where its own options say",
+        hint=f"give start={{{number}: …}}",
     )
 
 
@@ -395,5 +405,6 @@ def _paths(number: int, read_: SourceRead, past: DataFrame | None) -> list[str]:
             "it is not known which files count as read: the history is not of files",
             where=_called(number, read_),
             expected=f"their paths in `start`, or {AT_FIRST!r} if none does",
+            hint=f'give start={{{number}: ["PATH", …]}}',
         )
     return paths

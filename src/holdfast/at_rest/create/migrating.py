@@ -266,7 +266,7 @@ def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
         return {}
     from holdfast.at_rest.keyed.keyed_operators import keyed_operators
 
-    found = {each.name: each.key_groups for each in keyed_operators(view)}
+    found = {operator.name: operator.key_groups for operator in keyed_operators(view)}
     if not found:
         raise Invalid(
             "there are no key groups: the query has no keyed state of Holdfast's",
@@ -324,6 +324,7 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool) -> int:
             "this backend does not have this state-checkpoint format",
             found=f"format {wanted}",
             expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
+            hint="leave --state-format out",
         )
     return wanted
 
@@ -342,6 +343,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
                 where=state.source.uri,
                 found=f"operator {operator.operator_id}, {operator.name}",
                 expected=ROCKSDB,
+                hint="leave --backend out, or move it to rocksdb",
             )
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(

@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.source_log import SourceLog
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import HadoopChecksum, Log, LogFile, SourceLogFile
+from holdfast.savepoints.rewrite.maintenance_commit import no_batch
 from holdfast.storage.port import Storage
 
 
@@ -60,16 +61,21 @@ def offset_of(given: Any) -> Beginning:
         try:
             json.loads(given)
         except ValueError as error:
-            raise Invalid(
-                "where a source begins is not JSON",
-                found=given,
-                expected='its offset, such as {"orders":{"0":1234}} of Kafka',
-            ) from error
+            raise _no_offset(given) from error
         return Beginning(given)
     try:
         return Beginning(json.dumps(given, separators=(",", ":")))
     except TypeError as error:
-        raise Invalid("where a source begins is not JSON", found=repr(given)[:200]) from error
+        raise _no_offset(repr(given)[:200]) from error
+
+
+def _no_offset(given: str) -> Invalid:
+    return Invalid(
+        "where a source begins is not JSON",
+        found=given,
+        expected='its offset, such as {"orders":{"0":1234}} of Kafka',
+        hint="`holdfast checkpoint show` shows the offsets of a query that has run",
+    )
 
 
 def after_kafka(last: Iterable[tuple[str, int, int]]) -> Beginning:
@@ -98,7 +104,7 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
     logs = Logs(checkpoint)
     newest = logs.newest
     if newest is None:
-        raise NotFound("no batch is committed", where=checkpoint.uri)
+        raise no_batch(checkpoint)
     for batch_id in (newest, newest - 1):
         offsets = logs.offsets(batch_id) if batch_id >= 0 else None
         if offsets is not None:
@@ -127,7 +133,7 @@ def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
     offsets = None if newest is None else logs.offsets(newest)
     commit = None if newest is None else logs.commit(newest)
     if newest is None or offsets is None or commit is None:
-        raise NotFound("no batch is committed", where=checkpoint.uri)
+        raise no_batch(checkpoint)
     fields = {**(offsets.fields or {}), "batchWatermarkMs": watermark_ms}
     planned = OffsetLog(offsets.version, fields, offsets.offsets)
     _write(checkpoint, LogFile(Log.OFFSETS, newest).render(), planned.render())
@@ -141,6 +147,7 @@ def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
             "the query has another number of sources",
             found=str(len(beginnings)),
             expected=str(len(offsets.offsets)),
+            hint="say for each of its sources where it begins",
         )
     moved: Mapping[str, str | None] = {
         name: _offset(beginning) for name, beginning in zip(offsets.offsets, beginnings, strict=True)

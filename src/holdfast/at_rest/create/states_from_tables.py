@@ -51,8 +51,10 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
     folder.mkdir()
     # A table is for one state, never for all that a keyed operator has of a key.
     operators = [
-        replace(each, states=tuple(state for state in each.states if state.form is not StateForm.KEYED))
-        for each in named_operators(checkpoint)
+        replace(
+            operator, states=tuple(state for state in operator.states if state.form is not StateForm.KEYED)
+        )
+        for operator in named_operators(checkpoint)
     ]
     own: dict[int, dict[str, pa.Table]] = {}
     rows: dict[StoreId, list[RowChange]] = {}
@@ -83,24 +85,25 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     schema = schema_of(state)
     schema = schema.remove(schema.get_field_index(PARTITION))
     # What Spark keeps in a column that holds nothing is not asked for.
-    wanted = [each for each in schema if not pa.types.is_null(each.type)]
-    has, expected = set(table.column_names), {each.name for each in wanted}
+    wanted = [column for column in schema if not pa.types.is_null(column.type)]
+    has, expected = set(table.column_names), {column.name for column in wanted}
     if has != expected:
         raise Invalid(
             "the table does not have the columns of its state",
             where=f"state {state.full_name}",
             found=", ".join(table.column_names),
-            expected=", ".join(f"{each.name} {each.type}" for each in wanted),
+            expected=", ".join(f"{column.name} {column.type}" for column in wanted),
             hint="`holdfast state list` shows the columns of each state",
         )
     try:
-        return table.select([each.name for each in wanted]).cast(pa.schema(wanted))
+        return table.select([column.name for column in wanted]).cast(pa.schema(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Invalid(
             "a value does not fit the type of its column",
             where=f"state {state.full_name}",
             found=str(error).splitlines()[0],
-            expected=", ".join(f"{each.name} {each.type}" for each in wanted),
+            hint="cast the column, or leave out the rows that do not fit",
+            expected=", ".join(f"{column.name} {column.type}" for column in wanted),
         ) from error
 
 
@@ -135,9 +138,9 @@ def _rows(
             )
         )
     _check_once(state, table, key_rows)
-    found = next(each for each in read(checkpoint).operators if each.operator_id == operator.operator_id)
+    found = next(other for other in read(checkpoint).operators if other.operator_id == operator.operator_id)
     place = Placement(checkpoint, found, codec, full(checkpoint.uri, f"state/{operator.operator_id}"))
-    hashes = place.hashes([codec.stored_key(each) for each in key_rows])
+    hashes = place.hashes([codec.stored_key(row) for row in key_rows])
     for key, value, number in zip(key_rows, value_rows, hashes, strict=True):
         store = StoreId(operator.operator_id, number % found.partitions, codec.name.store)
         yield store, RowChange(codec, key, (value,))

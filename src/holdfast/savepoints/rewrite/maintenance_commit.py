@@ -58,7 +58,7 @@ class MaintenanceCommit:
         fields = {name: value for name, value in last.fields.items() if name != _IDS}
         version = last.version
         if ids is not None:
-            named = {str(each): [list(stores) for stores in parts] for each, parts in ids.items()}
+            named = {str(operator): [list(stores) for stores in parts] for operator, parts in ids.items()}
             fields[_IDS], version = named, max(version, 2)
         elif version == 2:
             version = 1
@@ -79,10 +79,19 @@ def begin(checkpoint: Storage, confs: Mapping[str, str] | None = None) -> Mainte
     """
     found = read(checkpoint)
     if found.batch_id is None:
-        raise NotFound("no batch is committed", where=checkpoint.uri)
+        raise no_batch(checkpoint)
     path = LogFile(Log.OFFSETS, found.batch_id).render()
     last = parse_offsets(checkpoint.read(path), path)
     fields = {**(last.fields or {}), "conf": {**last.confs, **(confs or {})}}
     offsets = OffsetLog(last.version, fields, last.offsets)
     checkpoint.write(LogFile(Log.OFFSETS, found.batch_id + 1).render(), offsets.render())
     return MaintenanceCommit(checkpoint, found, found.batch_id, offsets)
+
+
+def no_batch(checkpoint: Storage) -> NotFound:
+    """The error for a checkpoint that has no state to be changed."""
+    return NotFound(
+        "no batch is committed",
+        where=checkpoint.uri,
+        hint="let the query finish a batch; `holdfast checkpoint show` says which it has committed",
+    )

@@ -66,6 +66,7 @@ class OpenStore:
                 raise Unsupported(
                     "column families have no names, since there is no snapshot that names them",
                     where=store.folder,
+                    hint="let the query run until Spark has written a snapshot, and take a savepoint then",
                 )
             known = {codec.name.family for codec in operator.known() if codec.name.store == store.name}
             families = families.with_names(known)

@@ -38,7 +38,12 @@ class Placement:
 
     def __init__(self, checkpoint: Storage, operator: Operator, state: StateCodec, where: str) -> None:
         if state.schema is None:
-            raise Corrupt("a state has no schema", where=where, found=state.name.label)
+            raise Corrupt(
+                "a state has no schema",
+                where=where,
+                found=state.name.label,
+                hint="`holdfast checkpoint verify` names the files that are gone",
+            )
         self._state = state
         self._where = where
         self._fields: _Fields = json.loads(state.schema.key_schema)["fields"]
@@ -98,31 +103,31 @@ class Placement:
         if form.kind in (KeyKind.PREFIX, KeyKind.RANGE):
             self._part = form.kind
             ranged = form.kind is KeyKind.RANGE
-            left = [each for at, each in enumerate(self._fields) if (at in form.first) is not ranged]
+            left = [field for at, field in enumerate(self._fields) if (at in form.first) is not ranged]
             self._fields = self._unwrapped(left)
             is_index = use_of(operator, self._state.name.label) is FamilyUse.EXPIRY_INDEX
             if is_index and _names(self._fields) == _COMPOSITE:
                 # An index of what expires holds the key of a map's entry, with what is grouped by in it.
                 self._fields = self._unwrapped(self._fields)
             return len(self._fields)
-        raise Unsupported(
-            "which partition these keys belong to is not known here",
-            where=self._where,
-            found=f"{self._state.name.label}, with keys by {form.kind.value}",
-        )
+        raise self._unknown(f"by {form.kind.value}")
 
     def _unwrapped(self, fields: _Fields) -> _Fields:
         """The fields of the first of these, which is a struct: its hash is theirs, one after the other."""
         inner = fields[0]["type"]
         if not isinstance(inner, dict) or inner.get("type") != "struct":
-            raise Unsupported(
-                "which partition these keys belong to is not known here",
-                where=self._where,
-                found=f"{self._state.name.label}, with keys of {', '.join(_names(fields))}",
-            )
+            raise self._unknown(f"of {', '.join(_names(fields))}")
         self._inside += 1
         found: _Fields = inner["fields"]
         return found
+
+    def _unknown(self, keys: str) -> Unsupported:
+        return Unsupported(
+            "which partition these keys belong to is not known here",
+            where=self._where,
+            found=f"{self._state.name.label}, with keys {keys}",
+            hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
+        )
 
     def _row_of_part(self, key: bytes) -> bytes:
         """The part of a key that has what is grouped by, and in that the struct of it."""
@@ -136,11 +141,11 @@ class Placement:
 
 
 def _names(fields: _Fields) -> tuple[str, ...]:
-    return tuple(str(each["name"]) for each in fields)
+    return tuple(str(field["name"]) for field in fields)
 
 
 def _prefix(checkpoint: Storage, operator: Operator, store: str) -> int:
     path = OperatorMetadataFile(operator.operator_id).render()
     fields: Mapping[str, Any] = parse_operator(checkpoint.read(path), path).fields
-    info = next(each for each in fields["stateStoreInfo"] if each["storeName"] == store)
+    info = next(store_info for store_info in fields["stateStoreInfo"] if store_info["storeName"] == store)
     return int(info["numColsPrefixKey"])

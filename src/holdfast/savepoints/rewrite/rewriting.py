@@ -105,8 +105,8 @@ def rewrite(
     confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and not _on_rocksdb(checkpoint) else {}
     confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
     batch = begin(checkpoint, confs)
-    states = {each.operator_id: each for each in operator_states(checkpoint, batch.before)}
-    total = sum(each.partitions * len(each.store_names) for each in states.values())
+    states = {operator.operator_id: operator for operator in operator_states(checkpoint, batch.before)}
+    total = sum(operator.partitions * len(operator.store_names) for operator in states.values())
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     done = 0
     for operator in batch.found.operators:
@@ -203,7 +203,7 @@ class _Rewriting:
 
     def ids(self) -> tuple[tuple[str, ...], ...]:
         """The unique ids of what was written, by partition and store."""
-        return tuple(tuple(each) for each in self._ids)
+        return tuple(tuple(stores) for stores in self._ids)
 
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
         """Write the rows of a partition that belong to one of these writers."""
@@ -264,7 +264,12 @@ class _Rewriting:
         try:
             found = [state.values.rows(value, state.where) for _, value in pairs]
         except (struct.error, ValueError, IndexError) as error:
-            raise Corrupt("a row of state is damaged", where=self._where, found=str(error)) from error
+            raise Corrupt(
+                "a row of state is damaged",
+                where=self._where,
+                found=str(error),
+                hint="`holdfast checkpoint verify` names the batches that can still be restored",
+            ) from error
         if not any(is_list for _, is_list in found):
             writer.add(keys, [rows[0] for rows, _ in found], family)
             return

@@ -75,7 +75,7 @@ class Scratch:
         self.folder = folder
         self.database = database
         self.metadata = metadata
-        self._known = {} if metadata is None else {each.local_name: each for each in metadata.shared}
+        self._known = {} if metadata is None else {file.local_name: file for file in metadata.shared}
         self._closed = False
         self._batch: Callable[[], Any] = _batches()
 
@@ -119,8 +119,8 @@ class Scratch:
         beside = folder.with_name(f"{folder.name}-options")
         options, families = database_options(beside, delimiter, len(metadata.shared))
         shutil.rmtree(beside)
-        for each in (options, *families.values()):
-            _readable_by_spark(each)
+        for choices in (options, *families.values()):
+            _readable_by_spark(choices)
         database = Rdict(str(folder), options=options, column_families=families)
         return cls(folder, database, metadata)
 
@@ -227,7 +227,7 @@ class Scratch:
         return [manifest, "CURRENT", max(options)]
 
     def _names(self, suffix: str) -> list[str]:
-        return sorted(each.name for each in self.folder.iterdir() if each.name.endswith(suffix))
+        return sorted(file.name for file in self.folder.iterdir() if file.name.endswith(suffix))
 
     def _write(self, batch: Any) -> None:
         from rocksdict import WriteOptions

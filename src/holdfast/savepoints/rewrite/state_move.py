@@ -20,7 +20,7 @@ from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
-from holdfast.formats.providers import PROVIDERS, provider_class
+from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
 from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.restoring import Operation, free
@@ -138,7 +138,7 @@ class StateAtRest:
 
         Cost: the schemas of the states are read.
         """
-        states = {each.operator_id: each for each in operator_states(self.view, self.batch_id)}
+        states = {operator.operator_id: operator for operator in operator_states(self.view, self.batch_id)}
         for operator in self.moving(partitions):
             where = full(self.source.uri, f"{layout.STATE}/{operator.operator_id}")
             if states[operator.operator_id].values.avro:
@@ -190,28 +190,11 @@ def state_at_rest(source: Source, target: Storage, operation: Operation) -> Stat
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
     shape = StateShape(
-        rocksdb=provider_of(found, source.uri) == ROCKSDB_PROVIDER,
+        rocksdb=known_provider(found.confs, source.uri) == ROCKSDB_PROVIDER,
         partitions=partitions[0] if partitions else int(noted) if noted.isdigit() else 1,
         state_format=max(operator.format_version for operator in found.operators),
     )
     return StateAtRest(source, view, original, found, found.batch_id, shape, partitions)
-
-
-def provider_of(found: Checkpoint, uri: str) -> str:
-    """The class of the state store.
-
-    Raises:
-        Unsupported: It is not one that is known here.
-    """
-    provider = provider_class(found.confs)
-    if provider not in PROVIDERS:
-        raise Unsupported(
-            "state of this store cannot be moved here",
-            where=uri,
-            found=provider,
-            expected="RocksDB, or the memory provider",
-        )
-    return provider
 
 
 def move(

@@ -77,6 +77,7 @@ class StoreWriter:
                 where=file.store.folder,
                 found=", ".join(sorted(families.numbers)),
                 expected="a store of RocksDB's",
+                hint="leave the state on rocksdb",
             )
         self._storage = storage
         self._file = file
