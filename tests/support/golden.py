@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import tarfile
+import time
 from pathlib import Path
 
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
@@ -58,11 +60,13 @@ def golden_with_confs(name: str, **confs: str) -> MemoryStorage:
 
 
 def golden_on_disk(name: str, folder: Path) -> Path:
-    """One in a folder of the test's own."""
+    """One in a folder of the test's own, as old as a query's that has been stopped for a day."""
+    day_old_s = time.time() - 86_400
     for path, data in golden_files(name).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
+        os.utime(file, (day_old_s, day_old_s))
     return folder
 
 

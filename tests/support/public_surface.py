@@ -30,6 +30,12 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 def surface() -> dict[str, Any]:
     """All public names by where they are used."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "made"
+        folder.mkdir()
+        written_state.write(folder)
+        written = files(folder)
+        printed = verbs_json.fields_by_verb(folder)
     return {
         "python": python(),
         "command line": command_line(),
@@ -38,9 +44,9 @@ def surface() -> dict[str, Any]:
         "alerts": alerts(),
         "errors": errors(),
         "settings": settings(),
-        "json of verbs": verbs_json.fields_by_verb(),
+        "json of verbs": printed,
         "json shapes": json_shapes(),
-        "files": files(),
+        "files": written,
         "environment": environment(),
         "spark settings": spark_settings(),
     }
@@ -264,12 +270,13 @@ def annotated(owner: ast.ClassDef) -> Iterator[str]:
             yield node.target.id
 
 
-def files() -> dict[str, list[str]]:
-    """Every file that Holdfast writes, by what it is called, and the fields, tables and columns in it."""
+def files(made: Path) -> dict[str, list[str]]:
+    """Every file that Holdfast writes, by what it is called, and the fields, tables and columns in it.
+
+    Args:
+        made: Where `written_state.write` has made one of everything.
+    """
     with tempfile.TemporaryDirectory() as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
-        written_state.write(made)
         found = written_state.files_by_pattern(made)
         for archive in sorted(written_state.PACKED.glob("*.tar.xz")):
             name = archive.name.removesuffix(".tar.xz")

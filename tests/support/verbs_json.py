@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,23 +26,24 @@ def till(spark):
 """
 
 
-def fields_by_verb() -> dict[str, list[str]]:
-    """Each verb with the fields of what it printed."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        written_state.write(folder)
-        golden_on_disk(KEYED, folder / "keyed")
-        (folder / "job.py").write_text(JOB_FILE, encoding="utf-8")
-        (folder / "damaged").mkdir()
-        golden_on_disk(written_state.CHECKPOINT, folder / "damaged")
-        (folder / "damaged" / "commits" / "11").write_text("nonsense")
-        supervisor = SupervisorLock(StateHome(folder / "home-v2"), "shop")
-        assert supervisor.take()
-        try:
-            with standing_in(folder):
-                return {words: sorted(printed(words, folder)) for words in calls()}
-        finally:
-            supervisor.release()
+def fields_by_verb(folder: Path) -> dict[str, list[str]]:
+    """Each verb with the fields of what it printed.
+
+    Args:
+        folder: Where `written_state.write` has made one of everything. The verbs change it.
+    """
+    golden_on_disk(KEYED, folder / "keyed")
+    (folder / "job.py").write_text(JOB_FILE, encoding="utf-8")
+    (folder / "damaged").mkdir()
+    golden_on_disk(written_state.CHECKPOINT, folder / "damaged")
+    (folder / "damaged" / "commits" / "11").write_text("nonsense")
+    supervisor = SupervisorLock(StateHome(folder / "home-v2"), "shop")
+    assert supervisor.take()
+    try:
+        with standing_in(folder):
+            return {words: sorted(printed(words, folder)) for words in calls()}
+    finally:
+        supervisor.release()
 
 
 @contextmanager

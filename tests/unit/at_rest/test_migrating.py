@@ -182,7 +182,7 @@ def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: P
     unsaid = holdfast(*words)
     assert (unsaid.returncode, unsaid.stdout) == (4, "")
     assert "nobody has said that it is stopped" in unsaid.stderr
-    said = holdfast(*words, "--stopped")
+    said = holdfast_at_once(*words, "--stopped")
     assert said.stdout.strip() == f"file://{tmp_path}/ck-migrated"
     assert "backend memory to rocksdb, partitions 2 to 3, format 1 to 2" in said.stderr
     made = json.loads(holdfast_at_once(*words, "--to", "./other", "--stopped", "--json").stdout)
