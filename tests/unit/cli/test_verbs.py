@@ -140,52 +140,12 @@ def test_a_bad_job_file_is_one_clear_error(
     assert "Traceback" not in said.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "fact"),
-    [
-        ("1 / 0", 2, "the job file raised an error while it was loaded"),
-        (None, 3, "there is no such job file"),
-    ],
-)
-def test_its_driver_says_the_same_and_no_job_is_left(
-    holdfast: Holdfast, tmp_path: Path, text: str | None, code: int, fact: str
-) -> None:
-    target = "job.py" if text is None else write(tmp_path, text)
-    said = holdfast("run", target)
-    assert said.returncode == code
-    assert f"error: {fact}\n" in said.stderr
-    assert "Traceback" not in said.stderr
-    assert json.loads(holdfast("list", "--json").stdout) == {"jobs": []}
-
-
-@pytest.mark.parametrize(
-    ("option", "fact"),
-    [
-        (["--set", "nonsense"], "this is not a setting"),
-        (["--conf", "=x"], "this is not a setting"),
-        (["--set", "nothing=1"], "no such setting"),
-    ],
-)
-def test_a_bad_option_is_too(holdfast: Holdfast, tmp_path: Path, option: list[str], fact: str) -> None:
-    said = holdfast("run", write(tmp_path, ONE), *option)
-    assert said.returncode == 2
-    assert f"error: {fact}\n" in said.stderr
-
-
 def test_a_home_that_cannot_be_written_is_named(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, not a directory")
     said = holdfast("run", write(tmp_path, ONE), "--home", "taken/home")
     assert said.returncode == 2
     assert "taken/home" in said.stderr
     assert "HOLDFAST_HOME" in said.stderr
-
-
-def test_no_java_is_told_before_anything_starts(holdfast: Holdfast, tmp_path: Path) -> None:
-    said = holdfast("run", write(tmp_path, ONE), environ={"JAVA_HOME": str(tmp_path)})
-    assert said.returncode == 2
-    assert "error: JAVA_HOME holds no Java\n" in said.stderr
-    assert "pip install 'holdfast[java]'" in said.stderr
-    assert "Traceback" not in said.stderr
 
 
 def test_doctor_leaves_nothing_behind(holdfast: Holdfast, home: Path) -> None:

@@ -118,29 +118,6 @@ def test_rows_page_by_page(shop: Served) -> None:
     assert len(seen) == len(set(seen)) == total
 
 
-def test_sql_over_state(shop: Served) -> None:
-    asked = {"sql": 'select count(*) as customers, max("count") as most from aggregate'}
-    answer = shop.client().post(f"{API}/jobs/shop/sql", json=asked)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["columns"] == ["customers", "most"]
-    assert answer.json()["rows"] == [{"customers": 10, "most": 12}]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select * from read_csv('/etc/passwd')",
-        "set enable_external_access = true",
-        "select * from glob('/*')",
-    ],
-)
-def test_sql_reads_states_and_nothing_else(shop: Served, sql: str) -> None:
-    answer = shop.client().post(f"{API}/jobs/shop/sql", json={"sql": sql})
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["kind"] == "invalid"
-    assert "root:" not in answer.text
-
-
 def test_a_savepoint_from_taking_to_deletion(shop: Served) -> None:
     catalog = shop.folder / "checkpoints" / "sp"
     taken = done(shop, "/jobs/shop/savepoints", {"directory": str(catalog), "label": "a", "deep": True})

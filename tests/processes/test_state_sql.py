@@ -71,6 +71,29 @@ def test_an_answer_is_bounded_in_bytes(shop: Served) -> None:
         asked(shop, "select repeat('x', 100000) as t", answer_bytes=1000)
 
 
+def test_sql_over_state(shop: Served) -> None:
+    asked = {"sql": 'select count(*) as customers, max("count") as most from aggregate'}
+    answer = shop.client().post("/api/v1/jobs/shop/sql", json=asked)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["columns"] == ["customers", "most"]
+    assert answer.json()["rows"] == [{"customers": 10, "most": 12}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_csv('/etc/passwd')",
+        "set enable_external_access = true",
+        "select * from glob('/*')",
+    ],
+)
+def test_sql_reads_states_and_nothing_else(shop: Served, sql: str) -> None:
+    answer = shop.client().post("/api/v1/jobs/shop/sql", json={"sql": sql})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["kind"] == "invalid"
+    assert "root:" not in answer.text
+
+
 def test_planning_is_within_the_time(shop: Served) -> None:
     with pytest.raises(Unavailable, match="took too long") as told:
         asked(shop, PLANNED_FOR_EVER, seconds=5.0)
