@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,16 +31,11 @@ _DURATIONS: Final = (
 
 def _number(value: object) -> object:
     """A number that was written as text, as on the command line."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        pass
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    if isinstance(value, str):
+        for kind in (int, float):
+            with suppress(ValueError):
+                return kind(value)
+    return value
 
 
 def _address(value: object, setting: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,19 +37,14 @@ def home_token(home: Path) -> str:
     """
     path = home / FILE
     if not path.exists():
-        fresh = home / f".{FILE}-{secrets.token_hex(8)}"
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(f"{secrets.token_urlsafe(32)}\n")
-                file.flush()
-                os.fsync(file.fileno())
+        # For its owner alone, whatever the umask is.
+        with tempfile.NamedTemporaryFile("w", dir=home, prefix=f".{FILE}-", encoding="ascii") as fresh:
+            fresh.write(f"{secrets.token_urlsafe(32)}\n")
+            fresh.flush()
+            os.fsync(fresh.fileno())
             # A link and no rename: of two that begin at the same time one makes it, and both read it.
-            path.hardlink_to(fresh)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
+            with suppress(FileExistsError):
+                path.hardlink_to(fresh.name)
     if path.stat().st_uid != os.geteuid():
         raise Invalid(
             "the token of the state home belongs to another user",

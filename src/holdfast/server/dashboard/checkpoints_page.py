@@ -13,7 +13,7 @@ from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.errors import HoldfastError
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import Chart, Point, chart
-from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
+from holdfast.server.dashboard.jobs_page import chosen_query, head_of
 from holdfast.server.dashboard.views import (
     CheckpointsView,
     FilesLine,
@@ -37,12 +37,9 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)
-    firing = firing_by_job(plane)
     view = CheckpointsView(
-        now_ms=plane.clock(),
-        job=line_of(details, firing),
+        **head_of(plane, details),
         queries=tuple(query.name for query in details.queries),
-        firing=sum(firing.values()),
     )
     if chosen is None:
         return view

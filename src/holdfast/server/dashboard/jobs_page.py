@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.registry.client import JobDetails, JobStatus
@@ -68,10 +68,8 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
     chosen = chosen_query(plane, details, query)
     name = details.status.job.name
     alerts = standing(plane)
-    firing = firing_by_job(plane)
     return JobView(
-        now_ms=plane.clock(),
-        job=line_of(details, firing),
+        **head_of(plane, details),
         queries=tuple(started.name for started in details.queries),
         query=None if chosen is None else _query(plane, details, chosen),
         recoveries=_recoveries(details)[:_SHOWN],
@@ -79,7 +77,6 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
         attempts=tuple(_attempt(attempt) for attempt in reversed(details.attempts))[:_SHOWN],
         alerts=alert_lines(alert for alert in alerts if alert.job == name),
         operations=operation_lines(plane, name, 5),
-        firing=sum(firing.values()),
     )
 
 
@@ -92,6 +89,12 @@ def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) ->
     if query is None:
         return details.queries[0] if details.queries else None
     return plane.query(details, query)
+
+
+def head_of(plane: ControlPlane, details: JobDetails) -> dict[str, Any]:
+    """What all pages of a job have in common."""
+    firing = firing_by_job(plane)
+    return {"now_ms": plane.clock(), "job": line_of(details, firing), "firing": sum(firing.values())}
 
 
 def firing_by_job(plane: ControlPlane) -> Counter[str]:

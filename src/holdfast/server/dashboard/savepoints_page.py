@@ -11,7 +11,7 @@ from holdfast.jobs.registry.client import JobDetails
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.server.access import path_policy
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard.jobs_page import firing_by_job, line_of
+from holdfast.server.dashboard.jobs_page import head_of
 from holdfast.server.dashboard.operations_page import operation_line
 from holdfast.server.dashboard.views import CatalogView, SavepointLine, SavepointsView
 
@@ -47,19 +47,16 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
             told = "whole" if operation.result.get("ok") else "damaged"
             proofs[str(operation.arguments.get("savepoint"))] = told, operation.ended_ms
     known = _Known(queries, proofs)
-    firing = firing_by_job(plane)
     now = plane.clock()
     running = details.status.supervised and not details.status.job.state.terminal
     return SavepointsView(
-        now_ms=now,
-        job=line_of(details, firing),
+        **head_of(plane, details),
         directory=catalogs[0] if catalogs else f"file://{plane.home.path / 'savepoints'}",
         beside=path_policy.beside(details.status.job.checkpoint, path_policy.FORK),
         can_take=bool(details.queries),
         can_stop=running,
         catalogs=tuple(_catalog(plane, catalog, known) for catalog in catalogs),
         operations=tuple(operation_line(operation, now) for operation in operations[:_OPERATIONS_SHOWN]),
-        firing=sum(firing.values()),
     )
 
 

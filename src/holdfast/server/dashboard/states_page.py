@@ -17,7 +17,7 @@ from holdfast.formats.rows.plain import plain
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.savepoints.places import place_of
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard.jobs_page import chosen_query, firing_by_job, line_of
+from holdfast.server.dashboard.jobs_page import chosen_query, head_of
 from holdfast.server.dashboard.savepoints_page import catalogs_of
 from holdfast.server.dashboard.state_views import (
     FoundLine,
@@ -64,7 +64,6 @@ def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
     """
     details = plane.details(job, 40)
     chosen = chosen_query(plane, details, asked.query)
-    firing = firing_by_job(plane)
     address: str | None = None
     try:
         address = _address(plane, details, asked, None if chosen is None else chosen.checkpoint)
@@ -74,15 +73,13 @@ def state_view(plane: ControlPlane, job: str, asked: Asked) -> StateView:
     return view_of(
         StateView,
         look,
-        now_ms=plane.clock(),
-        job=line_of(details, firing),
+        **head_of(plane, details),
         queries=tuple(started.name for started in details.queries),
         query=None if chosen is None else chosen.name,
         savepoint=asked.savepoint,
         address=address,
         key=asked.key,
         offset=asked.offset,
-        firing=sum(firing.values()),
     )
 
 
