@@ -7,9 +7,9 @@ from typing import Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import StoreFolder
 from holdfast.checkpoints.values import Batch, OperatorBatch, ProgressCallback
-from holdfast.errors import NotFound
 from holdfast.layout import Log, LogFile, StoreId
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
@@ -45,11 +45,7 @@ def history(
     """
     logs = Logs(storage)
     if not logs.offered and not logs.committed and storage.size(layout.METADATA) is None:
-        raise NotFound(
-            "there is no checkpoint",
-            where=storage.uri,
-            hint="name the directory that holds `metadata`, `offsets` and `commits`",
-        )
+        raise no_checkpoint(storage)
     batches = logs.committed if last is None else logs.committed[max(len(logs.committed) - last, 0) :]
     folders = operator_folders(storage, logs.newest)
     total = sum(len(folder.partitions) for folder in folders)

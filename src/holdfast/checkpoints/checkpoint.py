@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
 from holdfast.errors import Corrupt, HoldfastError, NotFound
@@ -123,11 +124,7 @@ def read_query_id(storage: Storage, logs: Logs) -> str:
                 expected="the id of its query",
                 hint="see what else is wrong with `holdfast checkpoint verify`",
             ) from error
-        raise NotFound(
-            "there is no checkpoint",
-            where=storage.uri,
-            hint="name the directory that holds `metadata`, `offsets` and `commits`",
-        ) from error
+        raise no_checkpoint(storage) from error
 
 
 def _sources(offsets: OffsetLog | None, planned: OffsetLog | None) -> tuple[Source, ...]:

@@ -35,6 +35,8 @@ from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
 
 FORMAT: Final = 1
+_READABLE: Final = "let this user read the file, or name another state home with --home"
+_WRITABLE: Final = "make room on that disk, or let this user write into the state home"
 _FOLDER: Final = "records"
 
 # Size and SHA-256 of a file.
@@ -202,7 +204,10 @@ class RecordFile:
             return None
         except OSError as error:
             raise Unavailable(
-                "the record of good batches cannot be read", where=str(self.path), found=error.strerror
+                "the record of good batches cannot be read",
+                where=str(self.path),
+                found=error.strerror,
+                hint=_READABLE,
             ) from error
         whole = data[: data.rfind(b"\n") + 1]
         record: Record | None = None
@@ -345,5 +350,8 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 def _unwritable(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
-        "the record of good batches cannot be written", where=str(path), found=error.strerror or str(error)
+        "the record of good batches cannot be written",
+        where=str(path),
+        found=error.strerror or str(error),
+        hint=_WRITABLE,
     )

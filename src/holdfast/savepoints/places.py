@@ -53,12 +53,15 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> Place
                 where=uri,
                 found=f"batch {batch}",
                 expected=str(manifest.batch_id),
+                hint="leave the batch out, or name a savepoint of that batch",
             )
         return Place(SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True)
     base, at, number = text.rpartition("@")
     if at and number.isascii() and number.isdigit():
         if batch not in (None, int(number)):
-            raise Invalid("two batches are named", found=f"{text} and batch {batch}")
+            raise Invalid(
+                "two batches are named", found=f"{text} and batch {batch}", hint="leave one of the two out"
+            )
         text, batch = base, int(number)
     storage = open_storage(text)
     return Place(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from holdfast import layout
-from holdfast.errors import NotFound, Unsupported
+from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.savepoints.catalog.catalog import object_path
 from holdfast.storage.local import file_of
-from holdfast.storage.port import Names, Storage, full
+from holdfast.storage.port import Names, Storage, full, no_file
 
 
 class SavepointView:
@@ -46,7 +46,7 @@ class SavepointView:
         """See `Storage`."""
         file = self._files.get(path)
         if file is None:
-            raise NotFound("there is no such file", where=full(self._uri, path))
+            raise no_file(self._uri, path)
         return self._catalog.read(object_path(file.sha256), start, length)
 
     def list(self, path: str = "") -> Names:
@@ -76,4 +76,8 @@ class SavepointView:
         self._refuse(path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Unsupported("a savepoint is never changed", where=full(self._uri, path))
+        raise Unsupported(
+            "a savepoint is never changed",
+            where=full(self._uri, path),
+            hint="make a checkpoint of it with `holdfast restore` or `holdfast fork`",
+        )

@@ -14,6 +14,7 @@ from holdfast.errors import NotFound, Unavailable, Unsupported
 _HERE: Final = -100  # AT_FDCWD: paths are absolute
 _LINUX_EXCHANGE: Final = 2
 _MAC_SWAP: Final = 2
+_LOOK_AT_DISK: Final = "see that the disk is there and that this user may write to it, then try again"
 _NOT_OFFERED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 
@@ -32,11 +33,16 @@ def exchange(one: Path, other: Path) -> None:
     if call(os.fsencode(one.absolute()), os.fsencode(other.absolute())) != 0:
         number = ctypes.get_errno()
         if number == errno.ENOENT:
-            raise NotFound("there is no such directory", where=f"{one} or {other}")
+            raise NotFound(
+                "there is no such directory", where=f"{one} or {other}", hint="check both addresses"
+            )
         if number in _NOT_OFFERED:
             raise _not_offered(one, os.strerror(number))
         raise Unavailable(
-            "two directories could not change places", where=str(one), found=os.strerror(number)
+            "two directories could not change places",
+            where=str(one),
+            found=os.strerror(number),
+            hint=_LOOK_AT_DISK,
         )
     for folder in {one.absolute().parent, other.absolute().parent}:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -62,4 +68,5 @@ def _not_offered(where: Path, found: str) -> Unsupported:
         where=str(where),
         found=found,
         expected="a file system that can, such as ext4, xfs, btrfs or tmpfs on Linux",
+        hint="write to a directory of another name, and start the query on that",
     )

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.storage.giving_up import go_on
-from holdfast.storage.port import Storage, full
+from holdfast.storage.port import Storage, file_exists, full, no_file
 
 # What a file system says when it cannot make a hard link, though it could copy.
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
@@ -173,12 +173,16 @@ class LocalStorage:
         return f"{self._root}/{path}" if path else self._root
 
     def _error(self, error: OSError, path: str) -> HoldfastError:
-        where = full(self.uri, path)
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            return NotFound("there is no such file", where=where)
+            return no_file(self.uri, path)
         if isinstance(error, FileExistsError):
-            return Conflict("the file exists", where=where)
-        return Unavailable("the storage does not do what it was asked", where=where, found=error.strerror)
+            return file_exists(self.uri, path)
+        return Unavailable(
+            "the storage does not do what it was asked",
+            where=full(self.uri, path),
+            found=error.strerror,
+            hint="see that the disk is there, has room, and that this user may use it",
+        )
 
 
 @runtime_checkable

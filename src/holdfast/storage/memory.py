@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from holdfast.errors import Conflict, NotFound
-from holdfast.storage.port import Names, Storage, full
+from holdfast.storage.port import Names, Storage, file_exists, no_file
 
 
 class MemoryStorage:
@@ -42,7 +41,7 @@ class MemoryStorage:
         with self._lock:
             data = self._files.get(path)
         if data is None:
-            raise NotFound("there is no such file", where=full(self._uri, path))
+            raise no_file(self._uri, path)
         return data[start:] if length is None else data[start : start + length]
 
     def list(self, path: str = "") -> Names:
@@ -60,7 +59,7 @@ class MemoryStorage:
         """See `Storage`."""
         with self._lock:
             if not replace and path in self._files:
-                raise Conflict("the file exists", where=full(self._uri, path))
+                raise file_exists(self._uri, path)
             self._put(path, bytes(data))
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:

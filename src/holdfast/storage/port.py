@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from holdfast.errors import Conflict, NotFound
+
 
 class Listing(Protocol):
     """What is in a directory.
@@ -117,6 +119,18 @@ class Names:
     def size(self, name: str) -> int | None:
         """See `Listing`."""
         return self._sizes.get(name)
+
+
+def no_file(uri: str, path: str) -> NotFound:
+    """The error for a file that is not there."""
+    hint = "check the address; a running query deletes files that it no longer needs"
+    return NotFound("there is no such file", where=full(uri, path), hint=hint)
+
+
+def file_exists(uri: str, path: str) -> Conflict:
+    """The error for a file that is there, and that must not be replaced."""
+    hint = "name another place, or remove the file if nobody needs it"
+    return Conflict("the file exists", where=full(uri, path), hint=hint)
 
 
 def full(uri: str, path: str) -> str:

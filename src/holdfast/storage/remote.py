@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, Unsupported
+from holdfast.errors import HoldfastError, Unavailable, Unsupported
 from holdfast.storage.giving_up import go_on
-from holdfast.storage.port import Names, Storage, full
+from holdfast.storage.port import Names, Storage, file_exists, full, no_file
 
 # The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
@@ -138,7 +138,7 @@ class RemoteStorage:
             self.write(target, giver.read(source))
             return
         if self.size(target) is not None:
-            raise Conflict("the file exists", where=full(self._uri, target))
+            raise file_exists(self._uri, target)
         address = giver._at(source)
         self._ask(source, lambda: self._fs.cp_file(address, self._at(target)))
 
@@ -178,10 +178,10 @@ class RemoteStorage:
         except HoldfastError:
             raise
         except FileExistsError as error:
-            raise Conflict("the file exists", where=full(self._uri, path)) from error
+            raise file_exists(self._uri, path) from error
         except Exception as error:  # each library raises what it likes
             if _nothing_there(error) or isinstance(error, IsADirectoryError):
-                raise NotFound("there is no such file", where=full(self._uri, path)) from error
+                raise no_file(self._uri, path) from error
             raise Unavailable(
                 "the storage does not do what it was asked",
                 where=full(self._uri, path),

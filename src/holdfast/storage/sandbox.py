@@ -15,6 +15,7 @@ from holdfast.errors import Unavailable
 _PREFIX: Final = ".holdfast-"
 _LOCK: Final = ".lock"
 _TRIES: Final = 10
+_LET_WRITE: Final = "make room there, or let this user write there"
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
         place.mkdir(mode=0o700)
     except OSError as error:
         raise Unavailable(
-            "a directory to work in cannot be made", where=str(folder), found=error.strerror
+            "a directory to work in cannot be made", where=str(folder), found=error.strerror, hint=_LET_WRITE
         ) from error
     try:
         yield place

@@ -13,6 +13,7 @@ from holdfast.config.private_files import make_file
 from holdfast.errors import Corrupt, Unavailable, Unsupported
 
 PATIENCE_S: Final = 15.0
+_TRY_AGAIN: Final = "see that the disk is there and has room, then try again: another process may be writing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class SharedDatabase:
         except OSError as error:  # a share that is away for a moment
             found = error.strerror or str(error)
             raise Unavailable(
-                f"{self._shape.what} cannot be used", where=str(self.path), found=found
+                f"{self._shape.what} cannot be used", where=str(self.path), found=found, hint=_TRY_AGAIN
             ) from error
         with self._connection() as db:
             return [dict(row) for row in db.execute(statement, values)]
@@ -98,7 +99,9 @@ class SharedDatabase:
             self._prepare(db)
             yield db
         except sqlite3.OperationalError as error:
-            raise Unavailable(f"{what} cannot be used", where=str(self.path), found=str(error)) from error
+            raise Unavailable(
+                f"{what} cannot be used", where=str(self.path), found=str(error), hint=_TRY_AGAIN
+            ) from error
         except sqlite3.DatabaseError as error:
             raise Corrupt(
                 f"{what} is damaged", where=str(self.path), found=str(error), hint=self._shape.damaged

@@ -15,11 +15,12 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.logs.source_folders import source_folders
+from holdfast.checkpoints.problems import batch_not_kept, file_gone, other_size
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.lost_state import require_state
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.source_log import SourceLog, compact_interval, parse_source
@@ -131,13 +132,7 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
             hint=f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
         )
     if wanted is None or wanted not in logs.committed:
-        kept = f"batches {logs.committed[0]} to {logs.committed[-1]}" if logs.committed else "none"
-        raise NotFound(
-            "the batch is not committed, or no longer kept",
-            where=storage.uri,
-            found=f"batch {wanted}" if wanted is not None else "no committed batch",
-            expected=kept,
-        )
+        raise batch_not_kept(storage, logs.committed, wanted)
     files = [
         *_log_files(storage, logs, wanted),
         *_source_files(storage, tree, logs, wanted),
@@ -166,7 +161,7 @@ def _log_files(storage: Storage, logs: Logs, batch_id: int) -> Iterator[CutFile]
     for kept_id in (batch_id - 1, batch_id):
         # A restart asks for the offsets of the batch before; its commit is no more than good to have.
         if kept_id >= 0 and kept_id not in logs.offered:
-            raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, kept_id).render(), batch_id)
+            raise file_gone(storage, layout.LogFile(layout.Log.OFFSETS, kept_id).render(), batch_id)
         if kept_id >= 0:
             yield _whole(layout.LogFile(layout.Log.OFFSETS, kept_id).render())
         if kept_id in logs.committed:
@@ -183,7 +178,7 @@ def _source_files(storage: Storage, tree: Tree, logs: Logs, batch_id: int) -> It
     folders = sorted(tree.names(layout.SOURCES))
     newest = logs.offsets(batch_id)
     if newest is None:
-        raise _gone(storage, layout.LogFile(layout.Log.OFFSETS, batch_id).render(), batch_id)
+        raise file_gone(storage, layout.LogFile(layout.Log.OFFSETS, batch_id).render(), batch_id)
     sources = source_folders(folders, newest, lambda: _kept(logs, batch_id), storage.uri)
     for source in folders:
         last = log_offset(newest.offsets.get(sources.get(source, "")))
@@ -221,6 +216,7 @@ def _entries(
             "a source's log cannot be as long as it says",
             where=full(storage.uri, f"{layout.SOURCES}/{source}"),
             found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
+            hint=f"see what else is wrong with `holdfast checkpoint verify {storage.uri}`",
         )
     later = min((entry for entry in compact if entry >= last), default=None)
     for entry in range(max(base, 0), last + 1):
@@ -232,7 +228,7 @@ def _entries(
             origin = layout.SourceLogFile(source, later, True).render()
             yield CutFile(place.render(), How.SOURCE_LOG, origin, 0 if compacted else entry, entry)
         else:
-            raise _gone(storage, place.render(), batch_id)
+            raise file_gone(storage, place.render(), batch_id)
 
 
 def _operator_files(
@@ -262,11 +258,11 @@ def _store_files(
 ) -> Iterator[CutFile]:
     listing = tree.listing(store.folder)
     if listing is None:
-        raise _gone(storage, store.folder, batch_id)
+        raise file_gone(storage, store.folder, batch_id)
     folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)), tree.names(store.folder))
     chain = folder.chain(batch_id + 1, lambda version: logs.unique_id(store, index, version))
     if chain.missing is not None:
-        raise _gone(storage, chain.missing, batch_id)
+        raise file_gone(storage, chain.missing, batch_id)
     for file in chain.files:
         yield _whole(file.render())
         if file.kind is Kind.ZIP:
@@ -274,26 +270,11 @@ def _store_files(
                 path = layout.SharedFile(store, shared.folder, shared.name).render()
                 size = tree.size(path)
                 if size is None:
-                    raise _gone(storage, path, batch_id)
+                    raise file_gone(storage, path, batch_id)
                 if size != shared.size_bytes:
-                    raise Corrupt(
-                        "a data file does not have the size that its snapshot says",
-                        where=full(storage.uri, path),
-                        found=f"{size} bytes",
-                        expected=f"{shared.size_bytes}",
-                        hint="see what else is wrong with `holdfast checkpoint verify`",
-                    )
+                    raise other_size(full(storage.uri, path), size, shared.size_bytes)
                 yield _whole(path)
 
 
 def _whole(path: str) -> CutFile:
     return CutFile(path, How.WHOLE, path)
-
-
-def _gone(storage: Storage, path: str, batch_id: int) -> NotFound:
-    return NotFound(
-        f"a file that batch {batch_id} needs is not there",
-        where=full(storage.uri, path),
-        hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
-        "see `holdfast checkpoint verify`",
-    )

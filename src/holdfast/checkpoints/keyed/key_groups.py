@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, stored_values
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
@@ -70,7 +71,9 @@ class KeyGroup:
             Corrupt: There is none, or it cannot be read.
         """
         if self.meta is None:
-            raise Corrupt("a key group has no record", where=where, found=f"key group {self.group}")
+            raise Corrupt(
+                "a key group has no record", where=where, found=f"key group {self.group}", hint=SEE_DAMAGE
+            )
         return Meta.decode(self.meta)
 
     def known(self, where: str) -> Mapping[bytes, BlobSchema]:
@@ -86,7 +89,9 @@ class KeyGroup:
 
     def unreadable(self, where: str, error: Exception) -> Corrupt:
         """The error for what is no key group."""
-        return Corrupt("a key group cannot be read", where=where, found=f"{self.group}: {error}")
+        return Corrupt(
+            "a key group cannot be read", where=where, found=f"{self.group}: {error}", hint=SEE_DAMAGE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +300,12 @@ def group_of_key(codec: StateCodec, key: bytes) -> int:
     number = int(next(iter(codec.key_values(codec.key_row(key)).values())))
     group = _numbering(codec).group_at(number)
     if not 0 <= group < MOST_GROUPS:
-        raise Corrupt("no key group is stored under this number", where=codec.where, found=str(number))
+        raise Corrupt(
+            "no key group is stored under this number",
+            where=codec.where,
+            found=str(number),
+            hint=SEE_DAMAGE,
+        )
     return group
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
+from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
@@ -215,6 +216,6 @@ def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
     try:
         found = [timer_of(key, at) for key, at in decode(text).items()]
     except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise Corrupt("the timers of a key cannot be read", found=repr(text)) from error
+        raise Corrupt("the timers of a key cannot be read", found=repr(text), hint=SEE_DAMAGE) from error
     timers = [KeyTimer(timer.name, timer.clock, timer.at_ms) for timer in found]
     return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))

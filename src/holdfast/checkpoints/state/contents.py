@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.checkpoints.problems import row_damaged
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Corrupt
 from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.layout import DEFAULT_STORE, StoreId
 from holdfast.storage.port import Storage
@@ -152,7 +152,7 @@ def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
     try:
         return codec.values.bare_all([value for _, value in pairs])
     except (struct.error, ValueError, IndexError) as error:
-        raise Corrupt("a row of state is damaged", where=codec.where, found=str(error)) from error
+        raise row_damaged(codec.where, error) from error
 
 
 class ContentSum:

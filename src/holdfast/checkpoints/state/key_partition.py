@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.errors import Corrupt, Unsupported
+from holdfast.errors import Unsupported
 from holdfast.formats.operators import KeyPlacement, family_of, operator_kind
 from holdfast.formats.rows.murmur3 import partition_of
 from holdfast.formats.rows.row_forms import KeyKind
@@ -46,9 +46,7 @@ def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mappin
     if kind is None or kind.placement is KeyPlacement.ONE_PARTITION or codec.values.avro:
         return None
     count = placing_fields(codec)
-    if codec.schema is None:
-        raise Corrupt("a state has no schema", where=codec.where, found=codec.name.label)
-    fields = json.loads(codec.schema.key_schema)["fields"][:count]
+    fields = json.loads(codec.require_schema().key_schema)["fields"][:count]
     row = RowCodec(codec.first_fields(count)).encode(values)
     try:
         return partition_of(row, fields, count, operator.partitions, codec.where)

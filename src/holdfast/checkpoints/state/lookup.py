@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.checkpoints.problems import row_damaged
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
 from holdfast.checkpoints.state.replay import Overlay
 from holdfast.checkpoints.state.rocksdb import Snapshot, opened
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName
-from holdfast.errors import Corrupt
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import Record, records_of
 from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
@@ -147,7 +147,7 @@ def rows_in(
             return _in_memory(storage, operator, chain, wanted)
         return _in_rocksdb(storage, operator, chain, wanted)
     except (struct.error, ValueError, IndexError) as error:
-        raise _damaged(storage, store, error) from error
+        raise row_damaged(full(storage.uri, store.folder), error) from error
 
 
 def changed_by(
@@ -187,7 +187,7 @@ def changed_by(
         rows = overlay.over([(number + key, value) for key, value in before.items()])
         return {key[len(number) :]: value for key, value in rows}
     except (struct.error, ValueError, IndexError) as error:
-        raise _damaged(storage, store, error) from error
+        raise row_damaged(full(storage.uri, store.folder), error) from error
 
 
 def family_number(
@@ -208,11 +208,6 @@ def family_number(
         return _family(operator, None, name)
     metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
     return _family(operator, metadata, name)
-
-
-def _damaged(storage: Storage, store: StoreId, error: Exception) -> Corrupt:
-    where = full(storage.uri, store.folder)
-    return Corrupt("a row of state is damaged", where=where, found=str(error))
 
 
 def _in_rocksdb(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
+from holdfast.checkpoints.problems import SEE_DAMAGE, other_size
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot, snapshot_entries
 from holdfast.formats.files.sst import check_sst
@@ -188,16 +189,13 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
     path = layout.SharedFile(file.store, shared.folder, shared.name).render()
     size = storage.size(path)
     if size is None:
-        raise NotFound("a data file of a snapshot is not there", where=full(storage.uri, path))
+        raise NotFound(
+            "a data file of a snapshot is not there", where=full(storage.uri, path), hint=SEE_DAMAGE
+        )
     if not _SST.fullmatch(shared.local_name):
         raise damaged("a snapshot", full(storage.uri, file.render()), shared.local_name, "000123.sst")
     if size != shared.size_bytes:
-        raise Corrupt(
-            "a data file does not have the size that its snapshot says",
-            where=path,
-            found=f"{size} bytes",
-            expected=f"{shared.size_bytes}",
-        )
+        raise other_size(path, size, shared.size_bytes)
     target = place / shared.local_name
     origin = file_of(storage, path)
     if target.exists():
@@ -233,5 +231,5 @@ def _damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata, error
         "RocksDB cannot read a snapshot",
         where=full(storage.uri, where),
         found=re.sub(r"/\S*/", "", found)[:200],
-        hint="see what else is wrong with `holdfast checkpoint verify` or `holdfast savepoint verify`",
+        hint=SEE_DAMAGE,
     )

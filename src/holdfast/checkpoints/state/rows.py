@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast.checkpoints.problems import SEE_DAMAGE, row_damaged
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.replay import Overlay
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Corrupt, Unsupported
+from holdfast.errors import Unsupported
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import Change, Record, parse_head, records_of
 from holdfast.formats.files.snapshot import parse_snapshot
@@ -162,7 +163,7 @@ def stored_values(
             rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
             return {names[key]: value for key, value in overlay.over(rows)}
     except (struct.error, ValueError, IndexError) as error:
-        raise _damaged(storage, store, str(error)) from error
+        raise row_damaged(full(storage.uri, store.folder), error) from error
 
 
 def _key_of(record: Record, values: ValueForm) -> bytes:
@@ -195,7 +196,7 @@ def store_chunks(
                 go_on()
                 yield chunk
     except (struct.error, ValueError, IndexError) as error:
-        raise _damaged(storage, store, str(error)) from error
+        raise row_damaged(full(storage.uri, store.folder), error) from error
 
 
 def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
@@ -242,9 +243,6 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
             where=store.folder,
             found=f"family {int.from_bytes(prefix, 'little')}",
             expected=", ".join(sorted(families.prefixes)) or "a snapshot",
+            hint=SEE_DAMAGE,
         )
     return name
-
-
-def _damaged(storage: Storage, store: StoreId, found: str) -> Corrupt:
-    return Corrupt("a row of state is damaged", where=full(storage.uri, store.folder), found=found)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.problems import batch_not_kept, file_gone
 from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
@@ -265,12 +266,7 @@ class OperatorStates:
         folder, unique_id = self.folder(storage, store)
         chain = folder.chain(self.batch_id + 1, unique_id)
         if chain.missing is not None:
-            raise NotFound(
-                f"a file that batch {self.batch_id} needs is not there",
-                where=full(storage.uri, chain.missing),
-                hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
-                "see `holdfast checkpoint verify`",
-            )
+            raise file_gone(storage, chain.missing, self.batch_id)
         return chain.files
 
     def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
@@ -304,13 +300,7 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
     if wanted is None:
         return []
     if wanted not in logs.committed:
-        kept = f"batches {logs.committed[0]} to {logs.committed[-1]}" if logs.committed else "none"
-        raise NotFound(
-            "the batch is not committed, or no longer kept",
-            where=storage.uri,
-            found=f"batch {wanted}",
-            expected=kept,
-        )
+        raise batch_not_kept(storage, logs.committed, wanted)
     offsets = logs.offsets(wanted)
     found = []
     for folder in operator_folders(storage, wanted):
@@ -334,6 +324,7 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
             where=where,
             found=f"{MERGE_OPERATOR} = {version}",
             expected=" or ".join(_DELIMITERS),
+            hint="a newer Spark wrote it; upgrade Holdfast",
         )
     rocksdb = provider == ROCKSDB_PROVIDER
     return ValueForm(

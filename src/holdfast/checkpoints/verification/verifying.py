@@ -10,6 +10,7 @@ from typing import Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
@@ -18,7 +19,6 @@ from holdfast.checkpoints.verification.findings import Problem, Remark, Verifica
 from holdfast.checkpoints.verification.log_checks import check_logs, check_sources, readable
 from holdfast.checkpoints.verification.record_checks import check_record
 from holdfast.checkpoints.verification.state_checks import StateCheck
-from holdfast.errors import NotFound
 from holdfast.formats.logs.offset_log import PROVIDER
 from holdfast.formats.providers import known_provider
 from holdfast.layout import Kind, Place, StoreFile
@@ -130,11 +130,7 @@ def _look(
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
-        raise NotFound(
-            "there is no checkpoint",
-            where=storage.uri,
-            hint="name the directory that holds `metadata`, `offsets` and `commits`",
-        )
+        raise no_checkpoint(storage)
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
     check = ContentCheck(storage, tree, codec, known, unpack=unpack, record=record)

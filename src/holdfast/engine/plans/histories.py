@@ -69,7 +69,11 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
         try:
             status = place.getFileSystem(conf).getFileStatus(place)
         except Py4JJavaError as error:
-            raise Invalid("a file that is to count as read is not there", where=path) from error
+            raise Invalid(
+                "a file that is to count as read is not there",
+                where=path,
+                hint="name the files as the history was read from, or leave those out that are gone",
+            ) from error
         found.append((str(status.getPath().toUri().toString()), int(status.getModificationTime())))
     return found
 

@@ -25,6 +25,9 @@ from holdfast.errors import Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_OTHER_SOURCE: Final = (
+    "read the stream with spark.readStream; what came before can only be tried in a query that runs"
+)
 _PLANNED: Final = "the batch was planned, and that was all that was wanted"
 # What Spark says when a task looks for state that is not there on purpose: planning is behind it by then.
 _NO_STATE: Final = ("CANNOT_LOAD_STATE_STORE", "STATE_STORE_", "TASK_FAILED")
@@ -111,6 +114,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
             "the sources of this plan cannot be put aside",
             where=f"Spark {spark.version}",
             found=str(error).splitlines()[0],
+            hint=_OTHER_SOURCE,
         ) from error
     return Frame(made, spark), len(replaced.done)
 
@@ -130,7 +134,7 @@ class _Replaced:
             return self._source(node)
         if children.size() == 0:
             if node.isStreaming():
-                raise Unsupported("a stream of this kind cannot be put aside", found=kind)
+                raise Unsupported("a stream of this kind cannot be put aside", found=kind, hint=_OTHER_SOURCE)
             return node
         parts = [self.of(children.apply(at)) for at in range(children.size())]
         if kind == _SORT and node.isStreaming():

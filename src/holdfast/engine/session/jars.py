@@ -39,7 +39,11 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
     for extra in extras:
         if extra not in EXTRAS:
             raise Invalid(
-                "no such extra", where="extras", found=repr(extra), expected=f"one of {', '.join(EXTRAS)}"
+                "no such extra",
+                where="extras",
+                found=repr(extra),
+                expected=f"one of {', '.join(EXTRAS)}",
+                hint="name other packages in the setting spark.jars.packages",
             )
         builds = EXTRAS[extra]
         if minor(spark) not in builds:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "_holdfast"
+_ASK_STORAGE = "see that the storage answers and that Spark has its credentials, then start again"
 
 
 def read_text(spark: SparkSession, checkpoint: str, name: str) -> str | None:
@@ -91,7 +92,10 @@ def _answering(path: Any, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise Unavailable(
-            f"a checkpoint cannot be {what}", where=str(path.toString()), found=java_message(error)
+            f"a checkpoint cannot be {what}",
+            where=str(path.toString()),
+            found=java_message(error),
+            hint=_ASK_STORAGE,
         ) from error
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST: Final = 1 << 16
+_LET_WRITE: Final = "let this user write there, or name another checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def fence(path: Path, owner: Owner) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise Invalid("the checkpoint's directory cannot be made", where=str(path.parent)) from error
+        raise _unmade(path) from error
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -203,14 +204,17 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Invalid("the checkpoint's directory cannot be made", where=str(path.parent)) from error
+        raise _unmade(path) from error
     jvm: Any = spark._jvm
     try:
         file = jvm.java.io.RandomAccessFile(str(path), "rw")
         lock = file.getChannel().tryLock()
     except Exception as error:
         raise Invalid(
-            "the checkpoint's lock cannot be taken", where=str(path), found=java_message(error)
+            "the checkpoint's lock cannot be taken",
+            where=str(path),
+            found=java_message(error),
+            hint=_LET_WRITE,
         ) from error
     former = _read_owner(path)
     if lock is None:
@@ -223,7 +227,9 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         file.write(_rendered(owner))
     except Exception as error:
         raise Unavailable(
-            f"the checkpoint's lock cannot be written: {java_message(error)}", where=str(path)
+            f"the checkpoint's lock cannot be written: {java_message(error)}",
+            where=str(path),
+            hint="make room on that disk, then start again",
         ) from error
     return lock
 
@@ -262,7 +268,12 @@ def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
         where=str(path),
         found=f"term {owner.term}",
         expected=f"term {later.term}",
+        hint=f"see who leads with `holdfast status {owner.job}`; this one stands by, or stop it",
     )
+
+
+def _unmade(path: Path) -> Invalid:
+    return Invalid("the checkpoint's directory cannot be made", where=str(path.parent), hint=_LET_WRITE)
 
 
 def _rendered(owner: Owner) -> bytes:

@@ -56,6 +56,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
             "this Spark cannot bring state into other partitions",
             found=f"Spark {spark.version}",
             expected="4.2 or newer",
+            hint="`holdfast state migrate --partitions` needs no Spark for it",
         )
     # Spark compares it with what the commit log says, and a checkpoint does not fix it for a session.
     before = spark.conf.get(_FORMAT, None)

@@ -87,7 +87,11 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
     algorithm = string(fields, "algorithm", _SPARK, where)
     if algorithm != ALGORITHM:
         raise Unsupported(
-            "this kind of checksum is not known", where=where, found=algorithm, expected=ALGORITHM
+            "this kind of checksum is not known",
+            where=where,
+            found=algorithm,
+            expected=ALGORITHM,
+            hint="a newer Spark wrote it; upgrade Holdfast",
         )
     value = whole_number(fields, "value", _SPARK, where)
     return SparkChecksum(value, whole_number(fields, "mainFileSize", _SPARK, where), fields)

@@ -27,6 +27,9 @@ _CLASSES: Final = {
 }
 
 _WHAT = "a compressed stream"
+_OTHER_CODEC: Final = (
+    "start the query on a new checkpoint with spark.sql.streaming.stateStore.compression.codec=lz4"
+)
 _LZ4_MAGIC: Final = b"LZ4Block"
 _LZ4_HEAD: Final = struct.Struct("<8sBIII")
 _LZ4_RAW: Final = 0x10
@@ -63,7 +66,11 @@ def decompressed(data: bytes, codec: str, where: str) -> bytes:
     readers: dict[str, Callable[[bytes, str], bytes]] = {LZ4: _lz4, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
-            "this compression is not read here", where=where, found=codec, expected=", ".join(READABLE)
+            "this compression is not read here",
+            where=where,
+            found=codec,
+            expected=", ".join(READABLE),
+            hint=_OTHER_CODEC,
         )
     return readers[codec](data, where)
 
@@ -102,7 +109,12 @@ def compressed(data: bytes, codec: str) -> bytes:
         ZSTD: lambda block: bytes(_arrow("zstd").compress(block, asbytes=True)),
     }
     if codec not in writers:
-        raise Unsupported("this compression is not written here", found=codec, expected=", ".join(READABLE))
+        raise Unsupported(
+            "this compression is not written here",
+            found=codec,
+            expected=", ".join(READABLE),
+            hint=_OTHER_CODEC,
+        )
     return writers[codec](data)
 
 

@@ -151,6 +151,7 @@ class _File:
                 "this compression of RocksDB's data files is not known",
                 where=self.where,
                 found=_OTHERS[kind],
+                hint="set spark.sql.streaming.stateStore.rocksdb.compression=lz4; new files are written so",
             )
         if kind != _NONE:
             self._claims(kind, block)
@@ -202,6 +203,7 @@ def _opened(read: Read, size: int, where: str) -> _File:
             where=where,
             found=str(version),
             expected="2 to 5",
+            hint="a newer Spark wrote it; upgrade Holdfast",
         )
     others, at = _handle(footer, 1)
     index, _ = _handle(footer, at)

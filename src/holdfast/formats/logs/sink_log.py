@@ -91,7 +91,12 @@ def _entries(file: Path) -> list[tuple[str, str]]:
     except UnicodeDecodeError as error:
         raise _damaged(file, 1, "bytes that are not text") from error
     except OSError as error:
-        raise Unavailable("the sink log cannot be read", where=str(file), found=str(error)) from error
+        raise Unavailable(
+            "the sink log cannot be read",
+            where=str(file),
+            found=str(error),
+            hint="let this user read the table's directory",
+        ) from error
     if version != VERSION:
         if re.fullmatch(r"v\d+", version):
             raise Unsupported(
@@ -138,6 +143,7 @@ def _local(uri: str, log: Path) -> Path:
             where=str(log),
             found=uri,
             expected="file: paths",
+            hint="read the table with Spark, which goes by the same log",
         )
     # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.
     return Path(unquote(parts.path))

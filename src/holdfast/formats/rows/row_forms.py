@@ -265,7 +265,12 @@ def parse_encoder(text: str, where: str) -> KeyForm:
     fields = json_object(text, _ENCODER, where)
     name = fields.get("keyStateEncoderType")
     if name not in {known.value for known in KeyKind}:
-        raise Unsupported("this encoder of keys is not known", where=where, found=str(name))
+        raise Unsupported(
+            "this encoder of keys is not known",
+            where=where,
+            found=str(name),
+            hint="a newer Spark wrote it; upgrade Holdfast",
+        )
     kind = KeyKind(name)
     if kind is KeyKind.PREFIX:
         return KeyForm(kind, tuple(range(whole_number(fields, "numColsPrefixKey", _ENCODER, where))))
@@ -351,7 +356,12 @@ class KeyCodec:
             atom = type_.name if isinstance(type_, Atom) else ""
             packed = _ORDERED.get(atom)
             if packed is None:
-                raise Unsupported("keys of this type cannot be put in order", where=self._where, found=name)
+                raise Unsupported(
+                    "keys of this type cannot be put in order",
+                    where=self._where,
+                    found=name,
+                    hint="Spark orders whole and floating numbers and booleans only",
+                )
             found[name] = _in_order(values[name], atom, packed)
         return found
 

@@ -136,4 +136,5 @@ def _unknown(name: str, where: str) -> Unsupported:
         where=where,
         found=name,
         expected="numbers, text, binary, times, intervals, and structs, lists and maps of them",
+        hint="read this state with Spark: spark.read.format('statestore')",
     )

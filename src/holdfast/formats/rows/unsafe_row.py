@@ -18,6 +18,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 from holdfast.formats.text import damaged
 
 _WHAT = "a row of state"
+_SEE_TYPES: Final = "see the types of a state's keys and values with `holdfast state list`"
 _LONG: Final = struct.Struct("<q")
 _SIZE: Final = 0xFFFFFFFF
 _FORMATS: Final = {
@@ -101,7 +102,10 @@ class RowCodec:
         except (struct.error, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             found = f"{values!r}: {error}"
             raise Invalid(
-                "the values do not fit the schema", found=found[:200], expected=", ".join(self.type.names)
+                "the values do not fit the schema",
+                found=found[:200],
+                expected=", ".join(self.type.names),
+                hint=_SEE_TYPES,
             ) from error
 
     def _at(self, data: bytes, base: int) -> dict[str, Any]:

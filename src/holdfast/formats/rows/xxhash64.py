@@ -97,7 +97,11 @@ def _values(column: Any, seeds: Any) -> Any:
     ):
         if of(kind):
             return hashed(column, seeds)
-    raise Unsupported("the hash of keys of this type is not known here", found=str(kind))
+    raise Unsupported(
+        "the hash of keys of this type is not known here",
+        found=str(kind),
+        hint="key by numbers, text, times, or structs and lists of them",
+    )
 
 
 def _bytes(column: Any, seeds: Any) -> Any:

@@ -190,7 +190,9 @@ class GcLease:
         note = _read(self._catalog, SWEEP)
         if note is None or note.token != self._token:
             raise Conflict(
-                "another removal has taken over from this one", where=full(self._catalog.uri, SWEEP)
+                "another removal has taken over from this one",
+                where=full(self._catalog.uri, SWEEP),
+                hint=f"what is left is removed by `holdfast savepoint gc {self._catalog.uri}`",
             )
         if now - self._beat_ms >= BEAT_MS:
             self._write(replace=True)

@@ -104,6 +104,7 @@ def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
             where=where,
             found=content.savepoint_id,
             expected=savepoint_id,
+            hint="delete this file; `holdfast savepoint digest` makes it again",
         )
     return content
 

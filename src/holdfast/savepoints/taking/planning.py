@@ -9,6 +9,7 @@ from typing import Final
 from holdfast import layout
 from holdfast.checkpoints.copy.file_set import CutFile, FileSet, How, cut
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.record import Record
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.savepoint.manifest import SavedFile
@@ -134,7 +135,7 @@ def _plan(checkpoint: Storage, catalog: Storage, batch_id: int | None, record: R
         folder, name = layout.split(file.origin)
         size = listings[folder].size(name)
         if size is None:
-            raise NotFound("a file is gone", where=full(checkpoint.uri, file.origin))
+            raise file_gone(checkpoint, file.origin, found.batch_id)
         files.append(PlannedFile(file, size, earlier.same(file, size)))
     return TakePlan(
         checkpoint.uri,
@@ -201,6 +202,7 @@ def check_apart(checkpoint: Storage, catalog: Storage) -> None:
             where=catalog.uri,
             found=f"checkpoint {checkpoint.uri}",
             expected="two directories apart",
+            hint="name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
         )
 
 

@@ -165,6 +165,7 @@ def check_label(label: str | None) -> None:
             "this is no label",
             found=repr(label[:_LONGEST_LABEL]),
             expected=f"text of up to {_LONGEST_LABEL} characters",
+            hint="leave out line ends and control characters, or leave the label out",
         )
 
 
@@ -359,7 +360,11 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
     try:
         turn.check()
         if catalog.read(path) != data:
-            raise Corrupt("a manifest does not read as it was written", where=full(catalog.uri, path))
+            raise Corrupt(
+                "a manifest does not read as it was written",
+                where=full(catalog.uri, path),
+                hint="take it again; if it happens again, look at the disk",
+            )
     except HoldfastError:
         catalog.delete(path)
         raise

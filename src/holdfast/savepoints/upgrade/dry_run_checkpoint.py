@@ -15,6 +15,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
@@ -62,10 +63,7 @@ class DryRunCheckpoint:
         """Its offsets and the settings that it has fixed."""
         offsets = Logs(self.storage).offsets(self.batch_id)
         if offsets is None:
-            raise NotFound(
-                "the offsets of the batch are gone",
-                where=full(self.uri, LogFile(Log.OFFSETS, self.batch_id).render()),
-            )
+            raise file_gone(self.storage, LogFile(Log.OFFSETS, self.batch_id).render(), self.batch_id)
         return offsets
 
     @property
@@ -146,7 +144,11 @@ def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
         storage = open_storage(f"{address.rstrip('/')}/{query}")
     found = read(storage)
     if found.batch_id is None:
-        raise NotFound("nothing is committed yet, so there is no state to keep", where=storage.uri)
+        raise NotFound(
+            "nothing is committed yet, so there is no state to keep",
+            where=storage.uri,
+            hint="start the query with the new code, or wait for its first batch",
+        )
     return DryRunCheckpoint(storage.uri, storage, found.batch_id, found, None)
 
 

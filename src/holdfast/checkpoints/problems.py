@@ -1,0 +1,57 @@
+"""The errors for what a checkpoint does not have, or what cannot be read of it: one for each fact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.errors import Corrupt, NotFound
+from holdfast.storage.port import Storage, full
+
+SEE_DAMAGE: Final = "see what else is wrong with `holdfast checkpoint verify` or `holdfast savepoint verify`"
+
+
+def no_checkpoint(storage: Storage) -> NotFound:
+    """The error for a directory that is no checkpoint."""
+    return NotFound(
+        "there is no checkpoint",
+        where=storage.uri,
+        hint="name the directory that holds `metadata`, `offsets` and `commits`",
+    )
+
+
+def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | None) -> NotFound:
+    """The error for a batch that is not among the committed ones."""
+    return NotFound(
+        "the batch is not committed, or no longer kept",
+        where=storage.uri,
+        found="no committed batch" if batch_id is None else f"batch {batch_id}",
+        expected=f"batches {committed[0]} to {committed[-1]}" if committed else "none",
+        hint=f"see the batches that are kept with `holdfast checkpoint history {storage.uri}`",
+    )
+
+
+def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
+    """The error for a file that a batch needs."""
+    return NotFound(
+        f"a file that batch {batch_id} needs is not there",
+        where=full(storage.uri, path),
+        hint="take a newer batch: a running query deletes what old ones needed; if it is the newest, "
+        "see `holdfast checkpoint verify`",
+    )
+
+
+def row_damaged(where: str, error: Exception) -> Corrupt:
+    """The error for a row of state that cannot be taken apart."""
+    return Corrupt("a row of state is damaged", where=where, found=str(error), hint=SEE_DAMAGE)
+
+
+def other_size(where: str, size: int, expected: int) -> Corrupt:
+    """The error for a data file of RocksDB that is not as long as its snapshot says."""
+    return Corrupt(
+        "a data file does not have the size that its snapshot says",
+        where=where,
+        found=f"{size} bytes",
+        expected=f"{expected}",
+        hint=SEE_DAMAGE,
+    )
