@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.at_rest.keyed.changes import Changed, GroupChange, KeyChange
 from holdfast.at_rest.keyed.group_blobs import Token, alive, brought, filled, fresh_token, joined, written
 from holdfast.at_rest.keyed.group_tables import owners_of
-from holdfast.at_rest.keyed.keyed_operators import BROADCAST
+from holdfast.at_rest.keyed.keyed_operators import BROADCAST, belongs_to_no_key
 from holdfast.at_rest.keyed.keyed_reader import KeyedState, key_table_of, placed_hash, same_key
 from holdfast.at_rest.keyed.row_rewriting import EditedKey, edited_rows
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
@@ -298,8 +298,7 @@ def _check(state: KeyedState, changes: Iterable[KeyChange]) -> None:
     for change in changes:
         for name in (*change.states, *change.stamps):
             if state.operator.state(name).kind == BROADCAST:
-                fact = "the rows of a broadcast stream belong to no key"
-                raise Invalid(fact, where=state.where, found=name)
+                raise belongs_to_no_key(state.where, name)
         if change.timers and not state.operator.timers:
             raise Invalid(
                 "the processor has no timers",
@@ -355,4 +354,5 @@ def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identi
             )
             if not same:
                 fact = "a key that was to stay as it was has changed"
-                raise Internal(fact, where=where, found=name or "the table of keys")
+                hint = "nothing was written; please report this"
+                raise Internal(fact, where=where, found=name or "the table of keys", hint=hint)

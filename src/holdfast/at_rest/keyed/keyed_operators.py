@@ -11,7 +11,7 @@ from holdfast import layout
 from holdfast.checkpoints.keyed.key_groups import group_of_key, is_keyed, numbering_of, stored_group
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
-from holdfast.errors import NotFound
+from holdfast.errors import Invalid, NotFound
 from holdfast.formats.logs.plan_note import NOTE, parse_note
 from holdfast.formats.text import damaged
 from holdfast.layout import OwnFile
@@ -115,6 +115,15 @@ class KeyedOperator:
             expected=", ".join(state.name for state in self.states) or "none: it has no state",
             hint="see its states with `holdfast state list`",
         )
+
+
+def belongs_to_no_key(where: str, state: str) -> Invalid:
+    """The error for rows of a broadcast stream that are asked for or changed by key."""
+    return Invalid(
+        "the rows of a broadcast stream belong to no key",
+        where=f"{where}, state {state}",
+        hint="every key group has a copy of all of them: send the stream other rows to change them",
+    )
 
 
 def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[KeyedOperator, ...]:

@@ -17,7 +17,14 @@ from holdfast.at_rest.keyed.group_tables import (
     owners_of,
     state_rows,
 )
-from holdfast.at_rest.keyed.keyed_operators import BROADCAST, MAP, KeptState, KeyedOperator, keyed_with_states
+from holdfast.at_rest.keyed.keyed_operators import (
+    BROADCAST,
+    MAP,
+    KeptState,
+    KeyedOperator,
+    belongs_to_no_key,
+    keyed_with_states,
+)
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, parts_of
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Invalid
@@ -182,11 +189,7 @@ class KeyedState:
         self, group: KeyGroup, kept: KeptState, schema: pa.Schema, *, sizes: bool
     ) -> Iterator[pa.Table]:
         if kept.kind == BROADCAST:
-            raise Invalid(
-                "the rows of a broadcast stream belong to no key",
-                where=f"{self.where}, state {kept.name}",
-                hint="every key group has a copy of all of them",
-            )
+            raise belongs_to_no_key(self.where, kept.name)
         parts = parts_of(group, self.where)
         owners = owners_of(parts)
         for part in parts:

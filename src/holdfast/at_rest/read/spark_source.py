@@ -14,7 +14,7 @@ from holdfast.checkpoints.state.lookup import Sought, find, sought
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.errors import Corrupt, Unsupported
+from holdfast.errors import Internal, Unsupported
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
@@ -147,7 +147,7 @@ class SparkSource:
     def _codec(self, state: NamedState) -> StateCodec:
         codec = state.codec
         if codec is None:
-            raise Corrupt("a state has no schema", where=self.storage.uri, found=state.full_name)
+            raise Internal("a state of Spark's has no codec", where=state.full_name)
         if codec.values.avro:
             raise Unsupported(
                 "state that is encoded as Avro is not read from its files",
