@@ -163,7 +163,7 @@ def job(
 
 def strategy_fields(strategy: RestartStrategy) -> dict[str, Any]:
     """A restart strategy as plain values; `strategy_from_fields` reads them back."""
-    values = {each.name: getattr(strategy, each.name) for each in dataclasses.fields(strategy)}
+    values = {item.name: getattr(strategy, item.name) for item in dataclasses.fields(strategy)}
     return {"strategy": type(strategy).__name__, **values}
 
 
@@ -197,9 +197,9 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _replaced(value: Any, head: str, name: str, text: str) -> Any:
-    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
     if name not in fields:
-        raise _unknown(f"{head}.{name}", [f"{head}.{each}" for each in fields])
+        raise _unknown(f"{head}.{name}", [f"{head}.{field}" for field in fields])
     return dataclasses.replace(value, **{name: _converted(f"{head}.{name}", fields[name], text)})
 
 

@@ -53,5 +53,5 @@ def _goes_on(place: Path | None) -> str:
     if place is None:
         return "unknown: the checkpoint is not on this machine"
     # One query has its checkpoint there, several have theirs below it.
-    found = any((folder / "metadata").is_file() for folder in (place, *place.glob("*/")))
-    return "yes, from its checkpoint" if found else "no, it starts anew"
+    is_there = any((folder / "metadata").is_file() for folder in (place, *place.glob("*/")))
+    return "yes, from its checkpoint" if is_there else "no, it starts anew"

@@ -40,7 +40,7 @@ class StateHome:
         """The log of a driver that starts now; the oldest ones make room."""
         fresh = self.log(name, attempt)
         make_directory(fresh.parent)
-        logs = sorted(fresh.parent.glob("driver-*.log"), key=lambda each: each.stat().st_mtime)
+        logs = sorted(fresh.parent.glob("driver-*.log"), key=lambda log: log.stat().st_mtime)
         for old in logs[: max(0, len(logs) - LOGS_KEPT + 1)]:
             old.unlink(missing_ok=True)
         return fresh

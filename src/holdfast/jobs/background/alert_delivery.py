@@ -60,8 +60,7 @@ class AlertDelivery:
         self._repeat = 0.0
         self._failed: dict[str, int] = {}
         self._next: dict[str, float] = {}
-        self._aside = BackgroundWorker("holdfast-alerts", self._turn, may)
-        self._begun = False
+        self._worker = BackgroundWorker("holdfast-alerts", self._turn, may)
 
     @property
     def wanted(self) -> bool:
@@ -70,38 +69,36 @@ class AlertDelivery:
 
     def start(self) -> None:
         """Begin, with what a former process has left to tell."""
-        if self.wanted and not self._begun:
-            self._begun = True
-            self._aside.start()
-            self._aside.wake()
+        if self.wanted:
+            self._worker.start()
+            self._worker.wake()
 
     def now(self, standing: Sequence[Alert], events: Sequence[AlertEvent]) -> None:
         """Take in what stands now, and what has happened; what a diary keeps is in it already."""
         with self._lock:
             if self._diary is None and self._webhook is not None:
-                self._unkept += [NotedEvent(0, each) for each in events]
-            self._firing = tuple(each for each in standing if each.phase == FIRING)
-            for each in events:
-                if each.kind == CLEARED:
-                    self._over[each.alert.key] = each
+                self._unkept += [NotedEvent(0, event) for event in events]
+            self._firing = tuple(alert for alert in standing if alert.phase == FIRING)
+            for event in events:
+                if event.kind == CLEARED:
+                    self._over[event.alert.key] = event
                 else:
-                    self._over.pop(each.alert.key, None)
+                    self._over.pop(event.alert.key, None)
             self._news = self._news or bool(events)
-        if events and self._begun:
-            self._aside.wake()
+        if events:
+            self._worker.wake()
 
     def heard(self) -> list[Notice]:
         """What could not be told."""
-        return self._aside.heard()
+        return self._worker.heard()
 
     def abandon(self) -> None:
         """End without telling what is left: it is somebody else's to tell."""
-        self._aside.abandon()
+        self._worker.abandon()
 
     def close(self) -> None:
         """Tell what is left, as far as somebody answers, and end."""
-        if self._begun:
-            self._aside.close(_LAST_TELL_S)
+        self._worker.close(_LAST_TELL_S)
 
     def _turn(self) -> float | None:
         waits = []
@@ -111,9 +108,9 @@ class AlertDelivery:
             if self._alertmanager is not None:
                 waits.append(self._tell_alertmanager(self._alertmanager))
         except Exception as error:  # whatever it is, the job must not learn of it
-            self._aside.say("untold", f"alerts cannot be told: {one_line(error_of(error))}")
+            self._worker.say("untold", f"alerts cannot be told: {one_line(error_of(error))}")
             return REPEAT_MS / 1000
-        return min((each for each in waits if each is not None), default=None)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _tell_webhook(self, address: str) -> float | None:
         """Tell events in their order; one that is not taken holds the later ones back, for a while."""
@@ -135,7 +132,7 @@ class AlertDelivery:
 
     def _give_up(self, noted: NotedEvent, error: HoldfastError) -> None:
         self._settle(noted, GIVEN_UP)
-        self._aside.say("untold", f"an alert could not be told: {one_line(error)}")
+        self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
 
     def _waiting(self) -> list[NotedEvent]:
         if self._diary is not None:
@@ -170,13 +167,13 @@ class AlertDelivery:
                     self._news = True
                 return pause
             # It is told again anyway, as long as something is wrong.
-            self._aside.say("untold", f"alerts could not be told: {one_line(error)}")
+            self._worker.say("untold", f"alerts could not be told: {one_line(error)}")
         else:
             self._failed.pop(address, None)
         with self._lock:
-            for each in over:
-                if self._over.get(each.alert.key) is each:
-                    del self._over[each.alert.key]
+            for event in over:
+                if self._over.get(event.alert.key) is event:
+                    del self._over[event.alert.key]
             self._repeat = now + REPEAT_MS / 1000
         return REPEAT_MS / 1000 if firing else None
 

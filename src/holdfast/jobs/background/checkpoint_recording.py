@@ -47,8 +47,7 @@ class Recording:
         self._home = home
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
-        self._aside = BackgroundWorker("holdfast-record", self._look, may)
-        self._begun = False
+        self._worker = BackgroundWorker("holdfast-record", self._look, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -58,10 +57,8 @@ class Recording:
             try:
                 self._add(name, checkpoint)
             except HoldfastError as error:
-                self._aside.say("unrecorded", f"query {name} is not recorded: {one_line(error)}", query=name)
-        if not self._begun:
-            self._begun = True
-            self._aside.start()
+                self._worker.say("unrecorded", f"query {name} is not recorded: {one_line(error)}", query=name)
+        self._worker.start()
 
     def committed(self, name: str, batch_id: int, *, first: bool) -> None:
         """A query has committed a batch, the first one of its driver or another."""
@@ -73,29 +70,28 @@ class Recording:
             query.ended = False
             if first:
                 query.ran_from = batch_id
-        self._aside.wake()
+        self._worker.wake()
 
     def ended(self) -> None:
         """The driver and its JVM have ended: nobody writes to the checkpoints any more."""
         with self._lock:
             for query in self._queries.values():
                 query.due = query.ended = True
-        self._aside.wake()
+        self._worker.wake()
 
     def heard(self) -> list[Notice]:
         """What there is to tell since the last call."""
-        return self._aside.heard()
+        return self._worker.heard()
 
     def abandon(self) -> None:
         """End without a last look."""
-        self._aside.abandon()
+        self._worker.abandon()
         for query in self._queries.values():
             query.file.unlock()
 
     def close(self) -> None:
         """Note the last batch, and end."""
-        if self._begun:
-            self._aside.close(_LAST_LOOK_S)
+        self._worker.close(_LAST_LOOK_S)
         for query in self._queries.values():
             query.file.unlock()
 
@@ -128,6 +124,8 @@ class Recording:
             text = one_line(error_of(error))
             if text != query.told:
                 query.told = text
-                self._aside.say("unrecorded", f"query {query.name} is not recorded: {text}", query=query.name)
+                self._worker.say(
+                    "unrecorded", f"query {query.name} is not recorded: {text}", query=query.name
+                )
         query.pace.took(time.monotonic() - began)
         return None

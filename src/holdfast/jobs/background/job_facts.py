@@ -32,15 +32,15 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
         failed=record.state is JobState.FAILED,
         started_ms=record.started_ms,
         running_ms=None if running is None else running.running_ms,
-        restarts=sum(1 for each in attempts if each.recovers),
+        restarts=sum(1 for attempt in attempts if attempt.recovers),
         failures=tuple(
-            (each.ended_ms, each.failure.cause)
-            for each in attempts
-            if each.failure is not None and each.ended_ms is not None
+            (attempt.ended_ms, attempt.failure.cause)
+            for attempt in attempts
+            if attempt.failure is not None and attempt.ended_ms is not None
         ),
         recovery_ms=kept[-1].recovery_ms if kept else recovery_ms,
         recovering_since_ms=None if record.state.terminal else since_ms,
-        savepoints={each.name: taken.get(each.name) for each in registry.queries(job)} if saved else {},
+        savepoints={query.name: taken.get(query.name) for query in registry.queries(job)} if saved else {},
         drills_ms=drills_ms,
     )
 
@@ -53,22 +53,22 @@ def recoveries(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
     """
     last: int | None = None
     since: int | None = None
-    for each in attempts:
-        if not each.recovers:
+    for attempt in attempts:
+        if not attempt.recovers:
             since = None
-        if each.first_commit_ms is not None and since is not None:
-            last, since = each.first_commit_ms - since, None
-        if each.failure is not None and since is None:
-            since = each.ended_ms
+        if attempt.first_commit_ms is not None and since is not None:
+            last, since = attempt.first_commit_ms - since, None
+        if attempt.failure is not None and since is None:
+            since = attempt.ended_ms
     return last, since
 
 
 def newest_savepoints(notes: Sequence[SavepointNote]) -> dict[str, TakenSavepoint]:
     """The newest savepoint of each query; what failed is none."""
     return {
-        each.query: TakenSavepoint(each.at_ms, each.took_ms, each.size_bytes)
-        for each in notes
-        if each.uri is not None
+        note.query: TakenSavepoint(note.at_ms, note.took_ms, note.size_bytes)
+        for note in notes
+        if note.uri is not None
     }
 
 
@@ -83,7 +83,7 @@ def newest_drills(catalog: str, queries: Mapping[str, str]) -> dict[str, int]:
         Unavailable: The catalog does not answer.
     """
     return {
-        queries[each.query_id]: each.recovery_ms
-        for each in drills(open_storage(catalog, "savepoints"))
-        if each.query_id in queries and each.job is not None
+        queries[drill.query_id]: drill.recovery_ms
+        for drill in drills(open_storage(catalog, "savepoints"))
+        if drill.query_id in queries and drill.job is not None
     }

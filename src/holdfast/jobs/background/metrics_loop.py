@@ -74,18 +74,18 @@ class Observing:
         self._over = False
         self._told = ""
         self._begun = False
-        self._aside = BackgroundWorker("holdfast-observe", self._turn, may)
+        self._worker = BackgroundWorker("holdfast-observe", self._turn, may)
         self._delivery = AlertDelivery(job, alerts, self._diary, clock, may=may)
         self._push: Push | None = None
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
-        for name, each in checkpoints.items():
+        for name, checkpoint in checkpoints.items():
             try:
-                self._checkpoints[name] = open_storage(each)
+                self._checkpoints[name] = open_storage(checkpoint)
             except HoldfastError as error:  # noqa: PERF203 - there are a few queries at most
                 text = f"the files of query {name} are not looked at: {one_line(error)}"
-                self._aside.say("unwatched", text, query=name)
+                self._worker.say("unwatched", text, query=name)
         if not self._begun:
             self._begun = True
             try:
@@ -93,18 +93,18 @@ class Observing:
                     self._job, self._alerts, self._diary, self._registry.batches(self._job)
                 )
             except HoldfastError as error:
-                self._aside.say("unwatched", f"the job is not watched: {one_line(error)}")
+                self._worker.say("unwatched", f"the job is not watched: {one_line(error)}")
                 return
             self._push = self._pushing(self._watcher)
-            self._aside.start()
+            self._worker.start()
             self._delivery.start()
-        self._aside.wake()
+        self._worker.wake()
 
     def committed(self, batch: BatchProgress) -> None:
         """A query has committed a batch."""
         if self._watcher is not None:
             self._watcher.committed(batch)
-            self._aside.wake()
+            self._worker.wake()
 
     def busy(self, query: str, *, busy: bool) -> None:
         """A query begins to work on a batch, or has nothing to do."""
@@ -113,11 +113,11 @@ class Observing:
 
     def heard(self) -> list[Notice]:
         """What there is to tell since the last call."""
-        return [*self._aside.heard(), *self._delivery.heard()]
+        return [*self._worker.heard(), *self._delivery.heard()]
 
     def abandon(self) -> None:
         """End it at once: the job is watched by somebody else."""
-        self._aside.abandon()
+        self._worker.abandon()
         self._delivery.abandon()
         if self._push is not None:
             self._push.close()
@@ -126,7 +126,7 @@ class Observing:
         """The job has ended for good: look a last time, tell what is over, and end."""
         if self._watcher is not None:
             self._ending = True
-            self._aside.close(_LAST_LOOK_S)
+            self._worker.close(_LAST_LOOK_S)
             self._delivery.close()
             if self._push is not None:
                 self._push.close()
@@ -139,7 +139,7 @@ class Observing:
         try:
             return Push(lambda: watcher.samples, endpoint)
         except HoldfastError as error:
-            self._aside.say("unwatched", f"nothing is pushed to {endpoint}: {one_line(error)}")
+            self._worker.say("unwatched", f"nothing is pushed to {endpoint}: {one_line(error)}")
             return None
 
     def _turn(self) -> float | None:
@@ -155,7 +155,7 @@ class Observing:
             text = one_line(error_of(error))
             if text != self._told:
                 self._told = text
-                self._aside.say("unwatched", f"the job is not watched: {text}")
+                self._worker.say("unwatched", f"the job is not watched: {text}")
         return EVERY_S
 
     def _look(self) -> None:
@@ -172,26 +172,30 @@ class Observing:
             events = self._watcher.end(facts, now)
         else:
             events = self._watcher.evaluate(facts, now)
-        for each in events:
-            self._aside.say(*spoken(each), at_ms=each.at_ms, alert=each.alert.as_dict())
+        for event in events:
+            self._worker.say(*spoken(event), at_ms=event.at_ms, alert=event.alert.as_dict())
         self._delivery.now(self._watcher.alerts, events)
 
     def _look_at_files(self, watcher: Watcher) -> None:
         began = time.monotonic()
-        found: dict[str, FileFacts] = {}
+        looked_at: dict[str, FileFacts] = {}
         try:
             for name, checkpoint in self._checkpoints.items():
                 with suppress(NotFound):
-                    found[name] = look(checkpoint, self._clock())
-            for name, facts in found.items():
+                    looked_at[name] = look(checkpoint, self._clock())
+            for name, facts in looked_at.items():
                 watcher.looked(name, facts)
             if self._catalog is not None:
-                queries = {each.query_id: each.name for each in self._registry.queries(self._job)}
+                queries = {query.query_id: query.name for query in self._registry.queries(self._job)}
                 self._drills_ms = newest_drills(self._catalog, queries)
         finally:
             self._files_pace.took(time.monotonic() - began)
             # A query that has committed nothing yet is looked at again as soon as it has.
-            pause = FILES_SHORTEST_S if any(each.batch_id is not None for each in found.values()) else EVERY_S
+            pause = (
+                FILES_SHORTEST_S
+                if any(facts.batch_id is not None for facts in looked_at.values())
+                else EVERY_S
+            )
             self._files_due = time.monotonic() + max(self._files_pace.wait_s(), pause)
 
 

@@ -41,14 +41,13 @@ class SavepointDigests:
         self._lock = threading.Lock()
         self._checkpoints: dict[str, Storage] = {}
         self._closed = threading.Event()
-        self._begun = False
         self._digests = PendingDigests(
             clock,
             lambda: may() and not self._closed.is_set(),
             pause=self._closed.wait,
             longest_s=longest_s,
         )
-        self._aside = BackgroundWorker("holdfast-savepoint-digests", self._turn, may)
+        self._worker = BackgroundWorker("holdfast-savepoint-digests", self._turn, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
         """A driver has started queries with these checkpoints, by name."""
@@ -56,30 +55,28 @@ class SavepointDigests:
             for checkpoint in checkpoints.values():
                 if checkpoint not in self._checkpoints:
                     self._checkpoints[checkpoint] = open_storage(checkpoint)
-        if not self._begun:
-            self._begun = True
-            self._aside.start()
-        self._aside.wake()
+        self._worker.start()
+        self._worker.wake()
 
     def taken(self) -> None:
         """There is a new savepoint."""
-        self._aside.wake()
+        self._worker.wake()
 
     def heard(self) -> list[Notice]:
         """What was done since the last call, and what could not be."""
-        return self._aside.heard()
+        return self._worker.heard()
 
     def end(self) -> None:
         """End without waiting: what is not done stays pending."""
         self._closed.set()
-        self._aside.abandon()
+        self._worker.abandon()
 
     def _turn(self) -> float | None:
         with self._lock:
             checkpoints = list(self._checkpoints.values())
         try:
             catalog = open_storage(self._catalog, "savepoints")
-            queries = [read_query_id(each, Logs(each)) for each in checkpoints]
+            queries = [read_query_id(checkpoint, Logs(checkpoint)) for checkpoint in checkpoints]
         except Exception as error:  # as below
             self._failed(error_of(error))
             return _AGAIN_S
@@ -95,9 +92,9 @@ class SavepointDigests:
             if made is None:
                 return None
             text = f"digests of {made.rows or 0:,} rows recorded: {made.uri}"
-            self._aside.say("digests", text, **made.as_dict())
+            self._worker.say("digests", text, **made.as_dict())
         return None
 
     def _failed(self, error: HoldfastError) -> None:
         problem = one_line(error)
-        self._aside.say("no-digests", f"no digests of a savepoint: {problem}", problem=problem)
+        self._worker.say("no-digests", f"no digests of a savepoint: {problem}", problem=problem)

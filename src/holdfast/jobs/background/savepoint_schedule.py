@@ -56,8 +56,7 @@ class Savepointing:
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._running = False
-        self._begun = False
-        self._aside = BackgroundWorker("holdfast-savepoints", self._turn, may)
+        self._worker = BackgroundWorker("holdfast-savepoints", self._turn, may)
         longest_s = settings.every_ms * settings.retained / 2000
         self._digests = SavepointDigests(settings.catalog, clock, longest_s, may)
 
@@ -68,10 +67,8 @@ class Savepointing:
             for name, checkpoint in checkpoints.items():
                 if name not in self._queries:
                     self._queries[name] = _Query(name, open_storage(checkpoint))
-        if not self._begun:
-            self._begun = True
-            self._aside.start()
-        self._aside.wake()
+        self._worker.start()
+        self._worker.wake()
         self._digests.started(checkpoints)
 
     def ended(self) -> None:
@@ -81,20 +78,19 @@ class Savepointing:
 
     def heard(self) -> list[Notice]:
         """What there is to tell since the last call."""
-        return [*self._aside.heard(), *self._digests.heard()]
+        return [*self._worker.heard(), *self._digests.heard()]
 
     def abandon(self) -> None:
         """End without waiting for a take that is under way."""
         self.ended()
         self._digests.end()
-        self._aside.abandon()
+        self._worker.abandon()
 
     def close(self) -> None:
         """End; a take that is under way is finished first. Digests that are not done stay pending."""
         self.ended()
         self._digests.end()
-        if self._begun:
-            self._aside.close(_LAST_TAKE_S)
+        self._worker.close(_LAST_TAKE_S)
 
     def _turn(self) -> float | None:
         with self._lock:
@@ -120,7 +116,7 @@ class Savepointing:
             return
         began = time.monotonic()
         try:
-            found = take_and_retain(
+            made = take_and_retain(
                 query.checkpoint,
                 catalog,
                 retained=self._settings.retained,
@@ -131,19 +127,17 @@ class Savepointing:
             # Before the first commit there is nothing to take.
             if Logs(query.checkpoint).newest is not None:
                 raise
-            found = None
+            made = None
         query.due_ms = self._clock() + self._settings.every_ms
-        if found is not None and found.taken is not None:
-            self._took(query, found, int((time.monotonic() - began) * 1000))
+        if made is not None and made.taken is not None:
+            self._took(query, made, int((time.monotonic() - began) * 1000))
 
-    def _took(self, query: _Query, found: PeriodicTake, took_ms: int) -> None:
-        taken = found.taken
+    def _took(self, query: _Query, made: PeriodicTake, took_ms: int) -> None:
+        taken = made.taken
         if taken is None:
             return
         at_ms = taken.manifest.created_ms
-        note = note_of(
-            query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=found.left
-        )
+        note = note_of(query.name, taken.uri, taken.manifest, at_ms=at_ms, took_ms=took_ms, problem=made.left)
         self._digests.taken()
         text = f"savepoint of query {query.name} at batch {taken.manifest.batch_id}: {taken.uri}"
         self._tell(TAKEN, text, note)
@@ -156,4 +150,4 @@ class Savepointing:
 
     def _tell(self, kind: str, text: str, note: SavepointNote) -> None:
         facts: dict[str, Any] = asdict(note)
-        self._aside.say(kind, text, **facts)
+        self._worker.say(kind, text, **facts)

@@ -47,8 +47,9 @@ class BackgroundWorker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin; called again, it does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def wake(self) -> None:
         """Let it look at once what is due."""

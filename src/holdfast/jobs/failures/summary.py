@@ -95,12 +95,12 @@ def _origin(text: str) -> tuple[str, str]:
     python = _after_traceback(lines)
     if python:
         return python
-    causes = [found for line in lines if (found := _CAUSE.match(line.strip()))]
+    causes = [cause for line in lines if (cause := _CAUSE.match(line.strip()))]
     if causes:
         return _named(causes[-1])
     first = next((line.strip() for line in lines if line.strip() and not line.startswith(_CALL)), "")
-    found = _FIRST.match(first)
-    return _named(found) if found else ("error", first)
+    match = _FIRST.match(first)
+    return _named(match) if match else ("error", first)
 
 
 def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
@@ -110,8 +110,8 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
     for number, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
             inside = True
-        elif inside and (found := _ERROR_LINE.match(line)):
-            last = _named(found)
+        elif inside and (match := _ERROR_LINE.match(line)):
+            last = _named(match)
             inside = False
             if last[0] == "Py4JJavaError":
                 # What Python says of it is the name of a call; Java's own words come after that.
@@ -120,13 +120,13 @@ def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
 
 
 def _in_java(lines: list[str]) -> tuple[str, str] | None:
-    causes = [found for line in lines if (found := _CAUSE.match(line.strip()))]
-    first = next((found for line in lines if (found := _FIRST.match(line.strip()))), None)
-    found = causes[-1] if causes else first
-    return None if found is None else _named(found)
+    causes = [cause for line in lines if (cause := _CAUSE.match(line.strip()))]
+    first = next((match for line in lines if (match := _FIRST.match(line.strip()))), None)
+    match = causes[-1] if causes else first
+    return None if match is None else _named(match)
 
 
-def _named(found: re.Match[str]) -> tuple[str, str]:
-    name, text = found["name"].rsplit(".", 1)[-1], (found["text"] or "").strip()
+def _named(match: re.Match[str]) -> tuple[str, str]:
+    name, text = match["name"].rsplit(".", 1)[-1], (match["text"] or "").strip()
     condition = _CONDITION.match(text)
     return (condition["name"], condition["text"]) if condition else (name, text)

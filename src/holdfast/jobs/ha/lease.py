@@ -176,10 +176,10 @@ class LeaseElection:
 
     def _read(self, path: str) -> dict[str, Any]:
         try:
-            found = json.loads(self._storage.read(path))
+            values = json.loads(self._storage.read(path))
         except (NotFound, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return values if isinstance(values, dict) else {}
 
     def _beat(self, token: int) -> bytes:
         try:

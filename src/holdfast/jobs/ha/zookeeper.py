@@ -146,12 +146,12 @@ class ZooKeeperElection:
         both = talk.client.transaction()
         both.create(self._leader, self._claim(token), ephemeral=True)
         both.set_data(self._counter, str(token).encode(), version=version)
-        failed = [each for each in talk.wait(both.commit_async()) if isinstance(each, Exception)]
+        failed = [answer for answer in talk.wait(both.commit_async()) if isinstance(answer, Exception)]
         if not failed:
             self._known = token
             return Term(token, began + COUNTED * self.lease_s)
         # The others of a transaction that failed say no more than that it was rolled back.
-        if any(isinstance(each, (NodeExistsError, BadVersionError)) for each in failed):
+        if any(isinstance(answer, (NodeExistsError, BadVersionError)) for answer in failed):
             return None
         raise failed[0]
 
@@ -191,7 +191,7 @@ class ZooKeeperElection:
             both = talk.client.transaction()
             both.check(self._counter, version)
             both.set_data(self._record, b"%d\n%b" % (term.token, record))
-            if not any(isinstance(each, Exception) for each in talk.wait(both.commit_async())):
+            if not any(isinstance(answer, Exception) for answer in talk.wait(both.commit_async())):
                 return
         self._require_held(talk, term)
         raise Unavailable(

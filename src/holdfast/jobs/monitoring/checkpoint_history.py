@@ -26,7 +26,7 @@ def with_registry(home: StateHome, address: str, batches: Sequence[Batch]) -> tu
     for job in registry.jobs():
         for query in registry.queries(job.name):
             if _uri(query.checkpoint) == wanted:
-                heard = [each for each in registry.batches(job.name) if each.query == query.name]
+                heard = [batch for batch in registry.batches(job.name) if batch.query == query.name]
                 return measured_batches(batches, heard, registry.attempts(job.name), query.name)
     return tuple(batches)
 
@@ -44,14 +44,14 @@ def measured_batches(
         attempts: The job's drivers.
         query: The query's name.
     """
-    known = {each.batch_id: each for each in heard}
+    known = {batch.batch_id: batch for batch in heard}
     failures: dict[int, list[BatchFailure]] = {}
     for attempt in attempts:
         failure, ended_ms = attempt.failure, attempt.ended_ms
         if failure is None or ended_ms is None or failure.query not in (None, query):
             continue
-        after = [each.batch_id for each in heard if each.committed_ms > ended_ms]
-        before = [each.batch_id for each in heard if each.committed_ms <= ended_ms]
+        after = [batch.batch_id for batch in heard if batch.committed_ms > ended_ms]
+        before = [batch.batch_id for batch in heard if batch.committed_ms <= ended_ms]
         if not before and (not after or min(after) > 0):
             continue  # the registry does not keep the batches of that time any more
         batch_id = min(after, default=max(before, default=-1) + 1)
@@ -61,12 +61,12 @@ def measured_batches(
     watched = range(min(known, default=0), max(known, default=-1) + 1)
     return tuple(
         _measured(
-            replace(each, failures=tuple(failures.get(each.batch_id, ())))
-            if each.batch_id in watched
-            else each,
-            known.get(each.batch_id),
+            replace(batch, failures=tuple(failures.get(batch.batch_id, ())))
+            if batch.batch_id in watched
+            else batch,
+            known.get(batch.batch_id),
         )
-        for each in batches
+        for batch in batches
     )
 
 

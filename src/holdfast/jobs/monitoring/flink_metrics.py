@@ -32,12 +32,12 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
     registry = Registry(home.registry)
     job = registry.job(name)
     attempts = registry.attempts(job.name)
-    newest = {each.query: each for each in registry.batches(job.name)}
+    newest = {batch.query: batch for batch in registry.batches(job.name)}
     _, measured = AlertStore(home.path).numbers().get(job.name, (0, ()))
-    failed = sum(1 for each in attempts if each.failure is not None)
+    failed = sum(1 for attempt in attempts if attempt.failure is not None)
     done = _sum(measured, "holdfast_batches_total")
-    restarts = sum(1 for each in attempts if each.recovers)
-    batch = max(newest.values(), key=lambda each: each.committed_ms, default=None)
+    restarts = sum(1 for attempt in attempts if attempt.recovers)
+    batch = max(newest.values(), key=lambda progress: progress.committed_ms, default=None)
     ended_ms = job.ended_ms if job.state.terminal and job.ended_ms is not None else now_ms
     return {
         **_checkpoints(measured, newest.values(), batch),
@@ -59,7 +59,7 @@ def _checkpoints(
     measured: Iterable[Sample], newest: Iterable[BatchProgress], batch: BatchProgress | None
 ) -> dict[str, str]:
     samples = list(measured)
-    longest = max((each.duration_ms for each in newest), default=None)
+    longest = max((progress.duration_ms for progress in newest), default=None)
     return {
         "lastCheckpointDuration": _text(longest),
         "lastCheckpointSize": _text(_sum(samples, "holdfast_checkpoint_new_bytes")),
@@ -69,12 +69,14 @@ def _checkpoints(
 
 
 def _sum(samples: Iterable[Sample], metric: str) -> float | None:
-    values = [each.value for each in samples if each.metric == metric]
+    values = [sample.value for sample in samples if sample.metric == metric]
     return sum(values) if values else None
 
 
 def _restored_ms(attempts: Iterable[Attempt]) -> int | None:
-    started = [each.running_ms for each in attempts if each.recovers and each.running_ms is not None]
+    started = [
+        attempt.running_ms for attempt in attempts if attempt.recovers and attempt.running_ms is not None
+    ]
     return started[-1] if started else None
 
 

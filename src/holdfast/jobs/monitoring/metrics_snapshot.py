@@ -35,8 +35,8 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sampl
         Unavailable: What the supervisors wrote down cannot be read.
         Corrupt: It is damaged.
     """
-    supervised = {each.name for each in Registry(home.registry).jobs()}
-    found: list[Sample] = []
+    supervised = {record.name for record in Registry(home.registry).jobs()}
+    listed: list[Sample] = []
     for name, (at_ms, measured) in AlertStore(home.path).numbers().items():
         if job not in (None, name):
             continue
@@ -45,8 +45,8 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sampl
             if name in supervised
             else _said_up(measured) and now_ms - at_ms < _SILENT_MS
         )
-        found += _as_it_is(measured, alive=alive)
-    return tuple(found)
+        listed += _as_it_is(measured, alive=alive)
+    return tuple(listed)
 
 
 def metrics_text(home: StateHome, now_ms: int) -> str:
@@ -57,18 +57,18 @@ def metrics_text(home: StateHome, now_ms: int) -> str:
 def metrics_json(home: StateHome, now_ms: int, job: str | None = None) -> dict[str, Any]:
     """The same as plain values: `at_ms`, `metrics` with what each means, and `samples`."""
     listed = samples(home, now_ms, job)
-    used = {each.metric for each in listed}
+    used = {sample.metric for sample in listed}
     return {
         "at_ms": now_ms,
-        "metrics": [each.as_dict() for each in METRICS if each.name in used],
-        "samples": [each.as_dict() for each in listed],
+        "metrics": [metric.as_dict() for metric in METRICS if metric.name in used],
+        "samples": [sample.as_dict() for sample in listed],
     }
 
 
 def alerts(home: StateHome, job: str | None = None) -> tuple[Alert, ...]:
     """The alerts that stand, firing and pending, of all jobs or of one; the firing ones first."""
     standing = AlertStore(home.path).standing(job).values()
-    return tuple(sorted(standing, key=lambda each: (each.phase != FIRING, each.since_ms, each.key)))
+    return tuple(sorted(standing, key=lambda alert: (alert.phase != FIRING, alert.since_ms, alert.key)))
 
 
 def alert_events(home: StateHome, job: str | None = None, last: int = 100) -> list[NotedEvent]:
@@ -77,11 +77,15 @@ def alert_events(home: StateHome, job: str | None = None, last: int = 100) -> li
 
 
 def _said_up(measured: Iterable[Sample]) -> bool:
-    return any(each.metric == "holdfast_up" and each.value for each in measured)
+    return any(sample.metric == "holdfast_up" and sample.value for sample in measured)
 
 
 def _as_it_is(measured: Iterable[Sample], *, alive: bool) -> list[Sample]:
     kept = [
-        each for each in measured if alive or each.metric in _STAYS or BY_NAME[each.metric].kind == COUNTER
+        sample
+        for sample in measured
+        if alive or sample.metric in _STAYS or BY_NAME[sample.metric].kind == COUNTER
     ]
-    return [replace(each, value=float(alive)) if each.metric == "holdfast_up" else each for each in kept]
+    return [
+        replace(sample, value=float(alive)) if sample.metric == "holdfast_up" else sample for sample in kept
+    ]

@@ -145,13 +145,13 @@ class Watch:
         self._push: Push | None = None
         self._checkpoint = checkpoint_of(query)
         self._recording = self._record(home) if record and home is not None else None
-        self._aside = BackgroundWorker("holdfast-watch", self._turn)
+        self._worker = BackgroundWorker("holdfast-watch", self._turn)
         self._unlisten = listen_to(streams_of(query), self._hear)
         # What was committed before is taken in first, however soon the next batch is heard.
         self._former = recent_progress(query)
-        self._aside.start()
+        self._worker.start()
         self._delivery.start()
-        self._aside.wake()
+        self._worker.wake()
 
     @property
     def url(self) -> str | None:
@@ -185,11 +185,11 @@ class Watch:
             del _WATCHES[str(self._query.id)]
         with suppress(Exception):  # the session may be gone, and nobody is heard any more
             self._unlisten()
-        self._aside.close(_LAST_LOOK_S)
+        self._worker.close(_LAST_LOOK_S)
         self._delivery.close()
-        for each in (self._server, self._push, self._recording):
-            if each is not None:
-                each.close()
+        for helper in (self._server, self._push, self._recording):
+            if helper is not None:
+                helper.close()
 
     def serve(self, port: int | None, host: str, otlp: str | None) -> None:
         """Open the port, and begin to push, as far as they are asked for."""
@@ -213,7 +213,7 @@ class Watch:
         """On Py4J's thread: only noted, so that Spark's bus goes on."""
         if facts.get("id") == str(self._query.id):
             self._heard.put((kind, facts, now_ms()))
-            self._aside.wake()
+            self._worker.wake()
 
     def _record(self, home: Path) -> Recording | None:
         if self._checkpoint is None:
@@ -245,9 +245,9 @@ class Watch:
         else:
             self._ask()
             events = self._watcher.evaluate(self._story.facts(up=True), now_ms())
-        for each in events:
-            _LOG.log(logging.WARNING if each.kind == FIRING else logging.INFO, "%s", _line(self.name, each))
-            self._call(each)
+        for event in events:
+            _LOG.log(logging.WARNING if event.kind == FIRING else logging.INFO, "%s", _line(self.name, event))
+            self._call(event)
         self._delivery.now(self._watcher.alerts, events)
         for heard in [] if self._recording is None else self._recording.heard():
             self._say(heard.text)
@@ -313,15 +313,15 @@ class Watch:
             return
         began = time.monotonic()
         try:
-            found = look(open_storage(self._checkpoint), now_ms())
+            facts = look(open_storage(self._checkpoint), now_ms())
         except NotFound:
             return  # before its first batch there is none
         except HoldfastError as error:
             self._say(f"the files of the checkpoint are not looked at: {one_line(error)}")
         else:
-            if found.batch_id is None:
+            if facts.batch_id is None:
                 return
-            self._watcher.looked(self._label, found)
+            self._watcher.looked(self._label, facts)
         self._files_pace.took(time.monotonic() - began)
         self._files_due = time.monotonic() + max(self._files_pace.wait_s(), FILES_SHORTEST_S)
 

@@ -278,12 +278,12 @@ def _check(move: Move) -> None:
             found=verification.problems[0].what,
             hint=_AGAIN,
         )
-    spread = {each.partitions for each in read(storage).operators if not each.gathered}
+    spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
     if spread - {move.partitions}:
         raise Corrupt(
             "the rescaled checkpoint has another number of partitions, and the old one is back in its place",
             where=move.checkpoint,
-            found=", ".join(str(each) for each in sorted(spread)),
+            found=", ".join(str(partitions) for partitions in sorted(spread)),
             expected=str(move.partitions),
             hint=_AGAIN,
         )

@@ -81,27 +81,27 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
     """
     session = spark.conf.get(FORMAT_KEY, "1")
     try:
-        found = state_format(open_storage(place))
+        written = state_format(open_storage(place))
     except HoldfastError:
-        found = None  # Spark will say what is wrong with it
-    if found is None or str(found) == session:
+        written = None  # Spark will say what is wrong with it
+    if written is None or str(written) == session:
         yield
         return
     if FORMAT_KEY in given:
-        raise other_format(place, given[FORMAT_KEY], found)
-    spark.conf.set(FORMAT_KEY, str(found))
+        raise other_format(place, given[FORMAT_KEY], written)
+    spark.conf.set(FORMAT_KEY, str(written))
     try:
         yield
     finally:
         spark.conf.set(FORMAT_KEY, str(session))
 
 
-def other_format(place: str, asked: str, found: int) -> Invalid:
+def other_format(place: str, asked: str, written: int) -> Invalid:
     """The error for a state-checkpoint format that a person has written down, and the state does not have."""
     return Invalid(
         "the job sets another state-checkpoint format than its checkpoint has",
         where=place,
         found=f"{FORMAT_KEY}={asked}",
-        expected=f"{found}, in which its state was written",
+        expected=f"{written}, in which its state was written",
         hint="leave the setting out, and each query gets the format of its checkpoint",
     )

@@ -77,8 +77,8 @@ def predict(
         size: What would have to be loaded now.
     """
     slots = recoveries[-1].slots if recoveries else 1
-    measured = [Sample(each.phases_ms, each.size, whole=True) for each in recoveries[-SAMPLES:]]
-    rehearsed = [sample_of(each, slots) for each in rehearsals if each.job is not None][-SAMPLES:]
+    measured = [Sample(recovery.phases_ms, recovery.size, whole=True) for recovery in recoveries[-SAMPLES:]]
+    rehearsed = [sample_of(drill, slots) for drill in rehearsals if drill.job is not None][-SAMPLES:]
     samples = [*rehearsed, *measured]
     if not samples:
         return None
@@ -115,9 +115,11 @@ def size_of(checkpoints: Iterable[str]) -> StateSize | None:
     size = files = 0
     try:
         for address in checkpoints:
-            stores = [store for each in read(open_storage(address)).operators for store in each.stores]
-            size += sum(each.size_bytes for each in stores)
-            files += sum(max(len(each.files) - 1, 0) for each in stores)
+            stores = [
+                store for operator in read(open_storage(address)).operators for store in operator.stores
+            ]
+            size += sum(store.size_bytes for store in stores)
+            files += sum(max(len(store.files) - 1, 0) for store in stores)
     except HoldfastError:
         return None
     return StateSize(size, files)
@@ -128,20 +130,20 @@ def drills_of(notes: Iterable[SavepointNote], query_ids: Container[str]) -> list
 
     Cost: each catalog's drills are listed and read. One that does not answer is passed over.
     """
-    catalogs = {split_address(each.uri)[0] for each in notes if each.uri is not None}
-    found: list[Drill] = []
+    catalogs = {split_address(note.uri)[0] for note in notes if note.uri is not None}
+    matching: list[Drill] = []
     for address in sorted(catalogs):
         with suppress(HoldfastError):
-            found += [each for each in drills(open_storage(address)) if each.query_id in query_ids]
-    return sorted(found, key=lambda each: each.at_ms)
+            matching += [drill for drill in drills(open_storage(address)) if drill.query_id in query_ids]
+    return sorted(matching, key=lambda drill: drill.at_ms)
 
 
 def _expected(samples: Sequence[Sample], size: StateSize | None) -> dict[str, int]:
     phases = {}
     for phase in PHASES:
-        took = [each.phases_ms[phase] for each in samples if phase in each.phases_ms]
+        took = [sample.phases_ms[phase] for sample in samples if phase in sample.phases_ms]
         phases[phase] = round(statistics.median(took)) if took else 0
-    sized = [(each.size, each.phases_ms[_LOAD]) for each in samples if each.size is not None]
+    sized = [(sample.size, sample.phases_ms[_LOAD]) for sample in samples if sample.size is not None]
     if size is not None and sized:
         by_byte, by_file = _fit(sized)
         phases[_LOAD] = round(by_byte * size.state_bytes + by_file * size.change_files)
@@ -173,9 +175,9 @@ def _misses(sized: Sequence[tuple[StateSize, int]], by_byte: float, by_file: flo
 
 def _error_ms(samples: Sequence[Sample]) -> int | None:
     misses = []
-    for number, each in enumerate(samples):
+    for number, sample in enumerate(samples):
         others = [*samples[:number], *samples[number + 1 :]]
-        if each.whole and others:
-            expected = sum(_expected(others, each.size).values())
-            misses.append(abs(expected - sum(each.phases_ms.values())))
+        if sample.whole and others:
+            expected = sum(_expected(others, sample.size).values())
+            misses.append(abs(expected - sum(sample.phases_ms.values())))
     return round(statistics.median(misses)) if misses else None

@@ -138,7 +138,7 @@ def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> HealthRep
     late = False
     for query, address in checkpoints.items():
         try:
-            found = _verified(address, home, deadline)
+            verification = _verified(address, home, deadline)
         except _OutOfTime:
             late = True
             notes.append(f"query {query}: the time for looking at its checkpoint was over")
@@ -148,12 +148,12 @@ def look(checkpoints: Mapping[str, str], home: Path, limit_ms: int) -> HealthRep
         except HoldfastError as error:
             notes.append(f"query {query}: its checkpoint could not be looked at: {error.fact}")
             continue
-        blocks = _blocking(found)
-        if blocks is not None and found.batch_id is not None:
-            older = [each for each in found.restorable if each < found.batch_id]
-            damage.append(Damage(query, address, blocks, found.batch_id, max(older, default=None)))
-        elif found.problems:
-            first = found.problems[0]
+        blocks = _blocking(verification)
+        if blocks is not None and verification.batch_id is not None:
+            older = [batch_id for batch_id in verification.restorable if batch_id < verification.batch_id]
+            damage.append(Damage(query, address, blocks, verification.batch_id, max(older, default=None)))
+        elif verification.problems:
+            first = verification.problems[0]
             notes.append(f"query {query}: {first.file} is damaged, which only older batches need")
     return HealthReport(tuple(damage), late, tuple(notes))
 
@@ -168,14 +168,16 @@ def _verified(address: str, home: Path, deadline: float) -> Verification:
     return verify(storage, tell, unpack=False, record=record)
 
 
-def _blocking(found: Verification) -> Problem | None:
+def _blocking(verification: Verification) -> Problem | None:
     """The first problem that a restart from the newest batch would meet."""
-    if found.batch_id is None:
+    if verification.batch_id is None:
         return None
-    if found.batch_id not in found.restorable and found.problems:
-        return found.problems[0]
+    if verification.batch_id not in verification.restorable and verification.problems:
+        return verification.problems[0]
     batches = (layout.StoreFile, layout.LogFile)
-    return next((each for each in found.problems if not isinstance(_place(each.file), batches)), None)
+    return next(
+        (problem for problem in verification.problems if not isinstance(_place(problem.file), batches)), None
+    )
 
 
 def _place(file: str) -> object:
@@ -303,7 +305,7 @@ def under_way(checkpoint: str) -> list[Rollback]:
     if base is None:
         return []
     notes = [base.with_name(f".{base.name}{_NOTE}"), *sorted(base.glob(f".*{_NOTE}"))]
-    return [_read(each) for each in notes if each.is_file()]
+    return [_read(note) for note in notes if note.is_file()]
 
 
 def done(way: Rollback) -> None:
@@ -340,12 +342,12 @@ def _of_savepoint(damage: Damage, catalogs: Iterable[str], target: str) -> tuple
     tried = []
     for address in catalogs:
         catalog = open_storage(address, "savepoints")
-        for each in reversed(list(listed(catalog))):
-            if each.manifest is None or each.manifest.checkpoint != damage.checkpoint:
+        for savepoint in reversed(list(listed(catalog))):
+            if savepoint.manifest is None or savepoint.manifest.checkpoint != damage.checkpoint:
                 continue
-            uri = savepoint_uri(catalog, each.savepoint_id)
+            uri = savepoint_uri(catalog, savepoint.savepoint_id)
             if savepoints.verify(uri).ok:
-                return uri, each.manifest.batch_id
+                return uri, savepoint.manifest.batch_id
             tried.append(uri)
     damaged = f"damaged as well: {', '.join(tried)}" if tried else "there is no savepoint of it"
     raise _no_way(damage, target, damaged)

@@ -63,7 +63,7 @@ class Recovery(JsonShape):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Recovery:
         """Read back what `as_dict` gave."""
-        values = {key: each for key, each in fields.items() if key != "recovery_ms"}
+        values = {key: value for key, value in fields.items() if key != "recovery_ms"}
         size = values.get("size")
         return cls(**{**values, "size": None if size is None else StateSize(**size)})
 

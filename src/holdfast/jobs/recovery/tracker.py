@@ -102,7 +102,7 @@ class RecoveryTracker:
 
     def repeated(self, query: str, last: int | None, promise: str) -> None:
         """A query's lost batches have been run again up to a last one, as far as their input is known."""
-        for way in [each for each in self._ways if each.query == query]:
+        for way in [way for way in self._ways if way.query == query]:
             self._ways.remove(way)
             done(way)
             lost = way.newest - way.batch_id

@@ -64,7 +64,7 @@ class JobDetails(JsonShape):
     @in_json
     def recoveries_ms(self) -> list[int]:
         """For each recovery: from the failure to the first commit, without waiting for input."""
-        return [each.recovery_ms for each in self.recoveries]
+        return [recovery.recovery_ms for recovery in self.recoveries]
 
     @property
     @in_json

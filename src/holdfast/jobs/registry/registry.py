@@ -301,8 +301,8 @@ class Registry:
             for query in self._file.read("SELECT DISTINCT query FROM batches WHERE job = ?", job)
             for row in self._file.read(newest, job, query["query"], limit)
         ]
-        found = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
-        return sorted(found, key=lambda each: (each.committed_ms, each.query, each.batch_id))[-limit:]
+        batches = [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
+        return sorted(batches, key=lambda batch: (batch.committed_ms, batch.query, batch.batch_id))[-limit:]
 
     def newest_batches(self, job: str) -> list[BatchProgress]:
         """The newest batch of each of a job's queries."""
@@ -316,7 +316,7 @@ class Registry:
     def savepoints(self, job: str) -> list[SavepointNote]:
         """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
         rows = self._file.read("SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
-        return [SavepointNote(**{key: each for key, each in row.items() if key != "job"}) for row in rows]
+        return [SavepointNote(**{key: value for key, value in row.items() if key != "job"}) for row in rows]
 
     def request(self, job: str, verb: str, now_ms: int) -> None:
         """Ask a job's supervisor for something."""
@@ -374,7 +374,7 @@ def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> Le
 
 
 def _leader(row: dict[str, Any]) -> Leader:
-    return Leader(**{key: each for key, each in row.items() if key != "job"})
+    return Leader(**{key: value for key, value in row.items() if key != "job"})
 
 
 def _job(row: dict[str, Any]) -> JobRecord:

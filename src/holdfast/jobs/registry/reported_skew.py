@@ -35,11 +35,11 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
     Raises:
         NotFound: There is none.
     """
-    found: dict[tuple[str, str], SkewReport] = {}
+    reports: dict[tuple[str, str], SkewReport] = {}
     for batch in details.batches:
         for report in batch.skew:
-            found[batch.query, report.name] = report
-    if not found:
+            reports[batch.query, report.name] = report
+    if not reports:
         job = details.status.job.name
         raise NotFound(
             f"no batch of job {job!r} has watched its keys",
@@ -48,4 +48,4 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
             hint="put hf.skew.watch(df, by=…, name=…) into its plan; for its state at rest see"
             " `holdfast skew CHECKPOINT`",
         )
-    return [(query, report) for (query, _), report in sorted(found.items())]
+    return [(query, report) for (query, _), report in sorted(reports.items())]

@@ -165,11 +165,11 @@ class _Given:
 
     def asked(self, spark: SparkSession) -> _Given:
         """The same with a function called, which gives the history, or a dictionary of any of these."""
-        found = self.history(spark)
-        names = {each.name for each in fields(self)}
-        if isinstance(found, Mapping) and found and set(found) <= names:
-            return replace(self, **{"history": None, **found})
-        return replace(self, history=found)
+        given = self.history(spark)
+        names = {item.name for item in fields(self)}
+        if isinstance(given, Mapping) and given and set(given) <= names:
+            return replace(self, **{"history": None, **given})
+        return replace(self, history=given)
 
     def watermark_ms(self) -> int | None:
         if isinstance(self.watermark, datetime):

@@ -130,14 +130,14 @@ def compare(
             # A restart changes what such a query takes for late, so both are restarted before each batch.
             first = "again"
             run.repeated(first, original, len(one.batches), say)
-        ran = tuple(each.batch_id for each in other.batches)
+        ran = tuple(batch.batch_id for batch in other.batches)
         say(len(ran), len(ran), "comparing")
         outputs = compare_outputs(_side(folder, f"{first}-output"), _side(folder, "new-output"), ran, samples)
         states = compare_states(_side(folder, first), _side(folder, "new"), ran[-1], samples)
     fork = None
     if wanted is not None and target is not None:
         fork = restore(catalog, target, wanted, clock=now_ms)
-    rows = sum(each.input_rows for each in one.batches)
+    rows = sum(batch.input_rows for batch in one.batches)
     return Compared(plan.savepoint, original, new, ran, rows, outputs, states, fork)
 
 
@@ -210,7 +210,7 @@ def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
         local: Where Spark and its stores keep what is of no use afterwards.
         batches: How many batches are run at most; all of them are kept.
     """
-    formats = [each["format_version"] for each in manifest.fields.get("operators") or ()]
+    formats = [operator["format_version"] for operator in manifest.fields.get("operators") or ()]
     # Fixed for the query by its checkpoint, and what the session says of format and backend must go with it.
     provider = (manifest.fields.get("confs") or {}).get(PROVIDER)
     return {

@@ -178,15 +178,15 @@ def newest(address: str) -> tuple[Storage, str]:
         return open_storage(catalog, "savepoint"), savepoint_id
     except Invalid:
         storage = open_storage(address, "savepoint")
-    found = [each.savepoint_id for each in listed(storage)]
-    if not found:
+    savepoint_ids = [savepoint.savepoint_id for savepoint in listed(storage)]
+    if not savepoint_ids:
         raise NotFound(
             "there is no savepoint",
             where=storage.uri,
             expected="a savepoint, or a directory of savepoints",
             hint="take one with `holdfast savepoint take CHECKPOINT DIR`",
         )
-    return storage, found[-1]
+    return storage, savepoint_ids[-1]
 
 
 def _phases(outcome: TrialOutcome) -> dict[str, int]:
@@ -201,7 +201,7 @@ def _phases(outcome: TrialOutcome) -> dict[str, int]:
 
 
 def _noted(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
-    earlier = tuple(each for each in drills(catalog) if each.is_like(found))
+    earlier = tuple(drill for drill in drills(catalog) if drill.is_like(found))
     problem = None
     try:
         note(catalog, found, os.urandom(4))

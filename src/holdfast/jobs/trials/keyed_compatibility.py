@@ -72,8 +72,8 @@ def with_own(
     from holdfast.stream.query.keyed_upgrades import note_verdicts
     from holdfast.stream.query.operator_check import Defined
 
-    keyed = [each for each in operators if isinstance(each, Defined)]
-    own_new = [each.operator_id for each in new if _is_own(each)]
+    keyed = [operator for operator in operators if isinstance(operator, Defined)]
+    own_new = [operator.operator_id for operator in new if _is_own(operator)]
     notes = dict(_notes(saved))
     own = _Own(
         notes,
@@ -81,21 +81,25 @@ def with_own(
         dict(zip(own_new, keyed, strict=False)),
         sizes,
     )
-    labels = {each.label: each.operator_id for each in (*old, *new) if _is_own(each)}
-    found: list[StateVerdict] = []
+    labels = {operator.label: operator.operator_id for operator in (*old, *new) if _is_own(operator)}
+    judged: list[StateVerdict] = []
     done: set[int] = set()
-    for each in verdicts:
-        number = labels.get(each.operator)
+    for verdict in verdicts:
+        number = labels.get(verdict.operator)
         if number is None:
-            found.append(each)
+            judged.append(verdict)
         elif number not in done:
             done.add(number)
-            found += _by_name(number, each, own)
-    others = [each for each in operators if not isinstance(each, Defined) and each.note_name in notes]
+            judged += _by_name(number, verdict, own)
+    others = [
+        operator
+        for operator in operators
+        if not isinstance(operator, Defined) and operator.note_name in notes
+    ]
     for other in others:
         said = note_verdicts(other, notes[other.note_name])
-        found += [each for each in said if each.verdict is Verdict.INCOMPATIBLE]
-    return tuple(found)
+        judged += [verdict for verdict in said if verdict.verdict is Verdict.INCOMPATIBLE]
+    return tuple(judged)
 
 
 def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVerdict]:
@@ -107,9 +111,9 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         # It is there on one side only, and what Spark says of that holds for each of its states.
         note = own.note_of(was) if was is not None else None
         if now is not None:
-            states = [(each.operator, each.state) for each in note_verdicts(now, None)]
+            states = [(verdict.operator, verdict.state) for verdict in note_verdicts(now, None)]
         elif was is not None and note is not None:
-            states = [(was, each) for each in noted_states(note)]
+            states = [(was, state) for state in noted_states(note)]
         else:
             states = [(was or general.operator, general.state)]
         for operator, state in states:
@@ -128,10 +132,10 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         return
     note = own.note_of(was) if mine is None and was is not None else mine
     called = "" if was in (None, name) else f"the operator was called {was}"
-    for each in note_verdicts(now, note):
-        why = "; ".join(part for part in (called, each.why) if part)
-        size = None if each.verdict is Verdict.NEW else own.size_of(number, each.state)
-        yield _sized(replace(each, why=why), size)
+    for verdict in note_verdicts(now, note):
+        why = "; ".join(part for part in (called, verdict.why) if part)
+        size = None if verdict.verdict is Verdict.NEW else own.size_of(number, verdict.state)
+        yield _sized(replace(verdict, why=why), size)
 
 
 def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
@@ -152,9 +156,9 @@ def _names(
     old: Sequence[OperatorShape], notes: Mapping[str, Any], before: Plan | None
 ) -> dict[int, str | None]:
     """The savepoint's keyed operators by number: the plan has their order, and a single one needs none."""
-    numbers = [each.operator_id for each in old if _is_own(each)]
+    numbers = [operator.operator_id for operator in old if _is_own(operator)]
     noted = [
-        each.removeprefix(_PREFIX).removesuffix(_SUFFIX) for each, note in notes.items() if "forms" in note
+        name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name, note in notes.items() if "forms" in note
     ]
     names: Sequence[str | None] = [None] * len(numbers)
     if before is not None and len(before.operators) == len(numbers):

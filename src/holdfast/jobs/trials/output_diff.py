@@ -79,7 +79,7 @@ class Outputs:
     @in_json
     def equal(self) -> bool:
         """Whether columns are the same, and each batch has the same rows."""
-        same = all(each.missing == each.extra == 0 for each in self.batches)
+        same = all(batch.missing == batch.extra == 0 for batch in self.batches)
         return same and self.original_columns == self.new_columns
 
     @property
@@ -134,7 +134,7 @@ class _Side:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names and types."""
-        return () if self.schema is None else tuple(f"{each.name} {each.type}" for each in self.schema)
+        return () if self.schema is None else tuple(f"{field.name} {field.type}" for field in self.schema)
 
     def read(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Its rows, with these columns."""
@@ -232,10 +232,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
-        return [(name, _plain(each)) for name, each in value.items()]
+        return [(name, _plain(part)) for name, part in value.items()]
     if isinstance(value, list):
-        pairs = [_plain(each) for each in value]
-        return sorted(pairs, key=repr) if value and all(isinstance(each, tuple) for each in value) else pairs
+        pairs = [_plain(pair) for pair in value]
+        return sorted(pairs, key=repr) if value and all(isinstance(part, tuple) for part in value) else pairs
     if isinstance(value, tuple):
-        return tuple(_plain(each) for each in value)
+        return tuple(_plain(part) for part in value)
     return value

@@ -32,25 +32,25 @@ class States(JsonShape):
     @in_json
     def equal(self) -> bool:
         """Whether every state has the same columns, keys and values."""
-        return not self.reshaped and all(each.same for each in self.states)
+        return not self.reshaped and all(change.same for change in self.states)
 
     def lines(self) -> Iterator[str]:
         """What a person reads."""
         if self.equal:
-            rows = sum(each.first_rows for each in self.states if not each.state.internal)
+            rows = sum(change.first_rows for change in self.states if not change.state.internal)
             yield f"final state equal: {rows:,} keys"
             return
         yield "final state different:"
         for name in self.reshaped:
             yield f"  operator {name.operator_id}, state {name.label}: its keys or values have other columns"
-        for each in self.states:
-            if not each.same and not each.state.internal:
+        for change in self.states:
+            if not change.same and not change.state.internal:
                 yield (
-                    f"  operator {each.state.operator_id}, state {each.state.label}:"
-                    f" {each.removed:,} keys only in the original, {each.added:,} only in the new code,"
-                    f" {each.changed:,} with another value"
+                    f"  operator {change.state.operator_id}, state {change.state.label}:"
+                    f" {change.removed:,} keys only in the original, {change.added:,} only in the new code,"
+                    f" {change.changed:,} with another value"
                 )
-                yield from (f"    {line}" for sample in each.samples for line in _shown(sample))
+                yield from (f"    {line}" for sample in change.samples for line in _shown(sample))
 
     @property
     @in_json_as("states")
