@@ -254,8 +254,8 @@ def below(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(folder.rglob("*"))
-        # A lock is a file that may stay; who looked, and what was looked at, is no state of a query.
-        if not path.name.endswith(".lock") and "home" not in path.relative_to(folder).parts[:1]
+        # A lock is a file that may stay, and so is what Python makes of a job file that it has loaded.
+        if not path.name.endswith(".lock") and "__pycache__" not in path.parts
     }
 
 

@@ -243,7 +243,9 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "plan.py").write_text(PLAN.format(schema=SCHEMA, folder=tmp_path))
     words = ["state", "bootstrap", "job.py", "--from", "plan.py", "--to", "catalog", "--home", "home"]
     planned = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
-    assert json.loads(planned.stdout)["sources"] == [{"kind": "files", "history": True, "files_read": 1}]
+    assert json.loads(planned.stdout)["sources"] == [
+        {"kind": "files", "history": True, "offset": None, "files_read": 1}
+    ]
     assert not (tmp_path / "catalog").exists()
     said = CliRunner().invoke(app, [*words, "--label", "warm", "--json"])
     made = json.loads(said.stdout)

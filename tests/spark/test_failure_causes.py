@@ -73,7 +73,12 @@ def test_a_function_of_the_user(failing: Failing) -> None:
     sink = hf.sink(failing.read()).foreach_batch(look_up)
     place = str(failing.folder / "batch")
     found = failing.failure(lambda: sink.start(checkpoint=place, trigger=hf.available_now()))
-    assert (found.cause, str(found)) == ("user code", "KeyError: 'no such customer'")
+    assert (found.cause, found.error_class, found.line) == ("user code", "KeyError", "'no such customer'")
+    assert found.place is not None
+    file, number, code = found.place.split(":", 2)
+    assert (file, code) == (__file__, ' raise KeyError("no such customer")')
+    assert Path(file).read_text(encoding="utf-8").splitlines()[int(number) - 1].strip() == code.strip()
+    assert str(found) == f"KeyError: 'no such customer', at {found.place}"
 
 
 def test_what_the_query_asks_for(failing: Failing) -> None:

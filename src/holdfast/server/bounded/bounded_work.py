@@ -59,8 +59,16 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
     except MemoryError:  # that of Arrow is one too
         last = {REFUSED: too_much_memory(memory).as_dict()}
     except Exception as error:  # whatever it is, who asks has to learn of it
-        last = {REFUSED: error_of(error).as_dict()}
+        refusal = too_much_memory(memory) if _could_not_be_mapped(error) else error_of(error)
+        last = {REFUSED: refusal.as_dict()}
     answer.write(json.dumps(last).encode() + b"\n")
+
+
+def _could_not_be_mapped(error: Exception) -> bool:
+    """Whether a library did not load because the bound of memory left no room for it."""
+    return isinstance(error, ImportError) and any(
+        words in str(error) for words in ("failed to map segment", "annot allocate memory")
+    )
 
 
 def too_much_memory(most: int, found: str | None = None) -> Unavailable:
