@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Verbs run within the process of the tests, but for a few, and on files in memory: a minute on two cores.
 unit: $(READY)  ## the tests that need neither a JVM nor a server, after every change
-	@scripts/in_memory.sh $(BIN)/pytest -q -n 2 --dist worksteal -p no:schemathesis tests/unit
+	@scripts/in_memory.sh $(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis tests/unit
 
 lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .
