@@ -105,7 +105,7 @@ def test_a_sink_that_cannot_be_written(failing: Failing) -> None:
     assert (found.cause, found.error_class) == ("sink", "ParentNotDirectoryException")
 
 
-def test_state_that_is_damaged(failing: Failing) -> None:
+def test_state_that_is_damaged(failing: Failing, settings: Callable[[dict[str, str]], None]) -> None:
     counted = failing.read().groupBy("k").count()
     await_end(failing.start(counted, "counted", "complete"))
     for each in (failing.folder / "counted" / "state").rglob("*"):
@@ -113,7 +113,7 @@ def test_state_that_is_damaged(failing: Failing) -> None:
             each.write_bytes(each.read_bytes()[:20])
             each.with_name(f".{each.name}.crc").unlink(missing_ok=True)
     failing.give(2)
-    failing.spark.conf.set("spark.sql.streaming.stateStore.unloadOnCommit", "true")
+    settings({"spark.sql.streaming.stateStore.unloadOnCommit": "true"})
     found = failing.failure(lambda: failing.start(counted, "counted", "complete"))
     assert found.cause == "state"
 

@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,12 +234,10 @@ class Everywhere(hf.Keyed):
 
 
 @pytest.fixture
-def tokyo(spark: SparkSession) -> Iterator[str]:
+def tokyo(settings: Callable[[dict[str, str]], None]) -> str:
     """The session in another time zone than UTC."""
-    before = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    yield "Asia/Tokyo"
-    spark.conf.set("spark.sql.session.timeZone", before)
+    settings({"spark.sql.session.timeZone": "Asia/Tokyo"})
+    return "Asia/Tokyo"
 
 
 def test_every_type_passes_through_events_state_and_output(stage: Stage, tokyo: str) -> None:

@@ -292,18 +292,16 @@ def test_without_a_ledger_a_batch_runs_again_as_promised(shop: Shop) -> None:
     assert called == [0, 0]
 
 
-def test_the_sink_log_names_what_spark_reads(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
-    key = "spark.sql.streaming.fileSink.log.compactInterval"
-    spark.conf.set(key, "3")
-    try:
-        for at, name in enumerate(["ann", "b b", "c:c%", "dün", "ann"]):
-            shop.put(str(at), (name, at))
-        table = tmp_path / "table"
-        to = sink(shop.stream(), mode="append").parquet(table, partition_by=["customer"])
-        assert to.promise.level is Level.EXACTLY_ONCE
-        shop.run(to)
-    finally:
-        spark.conf.unset(key)
+def test_the_sink_log_names_what_spark_reads(
+    spark: SparkSession, shop: Shop, tmp_path: Path, settings: Callable[[dict[str, str]], None]
+) -> None:
+    settings({"spark.sql.streaming.fileSink.log.compactInterval": "3"})
+    for at, name in enumerate(["ann", "b b", "c:c%", "dün", "ann"]):
+        shop.put(str(at), (name, at))
+    table = tmp_path / "table"
+    to = sink(shop.stream(), mode="append").parquet(table, partition_by=["customer"])
+    assert to.promise.level is Level.EXACTLY_ONCE
+    shop.run(to)
     assert (table / "_spark_metadata" / "2.compact").exists()
     stray = next(table.rglob("*.parquet"))
     stray.with_name("part-of-a-failed-attempt.parquet").write_bytes(stray.read_bytes())
