@@ -56,7 +56,7 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
     if kept is not None:
         done += f"; what was written to the new one meanwhile is in {kept}, and nothing of it was deleted"
     elif in_new:
-        done += ", with what was written meanwhile"
+        done += ", with what was written meanwhile, which may have been computed from the new state"
     moves = [*in_old, *in_new, *(str(process) for process in writers)]
     raise written_meanwhile(f"file://{place}", moves, done)
 

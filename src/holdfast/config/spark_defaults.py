@@ -62,8 +62,8 @@ DEFAULTS: tuple[Default, ...] = (
         PROVIDER_KEY,
         ROCKSDB_PROVIDER,
         MEMORY_PROVIDER,
-        "State may outgrow the heap, and only RocksDB state can be rescaled, edited and read without a JVM. "
-        "Fixed for a checkpoint by its first start.",
+        "State may outgrow the heap, which Spark's default keeps all of it in. "
+        "Fixed for a checkpoint by its first start; `holdfast state migrate` changes it.",
     ),
     Default(
         FORMAT_KEY,
