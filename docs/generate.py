@@ -100,9 +100,27 @@ def _summary(module: Path) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
+PRINTED = """## What is printed
+
+The answer goes to standard output. Progress, notes and errors go to standard error; `--quiet` (`-q`) leaves
+only the answer and errors.
+
+- On a terminal, or where `COLUMNS` is set, a table takes at most that width. Ids are as short as tells them
+  apart, and columns without any value are left out. A value that is cut ends in `…`; numbers and times are
+  never cut. A row that does not fit stands as names and values.
+- In a pipe or a file a table has all columns and whole values, however wide.
+- Progress is a bar on a terminal, gone when the verb ends. Elsewhere, and with `TERM=dumb`, it is one line
+  for each phase.
+- Times are local, with the offset from UTC (`Z` for none), and where there is room in UTC as well. `TZ` says
+  which zone.
+- `NO_COLOR` turns colours off. Nothing but a terminal gets any.
+- `--json` prints the same facts under names that stay, with whole ids and times in UTC. Use it in scripts.
+"""
+
+
 def command_line() -> str:
-    """The help of each verb."""
-    parts = ["# The command line\n", NOTE, _block("--help")]
+    """What verbs print, and the help of each."""
+    parts = ["# The command line\n", NOTE, _block("--help"), PRINTED]
     for verb in VERBS:
         parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
     for group, verbs in GROUPS.items():

@@ -57,7 +57,7 @@ def history(
             counted.add(partition, batches)
             done += 1
             if tell is not None:
-                tell(done, total, "")
+                tell(done, total, "reading partitions")
         added.append(counted.batches())
     made = (_batch(storage, logs, batch_id, added) for batch_id in batches)
     return tuple(batch for batch in made if batch is not None)

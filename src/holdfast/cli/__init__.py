@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from holdfast.cli import (
     doctor,
     drill,
     fork,
+    options,
     output,
     rescale,
     restore,
@@ -48,13 +50,18 @@ TRACEBACK = "HOLDFAST_TRACEBACK"
 
 
 class _Verbs(TyperGroup):
-    """Turns every error into its message and exit code."""
+    """Turns every error into its message and exit code, and gives every verb --quiet."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for verb in _leaves(self.commands.values()):
+            verb.params.append(options.Quiet())
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            output.say("interrupted")
+            output.insist("interrupted")
             raise typer.Exit(130) from None
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -65,7 +72,7 @@ class _Verbs(TyperGroup):
             failed = error
         except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
             if _was_interrupted(error):
-                output.say("interrupted")
+                output.insist("interrupted")
                 sys.exit(130)
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
@@ -76,6 +83,15 @@ class _Verbs(TyperGroup):
             )
         output.report_error(failed, as_json="--json" in sys.argv)
         sys.exit(failed.exit_code)
+
+
+def _leaves(commands: Iterable[Any]) -> Iterator[Any]:
+    """The verbs themselves, out of words that stand for several."""
+    for command in commands:
+        if isinstance(command, TyperGroup):
+            yield from _leaves(command.commands.values())
+        else:
+            yield command
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

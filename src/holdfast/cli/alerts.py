@@ -109,7 +109,7 @@ def _name(place: StateHome, job: str) -> str:
 
 def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
     output.table(
-        ["JOB", "ALERT", "SEVERITY", "STANDS", "SINCE", "WHAT"],
+        ["JOB", "ALERT", "SEVERITY", "STATE", "SINCE", "WHAT"],
         [
             (
                 alert.job,
@@ -121,6 +121,7 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
             )
             for alert in standing
         ],
+        empty="no alert fires or waits",
     )
     if events:
         output.line()

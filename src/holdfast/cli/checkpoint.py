@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import options, output, tables
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 
@@ -96,8 +96,8 @@ def _show(found: Checkpoint) -> None:
             ("checkpoint", found.uri),
             ("query", found.query_id),
             ("batch", f"{'none' if found.batch_id is None else found.batch_id}{under_way}"),
-            ("planned", output.moment(found.planned_ms)),
-            ("watermark", output.moment(found.watermark_ms)),
+            ("planned", output.moment(found.planned_ms, in_utc=True)),
+            ("watermark", output.moment(found.watermark_ms, in_utc=True)),
             ("kept", kept),
             ("provider", found.provider),
             ("state", f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"),
@@ -121,9 +121,9 @@ def _show(found: Checkpoint) -> None:
                 "STORES",
                 "FORMAT",
                 "BYTES",
-                "NEW",
+                "NEW BYTES",
                 "BASE KEYS",
-                "SINCE VERSION",
+                "OLDEST VERSION",
             ],
             [
                 (
@@ -139,6 +139,7 @@ def _show(found: Checkpoint) -> None:
                 )
                 for operator in found.operators
             ],
+            spare=("OLDEST VERSION", "BASE KEYS", "FORMAT"),
         )
     for store in (
         store for operator in found.operators for store in operator.stores if store.missing is not None
@@ -149,7 +150,7 @@ def _show(found: Checkpoint) -> None:
 def _show_partitions(found: Checkpoint) -> None:
     output.line()
     output.table(
-        ["OPERATOR", "PARTITION", "STORE", "VERSION", "BASE", "FILES", "BYTES", "NEW", "BASE KEYS"],
+        ["OPERATOR", "PARTITION", "STORE", "VERSION", "BASE", "FILES", "BYTES", "NEW BYTES", "BASE KEYS"],
         [
             (
                 store.id.operator_id,
@@ -165,6 +166,7 @@ def _show_partitions(found: Checkpoint) -> None:
             for operator in found.operators
             for store in operator.stores
         ],
+        spare=("BASE KEYS", "FILES", "BASE"),
     )
 
 
@@ -175,10 +177,10 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
             "PLANNED",
             "TOOK",
             "FAILURES",
-            "WATERMARK",
             "FILES",
             "NEW BYTES",
             "BY OPERATOR",
+            "WATERMARK",
             "OFFSETS",
         ],
         [
@@ -187,21 +189,30 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
                 output.moment(batch.planned_ms),
                 _took(batch),
                 None if batch.failures is None else len(batch.failures),
-                output.moment(batch.watermark_ms),
                 batch.files,
                 batch.new_bytes,
-                ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in batch.operators) or "–",
+                _by_operator(batch),
+                output.moment(batch.watermark_ms),
                 ", ".join(f"{name}: {offset or '–'}" for name, offset in batch.offsets.items()),
             )
             for batch in batches
         ],
+        spare=("BY OPERATOR", "OFFSETS", "FILES", "WATERMARK"),
+        empty="no batch is committed yet",
     )
+
+
+def _by_operator(batch: Batch) -> str | None:
+    """The new bytes of each; of a single one they are those of the batch."""
+    if len(batch.operators) < 2:
+        return None
+    return ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in batch.operators)
 
 
 def _took(batch: Batch) -> str:
     """How long a batch took; `~` stands before what only the times of files tell."""
     about = "~" if batch.duration_source == "files" else ""
-    return about + output.duration(batch.duration_ms)
+    return tables.Whole(about + output.duration(batch.duration_ms))
 
 
 def _show_verification(found: Verification) -> None:

@@ -63,7 +63,7 @@ def _show(folder: Path, seed: int) -> Shown:
         with progress("coffee shop", "rows") as tell:
             return CoffeeShop(folder, seed, now_ms, tell).run()
     except KeyboardInterrupt:
-        output.say("stopped before the end of the day: no answer was checked")
+        output.insist("stopped before the end of the day: no answer was checked")
         raise typer.Exit(INTERRUPTED) from None
 
 

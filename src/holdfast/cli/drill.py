@@ -90,4 +90,4 @@ def _show(drilled: Drilled) -> None:
             ],
         )
     for warning in drilled.warnings:
-        output.say(f"warning: {warning}")
+        output.insist(f"warning: {warning}")

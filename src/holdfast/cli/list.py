@@ -19,4 +19,5 @@ def list_jobs(home: options.Home = None, json: options.Json = False) -> None:
             (status.job.name, describe(status), output.moment(status.job.started_ms), status.job.checkpoint)
             for status in jobs
         ],
+        empty="no job has run with this state home",
     )

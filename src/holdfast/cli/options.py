@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperOption
 
+from holdfast.cli import output
 from holdfast.clock import now_ms
 from holdfast.errors import Invalid
 
@@ -74,6 +76,20 @@ Lease = Annotated[
         help="Replace a leader that is silent for this long. [env: HOLDFAST_LEASE; default: 10s]",
     ),
 ]
+
+
+class Quiet(TyperOption):
+    """-q, which every verb has: `cli` puts it there, and `output` heeds it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            param_decls=["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=lambda _context, _option, wanted: output.be_quiet(bool(wanted)),
+            help="Print the answer and errors alone: no progress and no notes.",
+        )
+
 
 Query = Annotated[
     str | None,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TextIO, TypeVar
 
-from holdfast.cli import standard_streams
+from holdfast.cli import standard_streams, tables
 from holdfast.errors import HoldfastError
 
 
@@ -22,6 +22,8 @@ class Shown(Protocol):
     def as_dict(self) -> Mapping[str, Any]:
         """Plain values for JSON."""
 
+
+_quiet = False
 
 T = TypeVar("T", bound=Shown)
 
@@ -42,10 +44,10 @@ def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool
         render(plan)
 
 
-def compact(value: Any, longest: int = 200) -> str:
-    """A value as JSON in one line, its end left out where it is long."""
+def compact(value: Any, longest: int | None = 200) -> str:
+    """A value as JSON in one line, its end left out where it is longer than that; with None it is whole."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}{tables.CUT}"
 
 
 def line(text: str = "") -> None:
@@ -55,59 +57,90 @@ def line(text: str = "") -> None:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """A line of words, on standard error unless another stream is given."""
+    """A line of words, on standard error unless another stream is given; not with --quiet."""
+    if not quiet():
+        insist(text, stream)
+
+
+def insist(text: str, stream: TextIO | None = None) -> None:
+    """The same of what even --quiet does not silence: errors, warnings, and what a question is about."""
     standard_streams.say(f"{text}\n", stream)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Aligned columns; numbers to the right. Empty is not an error: the headers stand alone."""
-    body = [[_cell(value) for value in row] for row in rows]
-    widths = [max([len(header), *(len(row[i]) for row in body)]) for i, header in enumerate(headers)]
-    right = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(headers))]
-    for row in [list(headers), *body]:
-        cells = [
-            cell.rjust(width) if flush else cell.ljust(width)
-            for cell, width, flush in zip(row, widths, right, strict=True)
-        ]
-        line("  ".join(cells).rstrip())
+def quiet() -> bool:
+    """Whether this call was given --quiet."""
+    return _quiet
+
+
+def be_quiet(wanted: bool) -> None:
+    """Note whether this call was given --quiet."""
+    global _quiet  # noqa: PLW0603 - as standard error is one for the process, so is this
+    _quiet = wanted
+
+
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    ids: Mapping[str, int] | None = None,
+    spare: Sequence[str] = (),
+    *,
+    empty: str | None = None,
+) -> None:
+    """A table as `tables` lays it out. Empty is not an error: the headers stand alone.
+
+    Args:
+        headers: The names of the columns.
+        rows: The values.
+        ids: Columns of ids, each with the fewest characters that are to be shown of one.
+        spare: Columns that several rows do without where there is little room, the first one first.
+        empty: What a person is told where there is no row.
+    """
+    listed = list(rows)
+    room = tables.width()
+    for text in tables.table_lines(headers, listed, room, ids, spare):
+        line(text)
+    if empty is not None and not listed and room is not None:
+        say(empty)
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
     """Names and values, one a line, the values under each other."""
-    listed = [(name, _cell(value)) for name, value in pairs]
-    width = max((len(name) for name, _ in listed), default=0)
-    for name, value in listed:
-        line(f"{indent}{name.ljust(width)}  {value}".rstrip())
+    for text in tables.field_lines(pairs, tables.width(), indent):
+        line(text)
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> None:
     """The one shape of an error; with `--json` the same facts stand on standard output too."""
     if as_json:
         emit_json(error.as_dict())
-    say(f"error: {error}")
+    insist(f"error: {error}")
 
 
 def duration(ms: int | None) -> str:
     """A duration for people; nothing is a dash."""
     from holdfast.config.units import rounded_duration
 
-    return "–" if ms is None else rounded_duration(ms)
+    return tables.NOTHING if ms is None else tables.Whole(rounded_duration(ms))
 
 
-def moment(ms: int | None) -> str:
-    """An instant in UTC, to the second."""
+def moment(ms: int | None, *, in_utc: bool = False) -> str:
+    """An instant to the second, in local time with its offset from UTC; `Z` stands for no offset.
+
+    Args:
+        ms: Since 1970; None is a dash.
+        in_utc: Whether it is to stand there in UTC as well.
+    """
     import datetime as dt
 
     if ms is None:
-        return "–"
-    return dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == "–"
+        return tables.NOTHING
+    try:
+        utc = dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
+        local = utc.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{ms:,} ms since 1970"  # before the year 1 or after 9999, such as Spark's greatest time
+    if not local.utcoffset():
+        return tables.Whole(f"{utc:%Y-%m-%d %H:%M:%S}Z")
+    offset = local.strftime("%z")
+    text = f"{local:%Y-%m-%d %H:%M:%S}{offset[:3]}" + (f":{offset[3:5]}" if offset[3:5] != "00" else "")
+    return tables.Whole(f"{text} ({utc:%Y-%m-%d %H:%M:%S}Z)" if in_utc else text)

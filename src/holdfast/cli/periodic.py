@@ -100,4 +100,4 @@ def _show(found: PeriodicTake) -> None:
         f"batch {manifest.batch_id}: {len(manifest.files):,} files, {manifest.new_bytes:,} bytes new{gone}"
     )
     if found.left is not None:
-        output.say(f"older ones could not be deleted: {found.left}")
+        output.insist(f"older ones could not be deleted: {found.left}")

@@ -1,18 +1,34 @@
-"""Progress of a long command: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a long command: a bar on a terminal, a line a phase elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Final, TextIO
 
 from holdfast.cli import output
 
 Advance = Callable[[int, int, str], None]
 
-_LINES = 4
 STEPS = "steps"
+# What is counted in a phase, where it is not what the verb counts otherwise.
+_UNITS: Final = {
+    "hashing": "files",
+    "reading files": "files",
+    "copying": "files",
+    "reading back": "files",
+    "removing": "files",
+    "writing": "files",
+    "reading state": "stores",
+    "writing state": "stores",
+    "digests": "stores",
+    "reading batches": "batches",
+    "reading partitions": "partitions",
+    "searching": "savepoints",
+    "erasing": "savepoints",
+}
 
 
 @contextmanager
@@ -25,11 +41,17 @@ def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Adv
         stream: Where to show it, where it is not standard error.
     """
     shown = stream or sys.stderr
-    if shown.isatty():
+    if output.quiet():
+        yield _nothing
+    elif shown.isatty() and os.environ.get("TERM") != "dumb":
         with _bar(what, unit, shown) as advance:
             yield advance
     else:
         yield _lines(what, unit, shown)
+
+
+def _nothing(_done: int, _total: int, _note: str) -> None:
+    """Tell nobody."""
 
 
 @contextmanager
@@ -50,7 +72,8 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "")
+            counted = _UNITS.get(task.fields["note"], unit)
+            return Text(f"{task.speed:,.0f} {counted}/s" if task.speed else "")
 
     # Steps differ in length, so neither their rate nor the time that is left says anything.
     columns = (
@@ -69,13 +92,17 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
 
 
 def _lines(what: str, unit: str, stream: TextIO) -> Advance:
-    reached, told = 0, ""
+    """A line as each phase begins: what is done in it, and how much there is to do."""
+    told: set[str] = set()
 
     def advance(done: int, total: int, note: str) -> None:
-        nonlocal reached, told
-        step = _LINES * done // max(total, 1)
-        if step > reached or note != told:
-            reached, told = max(step, reached), note
-            output.say(f"{what}: {done:,} of {total:,} {unit}" + (f", {note}" if note else ""), stream)
+        if note in told:
+            return
+        told.add(note)
+        counted = _UNITS.get(note, unit)
+        amount = "" if counted == STEPS or total < 1 else f"{total:,} {counted}"
+        if amount and done and note not in _UNITS:
+            amount = f"{done:,} of {amount}"  # something that happens on the way
+        output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'begun'}", stream)
 
     return advance

@@ -150,7 +150,7 @@ def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator
         if json:
             output.emit_json({"event": "not-served", **error.as_dict()})
         else:
-            output.say(f"not answering over HTTP: {error}")
+            output.insist(f"not answering over HTTP: {error}")
 
     try:
         beside = EmbeddedServer(home, settings, not_served)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import options, output, tables
 from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
@@ -113,7 +113,7 @@ def take(
         if digest and content == PENDING:
             content = digest_taken(taken.uri)
     except KeyboardInterrupt:
-        output.say(digests_later(taken.uri))
+        output.insist(digests_later(taken.uri))
         raise typer.Exit(INTERRUPTED) from None
     finally:
         if json:
@@ -206,7 +206,7 @@ def show(
             ("checkpoint", manifest.checkpoint),
             ("query", manifest.query_id),
             ("batch", manifest.batch_id),
-            ("watermark", output.moment(fields.get("watermark_ms"))),
+            ("watermark", output.moment(fields.get("watermark_ms"), in_utc=True)),
             ("provider", fields.get("provider")),
             ("size", f"{manifest.size_bytes:,} bytes in {len(manifest.files):,} files"),
             ("new", f"{manifest.new_bytes:,} bytes when it was taken"),
@@ -232,8 +232,10 @@ def show(
     if files:
         output.line()
         output.table(
-            ["FILE", "BYTES", "SHA-256", "HOW"],
-            [(file.path, file.size_bytes, file.sha256, file.how) for file in manifest.files],
+            ["BYTES", "KEPT", "SHA-256", "FILE"],
+            [(file.size_bytes, file.how, file.sha256, file.path) for file in manifest.files],
+            ids={"SHA-256": tables.SHA256},
+            spare=("KEPT", "SHA-256"),
         )
 
 
@@ -259,23 +261,26 @@ def _show_taken(taken: Taken) -> None:
 
 def _show_list(found: tuple[Listed, ...]) -> None:
     output.table(
-        ["SAVEPOINT", "LABEL", "AGE", "QUERY", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "CHANGED"],
+        ["SAVEPOINT", "AGE", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "QUERY", "LABEL", "CHANGED"],
         [
             (
                 listed.savepoint_id,
-                listed.manifest.label if listed.problem is None else f"damaged: {listed.problem}",
                 output.duration(now_ms() - listed.manifest.created_ms),
-                listed.manifest.query_id,
                 listed.manifest.batch_id,
                 listed.manifest.size_bytes,
                 listed.manifest.new_bytes,
                 listed.content,
+                listed.manifest.query_id,
+                listed.manifest.label if listed.problem is None else f"damaged: {listed.problem}",
                 _changed(listed.manifest),
             )
             if listed.manifest is not None
-            else (listed.savepoint_id, f"damaged: {listed.problem}", None, None, None, None, None, None, None)
+            else (listed.savepoint_id, *[None] * 6, f"damaged: {listed.problem}", None)
             for listed in found
         ],
+        ids={"SAVEPOINT": tables.SAVEPOINT_ID, "QUERY": tables.UUID},
+        spare=("NEW BYTES", "DIGESTS", "QUERY"),
+        empty="no savepoint is in this directory",
     )
 
 
@@ -355,4 +360,4 @@ def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState
 
 
 def _moment_and_age(ms: int) -> str:
-    return f"{output.moment(ms)}, {output.duration(now_ms() - ms)} ago"
+    return f"{output.moment(ms, in_utc=True)}, {output.duration(now_ms() - ms)} ago"

@@ -110,18 +110,17 @@ def _show_content(proof: Proof) -> None:
 
 
 def _show_difference(found: Difference) -> None:
-    output.table(
-        ["WHAT", "FIRST", "SECOND"],
-        [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
-        + [(f"source {source.name}", source.first, source.second) for source in found.sources],
-    )
+    named = [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
+    named += [(f"source {source.name}", source.first, source.second) for source in found.sources]
+    if named:
+        output.table(["WHAT", "IN A", "IN B"], named)
     for operator in found.operators:
         output.line()
         output.line(f"operator {operator.name} is not the same: --json shows both")
     if found.partitions:
         output.line()
         output.table(
-            ["OPERATOR", "PARTITION", "ONLY IN FIRST", "ONLY IN SECOND", "IN BOTH"],
+            ["OPERATOR", "PARTITION", "BYTES ONLY IN A", "BYTES ONLY IN B", "BYTES IN BOTH"],
             [
                 (
                     partition.operator_id,
@@ -139,7 +138,7 @@ def _show_difference(found: Difference) -> None:
 
 def _show_states(found: StatesDifference) -> None:
     output.table(
-        ["OPERATOR", "STATE", "FIRST", "SECOND", "ADDED", "REMOVED", "CHANGED", "BYTES"],
+        ["OPERATOR", "STATE", "ROWS IN A", "ROWS IN B", "ADDED", "REMOVED", "CHANGED", "BYTES B-A"],
         [
             (
                 difference.state.operator_id,
@@ -153,6 +152,8 @@ def _show_states(found: StatesDifference) -> None:
             )
             for difference in found.states
         ],
+        spare=("BYTES B-A",),
+        empty="neither has state",
     )
     for difference in found.states:
         if difference.samples:

@@ -125,7 +125,7 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
         with progress("digests", "stores") as tell:
             return make(uri, gentle=gentle, tell=tell).content
     except HoldfastError as error:
-        output.say(f"{digests_later(uri)} ({error.fact}{f': {error.found}' if error.found else ''})")
+        output.insist(f"{digests_later(uri)} ({error.fact}{f': {error.found}' if error.found else ''})")
         return PENDING
 
 

@@ -80,6 +80,8 @@ def _show(removal: Removal, *, dry_run: bool) -> None:
     for owner in removal.dead:
         output.line(f"a take of {owner} was killed")
     for owner in removal.live:
-        output.say(f"a take is under way, by {owner}: nothing can be removed until it ends")
+        output.insist(f"a take is under way, by {owner}: nothing can be removed until it ends")
     for savepoint in removal.unreadable:
-        output.say(f"the manifest of {savepoint} is damaged; nobody knows what it needs, so all bytes stay")
+        output.insist(
+            f"the manifest of {savepoint} is damaged; nobody knows what it needs, so all bytes stay"
+        )

@@ -124,4 +124,4 @@ def say_notes(settings: ServerSettings, url: str) -> None:
 def say_warning(settings: ServerSettings) -> None:
     """Tell a person what is not safe about them, if anything is."""
     if settings.warning is not None:
-        output.say(f"WARNING: {settings.warning}")
+        output.insist(f"WARNING: {settings.warning}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import options, output
+from holdfast.cli import options, output, tables
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
 
@@ -88,8 +88,8 @@ def _render_report(query: str, report: SkewReport) -> None:
     )
     output.line()
     output.table(
-        ["KEY", "SHARE", "PARTITION"],
-        [(_key(key.key), _percent(key.share), key.partition) for key in report.heavy],
+        ["SHARE", "PARTITION", "KEY"],
+        [(_percent(key.share), key.partition, _key(key.key)) for key in report.heavy],
     )
     if report.partitions:
         most = max(report.partitions)
@@ -120,22 +120,34 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
         output.emit_json(told if keys is None else {**told, "states": [state.as_dict() for state in heavy]})
         return
     output.table(
-        ["OPERATOR", "NAME", "STORE", "PARTITIONS", "BYTES", "ROWS", "LARGEST", "WITH", "EVEN"],
+        [
+            "OPERATOR",
+            "NAME",
+            "STORE",
+            "PARTITIONS",
+            "BYTES",
+            "ROWS",
+            "LARGEST PARTITION",
+            "ITS SHARE",
+            "EVEN SHARE",
+        ],
         [_row(store) for store in stores],
+        spare=("ROWS", "EVEN SHARE"),
+        empty="the query keeps no state",
     )
 
     for largest in heavy:
         output.line()
         output.line(f"{largest.state.full_name}: {largest.keys:,} keys, {largest.size_bytes:,} bytes")
         output.table(
-            ["KEY", "ROWS", "BYTES", "SHARE", "PARTITION"],
+            ["ROWS", "BYTES", "SHARE", "PARTITION", "KEY"],
             [
                 (
-                    output.compact(key.as_dict()["key"], 80),
                     key.rows,
                     key.size_bytes,
                     _percent(key.share),
                     key.partition,
+                    output.compact(key.as_dict()["key"], None),
                 )
                 for key in largest.heaviest
             ],
@@ -175,4 +187,4 @@ def _row(store: StoreShares) -> tuple[Any, ...]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return tables.Whole(f"{100 * share:.1f} %")

@@ -73,8 +73,10 @@ def list_states(
         return
     output.line(f"batch {reader.batch_id}")
     output.table(
-        ["OPERATOR", "STATE", "HOLDS", "KEY", "VALUE", "TTL", "PARTITIONS"],
+        ["OPERATOR", "STATE", "HOLDS", "TTL", "PARTITIONS", "KEY", "VALUE"],
         [row for operator in reader.operators for row in _listed(operator)],
+        spare=("PARTITIONS", "TTL"),
+        empty="the query keeps no state",
     )
 
 
@@ -170,10 +172,10 @@ def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
             f"{operator.operator_id} {operator.name}",
             state.name,
             state.form.value,
-            _columns(state.key),
-            _columns(state.value, state.sub),
             "yes" if state.ttl else "no",
             operator.partitions,
+            _columns(state.key),
+            _columns(state.value, state.sub),
         )
         for state in operator.states
     ]
@@ -215,7 +217,8 @@ def _expiry(found: KeyState) -> str:
     times = sorted(entry.expires_ms for entry in found.entries if entry.expires_ms is not None)
     if not times:
         return "–"
-    first, last = output.moment(times[0]), output.moment(times[-1])
+    several = times[0] // 1000 != times[-1] // 1000
+    first, last = (output.moment(ms, in_utc=not several) for ms in (times[0], times[-1]))
     return first if first == last else f"{first} to {last}"
 
 
@@ -266,6 +269,7 @@ def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
     output.table(
         rows.schema.names,
         [[_cell(row[name]) for name in rows.schema.names] for row in found],
+        empty="no row",
     )
 
 
@@ -273,4 +277,4 @@ def _cell(value: Any) -> Any:
     """Text as it is, and what has parts as JSON."""
     if value is None:
         return None
-    return value if isinstance(value, str) else output.compact(value, 60)
+    return value if isinstance(value, str) else output.compact(value, None)

@@ -84,7 +84,7 @@ def erase(
             _tell_outcome(plan.outcome)
             return
         if plan.touched:
-            show_usage(usage, output.say)
+            show_usage(usage, output.insist)
             more = "" if address is None else f", and all but the newest batch of {checkpoint}"
             confirm(
                 f"Erase {plan.rows:,} rows from {plan.touched:,} of {len(plan.searched):,} places{more}?"
@@ -104,7 +104,7 @@ def erase(
     problem = None if target is None else _written(target, made.render())
     output.show(made, json, _show_lines)
     if problem is not None:
-        output.say(f"the certificate above could not be written to {certificate}: {problem}")
+        output.insist(f"the certificate above could not be written to {certificate}: {problem}")
         raise typer.Exit(Unavailable.exit_code)
     _tell_outcome(made.outcome)
 
@@ -154,5 +154,5 @@ def _tell_outcome(outcome: str) -> None:
     from holdfast.at_rest.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:
-        output.say("the key was not found in any savepoint or checkpoint that was searched")
+        output.insist("the key was not found in any savepoint or checkpoint that was searched")
         raise typer.Exit(NotFound.exit_code)

@@ -76,14 +76,14 @@ def _show_history(found: KeyHistory) -> None:
     )
     output.line()
     output.table(
-        ["BATCH", "PLANNED", "CHANGE", "VALUE", "FROM"],
+        ["BATCH", "PLANNED", "CHANGE", "FROM", "VALUE"],
         [
             (
                 str(version.batch_id),
                 output.moment(version.planned_ms),
                 version.change,
-                output.compact(plain(version.found.value), 120) if version.found.exists else "–",
                 version.savepoint or "the checkpoint",
+                output.compact(plain(version.found.value), None) if version.found.exists else "–",
             )
             for version in found.versions
         ],
@@ -98,7 +98,7 @@ def _show_explanation(found: Explanation) -> None:
             ("value", output.compact(plain(found.found.value), 500)),
             ("batch", str(found.found.batch_id)),
             ("written", _written(found)),
-            ("planned", output.moment(found.written_ms)),
+            ("planned", output.moment(found.written_ms, in_utc=True)),
             ("watermark", f"{_moment(found.watermark_ms)} then, {_moment(found.watermark_now_ms)} now"),
             ("expires", _expiry(found)),
             ("partition", f"{found.partition} of {found.partitions}"),

@@ -77,6 +77,8 @@ def _state(details: JobDetails) -> str:
 
 
 def _render(details: JobDetails) -> None:
+    from holdfast.observe.batch_numbers import watermark_ms
+
     job = details.status.job
     output.fields(
         [
@@ -85,8 +87,8 @@ def _render(details: JobDetails) -> None:
             ("state", _state(details)),
             ("file", job.target),
             ("checkpoint", job.checkpoint),
-            ("started", output.moment(job.started_ms)),
-            ("ended", output.moment(job.ended_ms)),
+            ("started", output.moment(job.started_ms, in_utc=True)),
+            ("ended", output.moment(job.ended_ms, in_utc=True)),
             ("late rows", details.late_rows),
             ("leader", _leader(details)),
         ]
@@ -103,11 +105,12 @@ def _render(details: JobDetails) -> None:
                     batch.input_rows if batch else None,
                     output.duration(batch.duration_ms) if batch else None,
                     batch.state_rows if batch else None,
-                    batch.watermark if batch else None,
+                    output.moment(watermark_ms(batch)) if batch else None,
                     query.promise.split(":")[0],
                 )
                 for query in details.queries
             ],
+            spare=("PROMISE", "STATE ROWS"),
         )
     keyed = list(_keyed(details))
     if keyed:
@@ -145,6 +148,7 @@ def _render(details: JobDetails) -> None:
                 )
                 for attempt in details.attempts[-10:]
             ],
+            spare=("TO FIRST COMMIT",),
         )
 
 
@@ -203,7 +207,11 @@ def _render_recoveries(recoveries: Sequence[Recovery], prediction: Prediction | 
         rows.append(("the next", output.duration(prediction.recovery_ms), *expected, _error(prediction)))
     if rows:
         output.line()
-        output.table(["RECOVERY", "TOOK", *(phase.upper() for phase in PHASES), "CAUSE"], rows)
+        output.table(
+            ["RECOVERY", "TOOK", *(phase.upper() for phase in PHASES), "CAUSE"],
+            rows,
+            spare=[phase.upper() for phase in PHASES],
+        )
 
 
 def _error(prediction: Prediction) -> str:

@@ -102,7 +102,7 @@ def _digest(taken: dict[str, Taken], *, wanted: bool) -> tuple[dict[str, str], b
     except KeyboardInterrupt:
         for query, made in taken.items():
             if content[query] == PENDING:
-                output.say(digests_later(made.uri))
+                output.insist(digests_later(made.uri))
         return content, False
     return content, True
 

@@ -151,7 +151,7 @@ def _measured(
     def look() -> None:
         _tell_alerts(watched.look(), json)
         for notice in watched.heard():
-            output.say(f"error: {notice.text}")
+            output.insist(f"error: {notice.text}")
 
     try:
         look()
@@ -205,5 +205,5 @@ def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:
     if text != told:
         if json:
             output.emit_json({"event": "error", **error.as_dict()})
-        output.say(f"error: {text}")
+        output.insist(f"error: {text}")
     return text

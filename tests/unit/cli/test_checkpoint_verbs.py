@@ -38,7 +38,7 @@ def test_history(holdfast: Holdfast, place: str) -> None:
     last = json.loads(holdfast("checkpoint", "history", place, "--json", "--last", "2").stdout)["batches"]
     assert last == every[-2:]
     lines = holdfast("checkpoint", "history", place).stdout.splitlines()
-    assert lines[0].split()[:5] == ["BATCH", "PLANNED", "TOOK", "FAILURES", "WATERMARK"]
+    assert lines[0].split()[:5] == ["BATCH", "PLANNED", "TOOK", "FAILURES", "FILES"]
     assert len(lines) == len(every) + 1
 
 

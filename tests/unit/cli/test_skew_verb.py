@@ -52,7 +52,10 @@ def test_the_shares_of_a_checkpoint_s_partitions(holdfast: Holdfast, checkpoint:
     sizes = sizes_of(checkpoint)
     total, largest = sum(sizes.values()), max(sizes, key=lambda each: sizes[each])
     lines = holdfast("skew", str(checkpoint)).stdout.splitlines()
-    assert " ".join(lines[0].split()) == "OPERATOR NAME STORE PARTITIONS BYTES ROWS LARGEST WITH EVEN"
+    assert (
+        " ".join(lines[0].split())
+        == "OPERATOR NAME STORE PARTITIONS BYTES ROWS LARGEST PARTITION ITS SHARE EVEN SHARE"
+    )
     share, even = f"{100 * sizes[largest] / total:.1f}", f"{100 / len(sizes):.1f}"
     wanted = f"0 stateStoreSave default {len(sizes)} {total:,} – {largest} {share} % {even} %"
     assert " ".join(lines[1].split()) == wanted
@@ -90,7 +93,7 @@ def test_what_a_job_watches_is_its_newest_batch_s(holdfast: Holdfast, home: Path
     shown = holdfast("skew", "shop").stdout
     assert "customer, day" in shown
     assert "6,400, looked at 100, shares are off by at most 15.0 %" in shown
-    assert ["ann,", "3", "60.0", "%", "1"] in [line.split() for line in shown.splitlines()]
+    assert ["60.0", "%", "1", "ann,", "3"] in [line.split() for line in shown.splitlines()]
     assert "largest of 2 partitions: 1, with 70.0 % (even would be 50.0 %)" in shown
     found = json.loads(holdfast("skew", "shop", "--json").stdout)
     (watched,) = found["watched"]

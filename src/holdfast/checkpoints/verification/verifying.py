@@ -137,7 +137,7 @@ def _look(
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     for done, (path, place) in enumerate(files):
         if tell is not None:
-            tell(done, len(files), "")
+            tell(done, len(files), "reading files")
         check.check(path, place)
     content = check.found
     from_record = [] if record is None else list(check_record(record, tree, logs))

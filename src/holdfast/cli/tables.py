@@ -1,0 +1,215 @@
+"""Tables and fields as lines: as wide as there is room, and whole where nobody says how much there is.
+
+Where output is a terminal, or COLUMNS is set, a table takes no more than that width: ids are as short as they
+can be and still tell apart, columns without any value are left out, and what still does not fit is cut at its
+end. A number is never cut. A single row, and rows in too narrow a terminal, stand as names and values
+instead, with nothing cut. Elsewhere, in a pipe or a file, all columns and all values are there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+NOTHING: Final = "–"
+CUT: Final = "…"
+_BETWEEN: Final = 2
+# A column is not cut below this: less of a value tells nothing.
+_LEAST: Final = 10
+_USUAL_WIDTH: Final = 80
+# How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
+SAVEPOINT_ID: Final = len("20260305T080000")
+UUID: Final = 8
+SHA256: Final = 12
+
+
+class Whole(str):
+    """Text that tells nothing, or something else, without its end, such as a time: it is never cut."""
+
+    __slots__ = ()
+
+
+def width() -> int | None:
+    """How many characters fit beside each other on standard output; None where nothing is to be cut."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return int(given)
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_WIDTH
+    except OSError:
+        return _USUAL_WIDTH
+
+
+class _Column:
+    """A name and the values below it, as text.
+
+    Args:
+        name: What stands above them.
+        cells: The values.
+        stays: Whether none of them may be cut.
+    """
+
+    def __init__(self, name: str, cells: list[str], stays: bool) -> None:
+        self.name = name
+        self.cells = cells
+        self.is_empty = all(text in {"", NOTHING} for text in cells)
+        self.is_number = bool(cells) and all(map(_is_number, cells))
+        self.width = max(map(_width, (name, *cells)))
+        # The narrowest that it can become.
+        self.least = self.width if stays or self.is_number else min(self.width, max(_width(name), _LEAST))
+
+
+def table_lines(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    room: int | None,
+    ids: Mapping[str, int] | None = None,
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """The lines of a table; numbers are to the right.
+
+    Args:
+        headers: The names of the columns.
+        rows: The values.
+        room: How wide it may be; None for as wide as it is.
+        ids: Columns of ids, each with the fewest characters that are to be shown of one.
+        spare: Columns that several rows do without where there is little room, the first one first.
+    """
+    given = [list(row) for row in rows]
+    columns = [
+        _column(name, [row[place] for row in given], None if room is None else (ids or {}).get(name))
+        for place, name in enumerate(headers)
+    ]
+    if room is None or not given:
+        return _grid(columns, [column.width for column in columns])
+    shown = columns = [column for column in columns if not column.is_empty]
+    left_out: list[str] = []
+    waiting = list(spare)
+    while _total(column.width for column in shown) > room:
+        if len(given) > 1 and _total(column.least for column in shown) <= room:
+            break
+        if not waiting or len(given) == 1:
+            return _records(columns, room)
+        spared = waiting.pop(0)
+        left_out += [column.name for column in shown if column.name == spared]
+        shown = [column for column in shown if column.name != spared]
+    note = [f"(left out for want of room: {', '.join(left_out)})"] if left_out else []
+    return [*_grid(shown, _fitted(shown, room)), *note]
+
+
+def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
+    """Names and values, one a line, the values under each other; a long value goes on below its beginning."""
+    listed = [(name, cell(value)) for name, value in pairs]
+    longest = max((_width(name) for name, _ in listed), default=0)
+    lines = []
+    for name, value in listed:
+        head = f"{indent}{_padded(name, longest)}  "
+        parts = [value]
+        if room is not None and room - len(head) > _LEAST:
+            # A word is never broken: it may be an address, which somebody wants to copy.
+            parts = textwrap.wrap(
+                value, room - len(head), break_long_words=False, break_on_hyphens=False
+            ) or [""]
+        lines += [f"{head if first else ' ' * len(head)}{part}".rstrip() for first, part in _marked(parts)]
+    return lines
+
+
+def cell(value: Any) -> str:
+    """A value as text of one line: what would move a terminal's cursor is escaped."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        sign.encode("unicode_escape").decode() if unicodedata.category(sign) == "Cc" else sign
+        for sign in text
+    )
+
+
+def _marked(parts: list[str]) -> Iterable[tuple[bool, str]]:
+    return ((number == 0, part) for number, part in enumerate(parts))
+
+
+def _column(name: str, values: list[Any], shortest: int | None) -> _Column:
+    cells = [cell(value) for value in values]
+    if shortest is not None and cells:
+        cells = _shortened(cells, shortest)
+    return _Column(name, cells, shortest is not None or any(isinstance(value, Whole) for value in values))
+
+
+def _shortened(ids: list[str], least: int) -> list[str]:
+    """As much of each id as tells it from the others."""
+    whole = set(ids)
+    longest = max(map(len, whole))
+    length = next(
+        (length for length in range(least, longest) if len({text[:length] for text in whole}) == len(whole)),
+        longest,
+    )
+    return [text[:length] for text in ids]
+
+
+def _fitted(columns: list[_Column], room: int) -> list[int]:
+    """The widths with which a table fits: the widest columns of text are made narrower."""
+    widths, least = [column.width for column in columns], [column.least for column in columns]
+    while _total(widths) > room:
+        wider = (place for place in range(len(widths)) if widths[place] > least[place])
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _grid(columns: list[_Column], widths: list[int]) -> list[str]:
+    shown = [
+        [_padded(_cut(text, width), width, right=column.is_number) for text in (column.name, *column.cells)]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    return [(" " * _BETWEEN).join(row).rstrip() for row in zip(*shown, strict=True)]
+
+
+def _records(columns: list[_Column], room: int) -> list[str]:
+    lines: list[str] = []
+    for row in zip(*(column.cells for column in columns), strict=True):
+        lines += [""] if lines else []
+        lines += field_lines(zip((column.name for column in columns), row, strict=True), room)
+    return lines
+
+
+def _total(widths: Iterable[int]) -> int:
+    listed = list(widths)
+    return sum(listed) + _BETWEEN * (len(listed) - 1)
+
+
+def _padded(text: str, most: int, *, right: bool = False) -> str:
+    blank = " " * (most - _width(text))
+    return blank + text if right else text + blank
+
+
+def _cut(text: str, most: int) -> str:
+    if _width(text) <= most:
+        return text
+    text = text[:most]
+    while _width(text) >= most:
+        text = text[:-1]
+    return f"{text}{CUT}"
+
+
+def _width(text: str) -> int:
+    """How many places a text takes on a terminal: signs of East Asia take two, accents of their own none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        for sign in text
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == NOTHING

@@ -1,0 +1,79 @@
+"""What is said beside the answer: local times, progress by phases, and nothing with --quiet."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from cli_runner import cli_in
+from command import Holdfast
+
+from golden import golden_on_disk
+from holdfast.cli import output
+from holdfast.cli.progress import progress
+
+# 2026-03-05 08:00:00 UTC.
+MOMENT_MS = 1_772_697_600_000
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path) -> Holdfast:
+    return cli_in(tmp_path, tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC", "2026-03-05 08:00:00Z"),
+        ("Asia/Kolkata", "2026-03-05 13:30:00+05:30 (2026-03-05 08:00:00Z)"),
+        ("America/New_York", "2026-03-05 03:00:00-05 (2026-03-05 08:00:00Z)"),
+    ],
+)
+def test_a_time_is_local_and_in_utc_as_well(zone: str, text: str, holdfast: Holdfast, tmp_path: Path) -> None:
+    place = golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
+    newest = max((place / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    first, _, rest = newest.read_text().partition("\n")
+    fields, _, sources = rest.partition("\n")
+    changed = {**json.loads(fields), "batchTimestampMs": MOMENT_MS}
+    newest.write_text(f"{first}\n{json.dumps(changed)}\n{sources}")
+    (newest.parent / f".{newest.name}.crc").unlink()
+    shown = holdfast("checkpoint", "show", str(place), environ={"TZ": zone}).stdout
+    assert f"planned     {text}" in shown.splitlines()
+
+
+def test_a_time_that_no_calendar_has_is_a_number() -> None:
+    assert output.moment(2**62) == f"{2**62:,} ms since 1970"
+    assert output.moment(None) == "–"
+
+
+def test_progress_is_a_line_a_phase_where_there_is_no_terminal() -> None:
+    said = io.StringIO()
+    with progress("savepoint", "files", said) as tell:
+        for done in range(3):
+            tell(done, 3, "copying")
+        for done in range(2):
+            tell(done, 2, "reading state")
+    with progress("coffee shop", "rows", said) as tell:
+        tell(0, 100, "starting Spark")
+        tell(40, 100, "driver killed")
+    assert said.getvalue().splitlines() == [
+        "savepoint: copying, 3 files",
+        "savepoint: reading state, 2 stores",
+        "coffee shop: starting Spark, 100 rows",
+        "coffee shop: driver killed, 40 of 100 rows",
+    ]
+
+
+def test_quiet_leaves_the_answer_and_errors(holdfast: Holdfast, tmp_path: Path) -> None:
+    place = str(golden_on_disk("4.2/aggregate-format2", tmp_path / "ck"))
+    loud, quiet = holdfast("savepoint", "take", place, "sp"), holdfast("savepoint", "take", place, "sp", "-q")
+    assert "savepoint: copying" in loud.stderr
+    assert "of query" in loud.stderr
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert quiet.stdout.startswith("file:")
+    wrong = holdfast("checkpoint", "show", "nowhere", "--quiet")
+    assert wrong.returncode == 3
+    assert wrong.stderr.startswith("error: ")
+    assert "savepoint: copying" in holdfast("savepoint", "take", place, "sp2").stderr
