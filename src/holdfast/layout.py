@@ -42,6 +42,11 @@ STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"
 LOGS: Final = "logs"
 DEFAULT_STORE: Final = "default"
+# What lies beside a checkpoint, under its own name: its savepoints, and a fork of it.
+SAVEPOINTS_BESIDE: Final = ".savepoints"
+FORK_BESIDE: Final = "-fork"
+# `file:///` and `s3://` with the name of a bucket.
+_ROOT_SLASHES: Final = 2
 CRC: Final = ".crc"
 
 # A store's state after batch N has this version.
@@ -313,6 +318,12 @@ def split(path: str) -> tuple[str, str]:
     """Folder and name."""
     folder, _, name = path.rpartition("/")
     return folder, name
+
+
+def beside(checkpoint: str, ending: str) -> str | None:
+    """What lies beside a checkpoint under its name; None where a checkpoint is a whole bucket or disk."""
+    place = checkpoint.rstrip("/")
+    return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
 
 
 def join(folder: str, name: str) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import Holdfast, command_in, environment
+from command import PROGRAM, Holdfast, command_in, environment
 from error_catalogue import raised_errors
+from flink_client import FlinkClient
+from loopback import free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,16 +255,22 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.spark
-def test_the_ten_lines_of_the_readme_run_and_run_again(holdfast: Holdfast, tmp_path: Path) -> None:
+def _the_job_of_the_readme(folder: Path) -> str:
+    """Put it and what it reads into a folder: ann comes twice on a day, bob once."""
     block = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     assert block is not None
-    assert len([line for line in block[1].splitlines() if line.strip()]) <= 10
-    (tmp_path / "visits.py").write_text(block[1])
-    (tmp_path / "arrivals").mkdir()
+    (folder / "visits.py").write_text(block[1])
+    (folder / "arrivals").mkdir()
     rows = [("ann", "08:00"), ("bob", "08:05"), ("ann", "09:30")]
     lines = [f'{{"customer": "{who}", "ts": "2026-03-05T{at}:00Z"}}\n' for who, at in rows]
-    (tmp_path / "arrivals" / "0.json").write_text("".join(lines))
+    (folder / "arrivals" / "0.json").write_text("".join(lines))
+    return block[1]
+
+
+@pytest.mark.spark
+def test_the_ten_lines_of_the_readme_run_and_run_again(holdfast: Holdfast, tmp_path: Path) -> None:
+    text = _the_job_of_the_readme(tmp_path)
+    assert len([line for line in text.splitlines() if line.strip()]) <= 10
     for _ in range(2):
         said = holdfast("run", "visits.py", "--conf", "spark.ui.enabled=false")
         assert said.returncode == 0, said.stderr
@@ -268,3 +278,62 @@ def test_the_ten_lines_of_the_readme_run_and_run_again(holdfast: Holdfast, tmp_p
             found = db.execute("SELECT customer, visits FROM visits ORDER BY customer").fetchall()
         assert found == [("ann", 2), ("bob", 1)]
     assert "FINISHED" in holdfast("list").stdout
+
+
+BASH = re.compile(r"^```bash\n(.*?)^```$|^<!-- bash\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.fault
+def test_the_guide_for_flinks_client_works_as_it_stands(
+    flink_client: type[FlinkClient], tmp_path: Path
+) -> None:
+    text = (ROOT / "docs" / "guides" / "from-flinks-rest.md").read_text(encoding="utf-8")
+    start, *blocks = [shown or hidden for shown, hidden in BASH.findall(text)]
+    _the_job_of_the_readme(tmp_path)
+    (port,) = free_ports(1)
+    flink = flink_client(tmp_path, port).installed()
+    around = {
+        **environment(tmp_path / ".holdfast"),
+        "PATH": f"{Path(PROGRAM).parent}:{flink}:{os.environ['PATH']}",
+    }
+    with (tmp_path / "run.txt").open("w+", encoding="utf-8") as said:
+        job = subprocess.Popen(
+            ["bash", "-c", f"exec {start.strip()} --port {port}"],
+            cwd=tmp_path,
+            env=around,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while " batch 0:" not in (tmp_path / "run.txt").read_text(encoding="utf-8"):
+                assert job.poll() is None, (tmp_path / "run.txt").read_text(encoding="utf-8")
+                time.sleep(0.05)
+            # A refusal is an error of curl's, and the error of a line that of the whole.
+            script = 'set -euo pipefail\ncurl() { command curl -fsS "$@"; }\n' + "".join(blocks)
+            done = subprocess.run(
+                ["bash", "-c", script.replace(":8081", f":{port}")],
+                cwd=tmp_path,
+                env=around,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout
+            assert job.wait(60) == 0
+        finally:
+            if job.poll() is None:
+                job.terminate()
+                job.wait(60)
+    assert " : visits (RUNNING)" in done.stdout
+    taken = re.findall(r"Path: file:(?://)?(\S+)/savepoints/\S+", done.stdout)
+    assert [Path(catalog).relative_to(tmp_path) for catalog in taken] == [
+        Path("checkpoints/visits.savepoints"),
+        Path("backups"),
+    ]
+    assert len(list((tmp_path / "backups" / "savepoints").iterdir())) == 2
+    assert '"value":{"count":2}' in done.stdout
+    assert '"rows": [{"customer":' in done.stdout

@@ -244,6 +244,11 @@ def test_stop_with_a_savepoint(case: Case, holdfast: Holdfast) -> None:
     assert Control(case.home, lambda: 0).running("job").supervised
     would = json.loads(holdfast("stop", "job", "--savepoint", "sp", "--dry-run", "--json").stdout)
     assert (would["dry_run"], would["savepoints"]) == (True, [])
+    beside = holdfast("stop", "job", "--savepoint", "--dry-run").stdout
+    assert beside.endswith(
+        f"would take a savepoint of query q, file://{case.checkpoint}, into"
+        f" file://{case.checkpoint}.savepoints\n"
+    )
     said = holdfast("stop", "job", "--savepoint", "sp", "--label", "before the move", "--json")
     process.communicate()
     assert said.returncode == 0, said.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -40,25 +40,9 @@ class FlinkClient:
     port: int
 
     def __call__(self, *words: str) -> Said:
-        conf = self.folder / "flink-conf"
-        conf.mkdir(exist_ok=True)
-        (conf / "config.yaml").write_text(_CONFIG.format(port=self.port))
-        opened = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED]
         done = subprocess.run(
-            [
-                "java",
-                "-Xmx256m",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+UseSerialGC",
-                *self._classes(),
-                *opened,
-                "-cp",
-                str(HOME / "lib" / "*"),
-                "org.apache.flink.client.cli.CliFrontend",
-                *words,
-            ],
+            [*self._command(), *words],
             cwd=self.folder,
-            env={**os.environ, "FLINK_CONF_DIR": str(conf)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -68,6 +52,33 @@ class FlinkClient:
         if self._fresh.exists():
             self._fresh.replace(self._archive)
         return Said(done.returncode, done.stdout)
+
+    def installed(self) -> Path:
+        """A folder with the command line as `flink`, for a PATH."""
+        folder = self.folder / "flink-bin"
+        folder.mkdir()
+        script = folder / "flink"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(self._command())} "$@"\n')
+        script.chmod(0o755)
+        return folder
+
+    def _command(self) -> list[str]:
+        conf = self.folder / "flink-conf"
+        conf.mkdir(exist_ok=True)
+        (conf / "config.yaml").write_text(_CONFIG.format(port=self.port))
+        return [
+            "env",
+            f"FLINK_CONF_DIR={conf}",
+            "java",
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            *self._classes(),
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+            "-cp",
+            str(HOME / "lib" / "*"),
+            "org.apache.flink.client.cli.CliFrontend",
+        ]
 
     @property
     def _archive(self) -> Path:

@@ -137,7 +137,7 @@ app.command("list", short_help="List the jobs of the state home.")(list_.list_jo
 app.command("status", short_help="Show one job: state, batches, savepoints, recoveries, alerts.")(
     status.status
 )
-app.command("stop", short_help="Stop a job after its current batch.")(stop.stop)
+app.command("stop", cls=stop.Stop, short_help="Stop a job after its current batch.")(stop.stop)
 app.command("cancel", short_help="End a job's driver at once.")(cancel.cancel)
 app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
 app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
+from holdfast.cli.savepoint_records import remember
 from holdfast.cli.until_stopped import until_stopped
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
@@ -54,7 +55,8 @@ def take_periodically(
             now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
         )
         while True:
-            due = time.monotonic() + every_ms / 1000
+            began = time.monotonic()
+            due = began + every_ms / 1000
             try:
                 found = take_and_retain(
                     origin,
@@ -68,6 +70,8 @@ def take_periodically(
                 )
                 due = time.monotonic() + every_ms / 1000
                 output.show(found, json, _show)
+                if found.taken is not None:
+                    remember(checkpoint, found.taken, time.monotonic() - began, home)
                 first = False
                 if digest:
                     _digest(digests, into, found.query_id, due)

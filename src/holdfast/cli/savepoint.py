@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from holdfast.cli import options, output, tables
 from holdfast.cli.arguments import Catalog, Checkpoint, Savepoint, checkpoint_of
 from holdfast.cli.periodic import take_periodically
 from holdfast.cli.progress import progress
-from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later
+from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
 from holdfast.clock import now_ms
 from holdfast.errors import Invalid, NotFound
 
@@ -94,6 +95,7 @@ def take(
         plan = plan_take(origin, open_storage(catalog, "catalog"), batch, record_of(origin, home))
         output.show_plan(plan, json, _show_plan)
         return
+    began = time.monotonic()
     with progress("savepoint", "files") as tell:
         taken = savepoints.take(
             address,
@@ -106,6 +108,7 @@ def take(
             home=home,
             tell=tell,
         )
+    remember(address, taken, time.monotonic() - began, home)
     content = RECORDED if taken.manifest.has_content else PENDING
     try:
         if not json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,6 +17,7 @@ from holdfast.errors import HoldfastError, Invalid, NotFound
 if TYPE_CHECKING:
     from holdfast.formats.savepoint.savepoint_label import LabelChange
     from holdfast.savepoints.proof.digests import Digested
+    from holdfast.savepoints.taking.taking import Taken
 
 # What a shell makes of a command that Ctrl-C has ended.
 INTERRUPTED: Final = 130
@@ -127,6 +129,14 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
     except HoldfastError as error:
         output.insist(f"{digests_later(uri)} ({error.fact}{f': {error.found}' if error.found else ''})")
         return PENDING
+
+
+def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> None:
+    """Tell the job whose checkpoint it is of a savepoint: requests may name its directory from now on."""
+    from holdfast.storage import open_storage
+
+    with suppress(HoldfastError):  # the savepoint is there, whether the state home knows of it or not
+        options.control(home).note_taken(open_storage(checkpoint).uri, taken, int(took_s * 1000))
 
 
 def digests_later(uri: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import JobName
@@ -23,12 +24,31 @@ Timeout = Annotated[
 ]
 
 
+_OPTION: Final = "--savepoint"
+# What no shell can give.
+_NO_DIRECTORY: Final = "\0"
+
+
+class Stop(TyperCommand):
+    """Lets --savepoint stand without a directory, which an option of Typer cannot."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in what stands for no directory."""
+        for place, word in enumerate(args):
+            if word == _OPTION and (place + 1 == len(args) or args[place + 1].startswith("-")):
+                args = [*args[:place], f"{_OPTION}={_NO_DIRECTORY}", *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+
 def stop(
     job: JobName,
     savepoint: Annotated[
         str | None,
         typer.Option(
-            "--savepoint", metavar="DIR", help="Take a savepoint of its last batch into this directory."
+            _OPTION,
+            metavar="[DIR]",
+            help="Take a savepoint of its last batch into this directory; without one, where the job's last"
+            " savepoint is, else into CHECKPOINT.savepoints.",
         ),
     ] = None,
     label: Annotated[
@@ -54,12 +74,12 @@ def stop(
     """
     jobs = options.control(home)
     if savepoint is None and label is not None:
-        raise Invalid("a label is that of a savepoint", hint="name a directory with --savepoint DIR")
+        raise Invalid("a label is that of a savepoint", hint="take one with --savepoint")
     if savepoint is None and drop_expired:
-        raise Invalid(
-            "only a savepoint can leave out what has expired", hint="name a directory with --savepoint DIR"
-        )
+        raise Invalid("only a savepoint can leave out what has expired", hint="take one with --savepoint")
     checkpoints = {} if savepoint is None else _checkpoints(jobs, job)
+    if savepoint == _NO_DIRECTORY:
+        savepoint = _default_directory(jobs, job)
     if savepoint is not None:
         _could_be_taken(checkpoints, savepoint, label)
     status = jobs.running(job) if dry_run else jobs.stop(job, timeout)
@@ -81,7 +101,7 @@ def stop(
     elif dry_run:
         output.line(f"{status.job.name}: {status.job.state.value}, would stop after the batch that runs")
         for query, checkpoint in checkpoints.items():
-            output.line(f"would take a savepoint of query {query}, {checkpoint}")
+            output.line(f"would take a savepoint of query {query}, {checkpoint}, into {savepoint}")
     if not waited:
         raise typer.Exit(INTERRUPTED)
 
@@ -118,6 +138,22 @@ def _checkpoints(jobs: Control, job: str) -> dict[str, str]:
             hint=f"see `holdfast status {name}`, and try again when it runs",
         )
     return {query.name: query.checkpoint for query in queries}
+
+
+def _default_directory(jobs: Control, job: str) -> str:
+    """Where the savepoint goes if nobody says where.
+
+    Raises:
+        Invalid: There is no such place.
+    """
+    details = jobs.details(job, batches=1)
+    if details.savepoint_directory is None:
+        raise Invalid(
+            "a savepoint of this job needs a directory",
+            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
+            hint="name one: --savepoint DIR",
+        )
+    return details.savepoint_directory
 
 
 def _could_be_taken(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:

@@ -296,11 +296,3 @@ class ControlPlane:
         return self.cache.get(
             ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
         )
-
-    def catalogs(self, details: JobDetails) -> list[str]:
-        """The catalogs that a job's savepoints are in, the one used last first."""
-        catalogs: dict[str, None] = {}
-        for note in reversed(details.savepoints):
-            if note.uri is not None:
-                catalogs.setdefault(note.uri.rpartition("/savepoints/")[0])
-        return list(catalogs)

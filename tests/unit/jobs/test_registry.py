@@ -56,6 +56,12 @@ def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:
         registry.add_savepoint("job", replace(good, at_ms=number))
     assert [each.at_ms for each in registry.savepoints("job")] == list(range(SAVEPOINTS_KEPT))
     assert registry.savepoints("other") == [good]
+    # Of a directory that was used long ago one stays: requests may name it.
+    registry.add_savepoint("job", replace(good, uri="file:///d/savepoints/two"))
+    for number in range(SAVEPOINTS_KEPT):
+        registry.add_savepoint("job", replace(good, at_ms=number))
+    kept = [note.uri for note in registry.savepoints("job")]
+    assert kept == ["file:///d/savepoints/two"] + ["file:///c/savepoints/one"] * SAVEPOINTS_KEPT
 
 
 def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:

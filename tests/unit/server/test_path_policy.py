@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from served import SHOP, Served
+from cli_runner import cli_in
+from served import AGGREGATE, SHOP, Served
 
+from golden import golden_on_disk
+from holdfast import layout
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.server.access import path_policy
@@ -99,6 +103,16 @@ def test_savepoints_of_which_nobody_has_said_where_go_beside_the_checkpoint(home
     assert asked.arguments["catalog"] == f"file://{home.folder}/visits.savepoints"
 
 
+def test_a_checkpoint_that_is_a_whole_bucket_needs_a_directory_for_savepoints(home: Served) -> None:
+    made = plane(home)
+    details = made.details("shop")
+    job = replace(details.status.job, checkpoint="s3a://bucket/")
+    details = replace(details, status=replace(details.status, job=job))
+    with pytest.raises(Invalid, match="a savepoint of this job needs a directory") as caught:
+        path_policy.catalog_of(made, details, None, "catalog")
+    assert "--savepoint-dir DIR" in str(caught.value)
+
+
 def test_a_directory_that_has_savepoints_of_a_job_may_be_used_again(home: Served) -> None:
     catalog = home.folder / "moved"
     with pytest.raises(Invalid, match="may not use"):
@@ -107,6 +121,27 @@ def test_a_directory_that_has_savepoints_of_a_job_may_be_used_again(home: Served
     assert path_policy.resolve(plane(home), str(catalog), "catalog") == f"file://{catalog}"
     made = plane(home)
     assert path_policy.catalog_of(made, made.details("shop"), None, "catalog") == f"file://{catalog}"
+
+
+def test_a_directory_that_a_command_has_put_a_savepoint_of_a_job_into_may_be_used(tmp_path: Path) -> None:
+    served = Served(tmp_path, ServerSettings(roots=(f"file://{tmp_path / 'allowed'}",)))
+    served.job(checkpoint=served.checkpoint())
+    for taken, directory in (
+        ("checkpoints/aggregate-changelog", "mine"),
+        (golden_on_disk(AGGREGATE, tmp_path / "copy"), "another"),
+    ):
+        holdfast = cli_in(tmp_path, served.home.path)
+        assert holdfast("savepoint", "take", str(taken), directory, "--no-digest").returncode == 0
+    ask = served.client().post
+    with served.supervised():
+        mine = ask(f"/jobs/{SHOP}/savepoints", json={"target-directory": str(tmp_path / "mine")})
+        other = ask(f"/jobs/{SHOP}/savepoints", json={"target-directory": str(tmp_path / "another")})
+    assert (mine.status_code, other.status_code) == (202, 400)
+    [told] = other.json()["errors"]
+    checkpoint = tmp_path / "checkpoints" / "aggregate-changelog"
+    allowed = f"{checkpoint}.savepoints or {tmp_path / 'allowed'} or {tmp_path / 'home' / 'savepoints'}"
+    assert f"found {tmp_path / 'another'}, expected a directory that is or lies below {allowed}" in told
+    assert f"`--root {tmp_path / 'another'}`" in told
 
 
 @pytest.mark.parametrize(
@@ -120,4 +155,4 @@ def test_a_directory_that_has_savepoints_of_a_job_may_be_used_again(home: Served
     ],
 )
 def test_what_is_beside_a_checkpoint(checkpoint: str, beside: str | None) -> None:
-    assert path_policy.beside(checkpoint, path_policy.SAVEPOINTS) == beside
+    assert layout.beside(checkpoint, layout.SAVEPOINTS_BESIDE) == beside

@@ -13,6 +13,7 @@ from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, note_o
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.terms import Leader
 from holdfast.json_shapes import JsonShape, in_json, json_spread
+from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.model import BatchProgress, QueryStarted, SavepointNote
 
 if TYPE_CHECKING:
@@ -72,6 +73,21 @@ class JobDetails(JsonShape):
         """Rows dropped as late in the batches that are kept."""
         return sum(batch.late_rows for batch in self.batches)
 
+    @property
+    def catalogs(self) -> list[str]:
+        """The directories that the job's savepoints are in, the one used last first."""
+        addresses = (note.uri for note in reversed(self.savepoints) if note.uri is not None)
+        return list(dict.fromkeys(uri.rpartition("/savepoints/")[0] for uri in addresses))
+
+    @property
+    def savepoint_directory(self) -> str | None:
+        """Where a savepoint goes that names no directory: where the last one is, else beside the checkpoint.
+
+        None where the checkpoint is a whole bucket and there is no savepoint yet.
+        """
+        checkpoint = self.status.job.checkpoint
+        return next(iter(self.catalogs), None) or beside(checkpoint, SAVEPOINTS_BESIDE)
+
     def newest(self) -> list[BatchProgress]:
         """The newest batch of each query."""
         found = {batch.query: batch for batch in self.batches}
@@ -98,6 +114,17 @@ class Control:
         """
         note = note_of(query, taken.uri, taken.manifest, at_ms=self._clock(), took_ms=took_ms)
         self._registry.add_savepoint(job, note)
+
+    def note_taken(self, checkpoint: str, taken: Taken, took_ms: int) -> None:
+        """Remember a savepoint that somebody took of a checkpoint, with the job whose query has it, if any.
+
+        Raises:
+            Unavailable: The registry cannot be written.
+        """
+        for job in self._registry.jobs():
+            for query in self._registry.queries(job.name):
+                if query.checkpoint == checkpoint:
+                    self.note_savepoint(job.name, query.name, taken, took_ms)
 
     def details(self, name: str, batches: int = 1000) -> JobDetails:
         """One job with its newest batches.

@@ -239,13 +239,18 @@ class Registry:
             db.execute("UPDATE jobs SET updated_ms = ? WHERE name = ?", (batch.committed_ms, job))
 
     def add_savepoint(self, job: str, note: SavepointNote) -> None:
-        """Note a savepoint that was taken, or could not be; a job's newest `SAVEPOINTS_KEPT` stay."""
+        """Note a savepoint that was taken, or could not be; a job's newest `SAVEPOINTS_KEPT` stay.
+
+        So does the newest of each directory: requests may name the directories of a job's savepoints.
+        """
         with self._writing(job) as db:
             insert(db, "savepoints", {"job": job, **asdict(note)})
             db.execute(
                 "DELETE FROM savepoints WHERE job = ? AND rowid NOT IN"
-                " (SELECT rowid FROM savepoints WHERE job = ? ORDER BY rowid DESC LIMIT ?)",
-                (job, job, SAVEPOINTS_KEPT),
+                " (SELECT rowid FROM savepoints WHERE job = ? ORDER BY rowid DESC LIMIT ?) AND rowid NOT IN"
+                " (SELECT max(rowid) FROM savepoints WHERE job = ? AND uri IS NOT NULL"
+                " GROUP BY rtrim(uri, replace(uri, '/', '')))",
+                (job, job, SAVEPOINTS_KEPT, job),
             )
 
     def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:

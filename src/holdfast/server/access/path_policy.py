@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,15 +11,13 @@ from typing import Final
 from holdfast.config.locations import canonical_uri, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
+from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.savepoints.catalog.catalog import is_savepoint, split_address
 from holdfast.server.control_plane import ControlPlane
 
-# Where savepoints and forks of a job go unless a request says where.
-SAVEPOINTS: Final = ".savepoints"
-FORK: Final = "-fork"
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
-# `file:///` and `s3://` with the name of a bucket.
-_ROOT_SLASHES: Final = 2
+# Of the directories that may be named, an error shows so many.
+_SHOWN: Final = 4
 
 
 def resolve(plane: ControlPlane, address: str, setting: str) -> str:
@@ -51,10 +50,20 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
             "this server may not use that directory",
             where=setting,
             found=address[:200],
-            expected="a checkpoint of a job, a directory that has its savepoints, or one below a root",
-            hint="start the server with --root DIR for a directory above it",
+            expected=_what_may_be_named(plane),
+            hint="name one of these, or none; or start `holdfast run` or `holdfast serve`"
+            f" with `--root {shlex.quote(address[:200])}`",
         )
     return uri
+
+
+def _what_may_be_named(plane: ControlPlane) -> str:
+    """What a request may name in place of a directory that is refused, for whoever was refused."""
+    proposed = (beside(status.job.checkpoint, SAVEPOINTS_BESIDE) for status in plane.jobs())
+    places = list(dict.fromkeys([*(place for place in proposed if place is not None), *roots(plane)]))
+    told = [place.removeprefix("file://") for place in places[:_SHOWN]]
+    more = f", or one of {len(places) - _SHOWN} others" if len(places) > _SHOWN else ""
+    return f"a directory that is or lies below {' or '.join(told)}{more}"
 
 
 def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
@@ -108,23 +117,15 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
     """
     if directory is not None:
         return resolve(plane, directory, setting)
-    known = plane.settings.savepoints or next(iter(plane.catalogs(details)), None)
-    if known is None:
-        known = beside(details.status.job.checkpoint, SAVEPOINTS)
+    known = plane.settings.savepoints or details.savepoint_directory
     if known is None:
         raise Invalid(
-            "nobody has said where savepoints go",
+            "a savepoint of this job needs a directory",
             where=setting,
-            found="no directory",
-            hint="name one, or start the server with --savepoint-dir DIR",
+            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
+            hint="start the server with `--savepoint-dir DIR`, or name a directory below a `--root DIR`",
         )
     return known
-
-
-def beside(checkpoint: str, ending: str) -> str | None:
-    """What lies beside a checkpoint under its name; None where a checkpoint is a whole bucket or disk."""
-    place = checkpoint.rstrip("/")
-    return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
 
 
 def roots(plane: ControlPlane) -> Iterator[str]:
@@ -138,7 +139,7 @@ def roots(plane: ControlPlane) -> Iterator[str]:
     yield f"file://{plane.home.path / 'savepoints'}"
     for status in plane.jobs():
         yield status.job.checkpoint
-        yield from plane.catalogs(plane.brief(status.job.name))
+        yield from plane.brief(status.job.name).catalogs
 
 
 def _allowed(plane: ControlPlane, uri: str) -> bool:
@@ -149,7 +150,7 @@ def _allowed(plane: ControlPlane, uri: str) -> bool:
 
 def _belongs(uri: str, checkpoint: str) -> bool:
     """Whether something lies beside a checkpoint under a name that we make of the checkpoint's own."""
-    if not uri.startswith(checkpoint) or checkpoint.count("/") <= _ROOT_SLASHES:
+    if not uri.startswith(checkpoint) or beside(checkpoint, "") is None:
         return False
     return _BESIDE.match(uri, len(checkpoint)) is not None
 

@@ -45,7 +45,9 @@ class WantedSavepoint(Wanted):
     """A savepoint of a job's queries."""
 
     directory: Address | None = Field(
-        default=None, description="The catalog. By default the one that the job's last savepoint is in."
+        default=None,
+        description="The catalog. By default the one that the server was started with, else the one that the"
+        " job's last savepoint is in, else `CHECKPOINT.savepoints`.",
     )
     label: str | None = Field(default=None, description="A name for people.", max_length=200)
 

@@ -85,7 +85,7 @@ def router(plane: ControlPlane) -> APIRouter:
 def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
     names = [status.job.name for status in plane.jobs()] if job is None else [plane.status(job).job.name]
     for name in names:
-        yield from plane.catalogs(plane.brief(name))
+        yield from plane.brief(name).catalogs
     if plane.settings.savepoints is not None:
         yield plane.settings.savepoints
 

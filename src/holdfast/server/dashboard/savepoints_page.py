@@ -8,8 +8,8 @@ from typing import Final
 
 from holdfast.errors import HoldfastError
 from holdfast.jobs.registry.client import JobDetails
+from holdfast.layout import FORK_BESIDE, beside
 from holdfast.savepoints.catalog.catalog import Listed
-from holdfast.server.access import path_policy
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.jobs_page import head_of
 from holdfast.server.dashboard.operations_page import operation_line
@@ -51,8 +51,8 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     running = details.status.supervised and not details.status.job.state.terminal
     return SavepointsView(
         **head_of(plane, details),
-        directory=catalogs[0] if catalogs else f"file://{plane.home.path / 'savepoints'}",
-        beside=path_policy.beside(details.status.job.checkpoint, path_policy.FORK),
+        directory=plane.settings.savepoints or details.savepoint_directory,
+        beside=beside(details.status.job.checkpoint, FORK_BESIDE),
         can_take=bool(details.queries),
         can_stop=running,
         catalogs=tuple(_catalog(plane, catalog, known) for catalog in catalogs),
@@ -62,7 +62,7 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
 
 def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
     """Where a job's savepoints are: those it has used, and the one of the server's settings."""
-    catalogs = dict.fromkeys(plane.catalogs(details))
+    catalogs = dict.fromkeys(details.catalogs)
     if plane.settings.savepoints is not None:
         catalogs.setdefault(plane.settings.savepoints)
     return list(catalogs)
