@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka bench docs lock clean
+.PHONY: demo test unit lint classes services services-debian services-s3 services-hdfs services-kafka bench docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -50,6 +50,9 @@ bench: $(READY)  ## the measurements of docs/measurements.md
 
 docs: $(READY)  ## write the generated reference pages
 	@$(BIN)/python docs/generate.py
+
+output: $(READY)  ## write what the verbs print to tests/golden/output, to be read and committed
+	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/output_scenes.py
 
 lock: $(READY)  ## resolve the lock file anew
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \

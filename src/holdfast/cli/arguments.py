@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,20 +15,60 @@ if TYPE_CHECKING:
     from holdfast.jobs.registry.client import JobDetails
 
 
+# So much of a savepoint's id at least, its day, stands for all of it.
+_SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
+
+
+def whole_id(given: str) -> str:
+    """The address of a savepoint with its whole id, where that is short as in tables; any other as it is.
+
+    `savepoints` may be left out of an address, so that `DIR/20260305T080000` is enough.
+
+    Raises:
+        Invalid: Several savepoints begin like this.
+    """
+    from holdfast.savepoints.catalog.catalog import ids, is_savepoint, savepoint_uri
+    from holdfast.storage import open_storage
+
+    folder, _, begins = given.rstrip("/").rpartition("/")
+    if is_savepoint(given) or not _SHORT_ID.fullmatch(begins) or not folder:
+        return given
+    catalog = open_storage(folder.removesuffix("/savepoints"), "savepoint")
+    found = [savepoint_id for savepoint_id in ids(catalog) if savepoint_id.startswith(begins)]
+    if len(found) > 1:
+        raise Invalid(
+            "several savepoints begin like this",
+            where=given,
+            found=", ".join(found),
+            hint="write so much of the id that one is left",
+        )
+    return savepoint_uri(catalog, found[0]) if found else given
+
+
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
 Checkpoint = Annotated[
     str, typer.Argument(metavar="CHECKPOINT|JOB", help="A checkpoint's path or URI, or a job's name.")
 ]
 AtRest = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.")
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT|SP", help="A checkpoint that no query uses, or a savepoint.", callback=whole_id
+    ),
 ]
 Place = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT|SP", help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch."
+        metavar="CHECKPOINT|SP",
+        help="A checkpoint, a job, or a savepoint; append @BATCH for an older batch.",
+        callback=whole_id,
     ),
 ]
-Savepoint = Annotated[str, typer.Argument(metavar="SP", help="A savepoint: DIR/savepoints/ID.")]
+Savepoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="SP", help="A savepoint: DIR/ID; the beginning of an ID is enough.", callback=whole_id
+    ),
+]
 Catalog = Annotated[str, typer.Argument(metavar="DIR", help="The directory of savepoints, a path or URI.")]
 State = Annotated[
     str | None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import whole_id
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def check(
     target: Annotated[str, typer.Argument(metavar="FILE.py[:JOB]", help="The new code, and the job in it.")],
     against: Annotated[
         str,
-        typer.Option("--against", metavar="SP", help="A savepoint, or a checkpoint (its newest batch)."),
+        typer.Option(
+            "--against",
+            metavar="SP",
+            help="A savepoint, or a checkpoint (its newest batch).",
+            callback=whole_id,
+        ),
     ],
     query: Annotated[
         str | None, typer.Option("--query", metavar="NAME", help="Which query, if the job has several.")

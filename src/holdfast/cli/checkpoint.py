@@ -47,7 +47,8 @@ def show(
         _show_partitions(found)
     if confs:
         output.line()
-        output.table(["SETTING", "VALUE"], sorted(found.confs.items()))
+        for name, value in sorted(found.confs.items()):
+            output.line(f"{name} = {value}")
 
 
 @app.command("history")
@@ -221,7 +222,8 @@ def _show_verification(found: Verification) -> None:
         output.line(f"  {problem.what}")
         output.line(f"  hint: {problem.hint}")
     for remark in found.remarks:
-        output.line(f"note: {remark.file}: {remark.what}")
+        where = "" if remark.file == "." else f"{remark.file}: "
+        output.line(f"note: {where}{remark.what}")
     verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
     if found.ok and found.stateful is None and found.batch_id is not None:
         verdict += ", as far as its files tell: it keeps no state, or its state is gone"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.arguments import whole_id
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ _SHOWN = 5
 def drill(
     savepoint: Annotated[
         str,
-        typer.Argument(metavar="SP|DIR", help="A savepoint, or a directory of savepoints (its newest)."),
+        typer.Argument(
+            metavar="SP|DIR",
+            help="A savepoint, or a directory of savepoints (its newest).",
+            callback=whole_id,
+        ),
     ],
     job: Annotated[
         str | None,

@@ -83,24 +83,27 @@ def table(
     rows: Iterable[Sequence[Any]],
     ids: Mapping[str, int] | None = None,
     spare: Sequence[str] = (),
+    below: str | None = None,
     *,
     empty: str | None = None,
 ) -> None:
-    """A table as `tables` lays it out. Empty is not an error: the headers stand alone.
+    """A table as `tables` lays it out. Empty is not an error.
 
     Args:
         headers: The names of the columns.
         rows: The values.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
-        empty: What a person is told where there is no row.
+        below: A column whose values go on in lines below instead of being cut.
+        empty: What stands for the headers where there is no row, but in a pipe.
     """
     listed = list(rows)
     room = tables.width()
-    for text in tables.table_lines(headers, listed, room, ids, spare):
-        line(text)
     if empty is not None and not listed and room is not None:
-        say(empty)
+        line(empty)
+        return
+    for text in tables.table_lines(headers, listed, room, ids, spare, below):
+        line(text)
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
@@ -114,6 +117,11 @@ def report_error(error: HoldfastError, *, as_json: bool) -> None:
     if as_json:
         emit_json(error.as_dict())
     insist(f"error: {error}")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(ms: int | None) -> str:

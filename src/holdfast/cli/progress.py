@@ -24,6 +24,8 @@ _UNITS: Final = {
     "reading state": "stores",
     "writing state": "stores",
     "digests": "stores",
+    "writing stores": "stores",
+    "looking for rows": "partitions",
     "reading batches": "batches",
     "reading partitions": "partitions",
     "searching": "savepoints",
@@ -100,9 +102,11 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
             return
         told.add(note)
         counted = _UNITS.get(note, unit)
-        amount = "" if counted == STEPS or total < 1 else f"{total:,} {counted}"
+        amount = "" if counted == STEPS or total < 1 else output.counted(total, counted.removesuffix("s"))
         if amount and done and note not in _UNITS:
             amount = f"{done:,} of {amount}"  # something that happens on the way
+        elif amount and note.endswith(counted):
+            amount = f"{total:,} in all"
         output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'begun'}", stream)
 
     return advance

@@ -257,6 +257,7 @@ def _explain(
     output.table(
         ["SETTING", "VALUE", "BECOMES"],
         [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
+        below="BECOMES",
     )
 
 

@@ -231,14 +231,16 @@ def show(
     _show_operators(fields.get("operators", []), states)
     if confs:
         output.line()
-        output.table(["SETTING", "VALUE"], sorted(fields.get("confs", {}).items()))
+        for name, value in sorted(fields.get("confs", {}).items()):
+            output.line(f"{name} = {value}")
     if files:
         output.line()
         output.table(
-            ["BYTES", "KEPT", "SHA-256", "FILE"],
+            ["BYTES", "STORED AS", "SHA-256", "FILE"],
             [(file.size_bytes, file.how, file.sha256, file.path) for file in manifest.files],
             ids={"SHA-256": tables.SHA256},
-            spare=("KEPT", "SHA-256"),
+            spare=("STORED AS", "SHA-256"),
+            below="FILE",
         )
 
 
@@ -333,7 +335,8 @@ def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
     """Whether the digests are recorded, for people."""
     if states is None:
         return f"pending: `holdfast savepoint digest {savepoint}` reads the rows"
-    return f"recorded: {sum(state.rows for state in states):,} rows of {len(states):,} states"
+    rows = output.counted(sum(state.rows for state in states), "row")
+    return f"recorded: {rows} of {output.counted(len(states), 'state')}"
 
 
 def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState, ...] | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint, place_of
+from holdfast.cli.arguments import Savepoint, place_of, whole_id
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
 
@@ -41,9 +41,14 @@ def verify(
 
 def diff(
     first: Annotated[
-        str, typer.Argument(metavar="A", help="A savepoint, or a checkpoint or job, with @BATCH behind it.")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A savepoint, or a checkpoint or job, with @BATCH behind it.",
+            callback=whole_id,
+        ),
     ],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.", callback=whole_id)],
     samples: Annotated[
         int,
         typer.Option("--samples", min=0, metavar="N", help="How many keys to show of each kind."),
@@ -86,10 +91,12 @@ def _show_content(proof: Proof) -> None:
         if told is None:
             output.line(f"digests pending: there is nothing to compare the rows with; {later}")
         elif told:
-            output.line(f"rows not read: --deep compares the digests of {len(told):,} states")
+            output.line(f"rows not read: --deep compares the digests of {output.counted(len(told), 'state')}")
         return
-    rows = sum(state.rows for state in proof.states)
-    output.line(f"{rows:,} rows of {len(proof.states):,} states read, {proof.compared:,} of them compared")
+    rows = output.counted(sum(state.rows for state in proof.states), "row")
+    output.line(
+        f"{rows} of {output.counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared"
+    )
     if proof.recorded is None:
         output.line(f"digests pending: the rows were counted, and there was nothing to compare with; {later}")
     told_of = {
@@ -115,10 +122,10 @@ def _show_difference(found: Difference) -> None:
     if named:
         output.table(["WHAT", "IN A", "IN B"], named)
     for operator in found.operators:
-        output.line()
         output.line(f"operator {operator.name} is not the same: --json shows both")
     if found.partitions:
-        output.line()
+        if named or found.operators:
+            output.line()
         output.table(
             ["OPERATOR", "PARTITION", "BYTES ONLY IN A", "BYTES ONLY IN B", "BYTES IN BOTH"],
             [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import Savepoint
+from holdfast.cli.arguments import Savepoint, whole_id
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import HoldfastError, Invalid, NotFound
@@ -29,6 +29,7 @@ def digest(
         typer.Argument(
             metavar="SP|DIR",
             help="A savepoint, or a directory of savepoints: all with pending digests.",
+            callback=whole_id,
         ),
     ],
     full_speed: Annotated[
@@ -149,7 +150,7 @@ def _show(digested: Digested, *, dry_run: bool) -> None:
     if digested.states is None:
         output.line(f"  pending: would read {digested.read:,} stores, {digested.size_bytes:,} bytes")
         return
-    rows = f"{digested.rows or 0:,} rows of {len(digested.states):,} states"
+    rows = f"{output.counted(digested.rows or 0, 'row')} of {output.counted(len(digested.states), 'state')}"
     if digested.made:
         output.line(f"  {rows}; {digested.read:,} of {digested.stores:,} stores read")
     else:

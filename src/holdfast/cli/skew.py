@@ -125,14 +125,14 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
             "NAME",
             "STORE",
             "PARTITIONS",
-            "BYTES",
-            "ROWS",
-            "LARGEST PARTITION",
+            "LARGEST",
             "ITS SHARE",
             "EVEN SHARE",
+            "BYTES",
+            "ROWS",
         ],
         [_row(store) for store in stores],
-        spare=("ROWS", "EVEN SHARE"),
+        spare=("EVEN SHARE", "ROWS"),
         empty="the query keeps no state",
     )
 
@@ -178,11 +178,11 @@ def _row(store: StoreShares) -> tuple[Any, ...]:
         store.operator_name,
         store.store,
         len(store.partitions),
-        store.bytes,
-        store.rows,
         None if store.largest is None else store.largest.partition,
         _percent(store.largest_share),
         _percent(1 / max(1, len(store.partitions))),
+        store.bytes,
+        store.rows,
     )
 
 

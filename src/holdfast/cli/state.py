@@ -75,7 +75,8 @@ def list_states(
     output.table(
         ["OPERATOR", "STATE", "HOLDS", "TTL", "PARTITIONS", "KEY", "VALUE"],
         [row for operator in reader.operators for row in _listed(operator)],
-        spare=("PARTITIONS", "TTL"),
+        spare=("PARTITIONS",),
+        below="VALUE",
         empty="the query keeps no state",
     )
 
@@ -194,6 +195,8 @@ def _columns(*structs: Struct) -> str:
 
 def _show_found(found: KeyState) -> None:
     shown = found.as_dict()
+    value = shown["value"]
+    rows = value if isinstance(value, list) else []
     output.fields(
         [
             ("state", found.state.full_name),
@@ -202,15 +205,11 @@ def _show_found(found: KeyState) -> None:
             ("key", output.compact(shown["key"])),
             ("size", f"{found.size_bytes:,} bytes"),
             *([("expires", _expiry(found))] if found.state.ttl else []),
+            ("value", output.counted(len(rows), "row") if rows else output.compact(value, None)),
         ]
     )
-    value = shown["value"]
-    if isinstance(value, list):
-        output.line(f"value  {len(value):,} rows")
-        for row in value:
-            output.line(f"  {output.compact(row)}")
-    else:
-        output.line(f"value  {output.compact(value, 2000)}")
+    for row in rows:
+        output.line(f"  {output.compact(row, None)}")
 
 
 def _expiry(found: KeyState) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
-from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.arguments import checkpoint_of, whole_id
 from holdfast.cli.asking import confirm
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid
@@ -27,7 +27,9 @@ def edit(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SP|CHECKPOINT", help="A savepoint; or a stopped query's checkpoint, or a job."
+            metavar="SP|CHECKPOINT",
+            help="A savepoint; or a stopped query's checkpoint, or a job.",
+            callback=whole_id,
         ),
     ],
     state: Annotated[
@@ -101,7 +103,9 @@ def edit(
 
 
 def undo(
-    savepoint: Annotated[str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.")],
+    savepoint: Annotated[
+        str, typer.Argument(metavar="SP", help="A savepoint that an edit has made.", callback=whole_id)
+    ],
     why: Why = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,

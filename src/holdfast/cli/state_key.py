@@ -71,9 +71,10 @@ def _show_history(found: KeyHistory) -> None:
         [
             ("state", found.state.full_name),
             ("key", output.compact(plain(found.key))),
-            ("looked at", f"{len(found.batches):,} batches, {kept}"),
+            ("looked at", f"{len(found.batches):,} batches: {kept}"),
         ]
     )
+    from_savepoints = any(version.savepoint for version in found.versions)
     output.line()
     output.table(
         ["BATCH", "PLANNED", "CHANGE", "FROM", "VALUE"],
@@ -82,11 +83,12 @@ def _show_history(found: KeyHistory) -> None:
                 str(version.batch_id),
                 output.moment(version.planned_ms),
                 version.change,
-                version.savepoint or "the checkpoint",
+                version.savepoint or ("the checkpoint" if from_savepoints else None),
                 output.compact(plain(version.found.value), None) if version.found.exists else "–",
             )
             for version in found.versions
         ],
+        below="VALUE",
     )
 
 
@@ -103,7 +105,10 @@ def _show_explanation(found: Explanation) -> None:
             ("expires", _expiry(found)),
             ("partition", f"{found.partition} of {found.partitions}"),
             *([] if found.key_group is None else [("key group", str(found.key_group))]),
-            ("size", f"{found.found.size_bytes:,} bytes in {len(found.found.entries):,} rows"),
+            (
+                "size",
+                f"{found.found.size_bytes:,} bytes in {output.counted(len(found.found.entries), 'row')}",
+            ),
             *([] if found.rank is None else [("rank", _rank(found))]),
         ]
     )

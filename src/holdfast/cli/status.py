@@ -88,7 +88,7 @@ def _render(details: JobDetails) -> None:
             ("file", job.target),
             ("checkpoint", job.checkpoint),
             ("started", output.moment(job.started_ms, in_utc=True)),
-            ("ended", output.moment(job.ended_ms, in_utc=True)),
+            *([] if job.ended_ms is None else [("ended", output.moment(job.ended_ms, in_utc=True))]),
             ("late rows", details.late_rows),
             ("leader", _leader(details)),
         ]
@@ -130,6 +130,7 @@ def _render(details: JobDetails) -> None:
                 )
                 for savepoint in details.savepoints[-5:]
             ],
+            below="WHERE",
         )
     if details.attempts:
         output.line()
@@ -149,6 +150,7 @@ def _render(details: JobDetails) -> None:
                 for attempt in details.attempts[-10:]
             ],
             spare=("TO FIRST COMMIT",),
+            below="WHY",
         )
 
 

@@ -8,6 +8,7 @@ instead, with nothing cut. Elsewhere, in a pipe or a file, all columns and all v
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import textwrap
@@ -20,6 +21,8 @@ CUT: Final = "…"
 _BETWEEN: Final = 2
 # A column is not cut below this: less of a value tells nothing.
 _LEAST: Final = 10
+# Nor does one that goes on below get narrower than this.
+_LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
 # How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
 SAVEPOINT_ID: Final = len("20260305T080000")
@@ -71,6 +74,7 @@ def table_lines(
     room: int | None,
     ids: Mapping[str, int] | None = None,
     spare: Sequence[str] = (),
+    below: str | None = None,
 ) -> list[str]:
     """The lines of a table; numbers are to the right.
 
@@ -80,6 +84,7 @@ def table_lines(
         room: How wide it may be; None for as wide as it is.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
+        below: A column whose values go on in lines below instead of being cut.
     """
     given = [list(row) for row in rows]
     columns = [
@@ -92,15 +97,15 @@ def table_lines(
     left_out: list[str] = []
     waiting = list(spare)
     while _total(column.width for column in shown) > room:
-        if len(given) > 1 and _total(column.least for column in shown) <= room:
-            break
         if not waiting or len(given) == 1:
-            return _records(columns, room)
+            if len(given) == 1 or _total(_least(column, below) for column in shown) > room:
+                return _records(columns, room)
+            break
         spared = waiting.pop(0)
         left_out += [column.name for column in shown if column.name == spared]
         shown = [column for column in shown if column.name != spared]
     note = [f"(left out for want of room: {', '.join(left_out)})"] if left_out else []
-    return [*_grid(shown, _fitted(shown, room)), *note]
+    return [*_grid(shown, _fitted(shown, room, below), below), *note]
 
 
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
@@ -157,21 +162,35 @@ def _shortened(ids: list[str], least: int) -> list[str]:
     return [text[:length] for text in ids]
 
 
-def _fitted(columns: list[_Column], room: int) -> list[int]:
+def _least(column: _Column, below: str | None) -> int:
+    return min(column.width, _LEAST_BELOW) if column.name == below else column.least
+
+
+def _fitted(columns: list[_Column], room: int, below: str | None) -> list[int]:
     """The widths with which a table fits: the widest columns of text are made narrower."""
-    widths, least = [column.width for column in columns], [column.least for column in columns]
+    widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
     while _total(widths) > room:
         wider = (place for place in range(len(widths)) if widths[place] > least[place])
         widths[max(wider, key=widths.__getitem__)] -= 1
     return widths
 
 
-def _grid(columns: list[_Column], widths: list[int]) -> list[str]:
-    shown = [
-        [_padded(_cut(text, width), width, right=column.is_number) for text in (column.name, *column.cells)]
-        for column, width in zip(columns, widths, strict=True)
-    ]
-    return [(" " * _BETWEEN).join(row).rstrip() for row in zip(*shown, strict=True)]
+def _grid(columns: list[_Column], widths: list[int], below: str | None = None) -> list[str]:
+    lines = []
+    for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
+        parts = [
+            textwrap.wrap(text, width)
+            if column.name == below and _width(text) > width
+            else [_cut(text, width)]
+            for text, column, width in zip(row, columns, widths, strict=True)
+        ]
+        for several in itertools.zip_longest(*parts, fillvalue=""):
+            cells = (
+                _padded(text, width, right=column.is_number)
+                for text, column, width in zip(several, columns, widths, strict=True)
+            )
+            lines.append((" " * _BETWEEN).join(cells).rstrip())
+    return lines
 
 
 def _records(columns: list[_Column], room: int) -> list[str]:

@@ -91,7 +91,11 @@ def _show(found: WhatIf) -> None:
     else:
         share = found.freed_rows / max(found.rows, 1)
         output.line(f"  would free {found.freed_rows:,} rows ({share:.1%}), {found.freed_bytes or 0:,} bytes")
-        output.line(f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms)}")
+        output.line(
+            f"  by {found.what}, in {found.clock} time, which was {output.moment(found.now_ms, in_utc=True)}"
+        )
+    if found.histogram:
+        output.line(f"  {'AGE':>14}  {'ROWS':>12}")
     most = max((bucket.rows for bucket in found.histogram), default=0)
     for bucket in found.histogram:
         bar = "█" * max(round(_WIDTH * bucket.rows / max(most, 1)), 1 if bucket.rows else 0)

@@ -11,6 +11,7 @@ from cli_runner import cli_in
 from command import Holdfast
 
 from golden import golden_on_disk
+from holdfast import savepoints
 from holdfast.cli import output
 from holdfast.cli.progress import progress
 
@@ -77,3 +78,16 @@ def test_quiet_leaves_the_answer_and_errors(holdfast: Holdfast, tmp_path: Path) 
     assert wrong.returncode == 3
     assert wrong.stderr.startswith("error: ")
     assert "savepoint: copying" in holdfast("savepoint", "take", place, "sp2").stderr
+
+
+def test_the_beginning_of_an_id_is_enough(holdfast: Holdfast, tmp_path: Path) -> None:
+    place = golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
+    taken = [savepoints.take(place, tmp_path / "sp").manifest.savepoint_id for _ in range(2)]
+    for address in (f"sp/savepoints/{taken[0][:-1]}", f"{tmp_path}/sp/{taken[0][:-1]}/"):
+        said = holdfast("savepoint", "show", address)
+        assert said.stdout.splitlines()[0].split() == ["savepoint", taken[0]]
+    several = holdfast("savepoint", "show", f"sp/{taken[0][:8]}")
+    assert several.returncode == 2
+    assert taken[0] in several.stderr
+    assert taken[1] in several.stderr
+    assert holdfast("savepoint", "show", "sp/19700101").returncode == 2

@@ -116,7 +116,7 @@ def test_rows_are_proved(holdfast: Holdfast, checkpoint: Path) -> None:
     [state] = proof["states"]
     assert (state["state"], state["rows"], state["internal"]) == ("default", 10, False)
     said = holdfast("savepoint", "verify", taken["savepoint"], "--deep").stdout
-    assert "10 rows of 1 states read, 1 of them compared" in said
+    assert "10 rows of 1 state read, 1 of them compared" in said
     assert "without --deep" not in said
     assert told(holdfast("savepoint", "verify", taken["savepoint"], "--json"))["states"] is None
 

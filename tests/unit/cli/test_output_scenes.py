@@ -1,0 +1,35 @@
+"""What the verbs print is what a person has read: `make output` writes it anew."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from output_scenes import SCENES, WIDE, WRITTEN, printed
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, str]:
+    return printed()
+
+
+def test_the_files_are_those_of_the_scenes(said: dict[str, str]) -> None:
+    assert sorted(said) == sorted(file.name for file in WRITTEN.iterdir())
+
+
+@pytest.mark.parametrize("name", [name for name, _ in SCENES])
+def test_a_verb_prints_what_was_read(name: str, said: dict[str, str]) -> None:
+    for file in (name, *((f"{name}-40", f"{name}-200") if name in WIDE else ())):
+        assert said[f"{file}.txt"] == (WRITTEN / f"{file}.txt").read_text(encoding="utf-8"), (
+            f"`make output`, then read tests/golden/output/{file}.txt"
+        )
+
+
+def test_tables_keep_to_the_width(said: dict[str, str]) -> None:
+    """Sentences may be longer: a terminal breaks them, and what is copied stays in one piece."""
+    for file, text in said.items():
+        width = 200 if file.endswith("-200.txt") else 40 if file.endswith("-40.txt") else 80
+        for block in text.split("\n\n"):
+            lines = [line for line in block.splitlines() if not line.startswith("$")]
+            if len(lines) > 1 and "  " in lines[0] and re.fullmatch("[A-Z -]+", lines[0]):
+                assert max(map(len, lines)) <= width, (file, block)
