@@ -25,6 +25,8 @@ PACKAGE = ROOT / "src" / "holdfast"
 BENCHES = ROOT / "benchmarks" / "holdfast_bench"
 VERBS = (
     "demo",
+    "tour",
+    "init",
     "run",
     "serve",
     "list",

@@ -29,7 +29,10 @@ from holdfast.checkpoints.state.shares import StoreShares
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.checkpoints.verification.findings import Verification
 from holdfast.config.job.high_availability import Leading
+from holdfast.config.settings import ResolvedSetting
 from holdfast.demo.show import Shown
+from holdfast.demo.starter.writing import Starter
+from holdfast.demo.tour.steps import Toured
 from holdfast.engine.session.doctor import Check, Examination
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.formats.savepoint.savepoint_content import RecordedState
@@ -163,6 +166,8 @@ def changed(plan: type, verb: str) -> tuple[Answer, Answer]:
 
 VERBS: Mapping[str, tuple[Answer, ...]] = {
     "demo": (Answer(shapes=(Shown,)),),
+    "tour": (Answer(shapes=(Toured,)),),
+    "init": (Answer(shapes=(Starter,), own=DRY_RUN),),
     "run": (
         Answer(
             PLAN,
@@ -174,6 +179,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     "The savepoint that each query would go on from, by its name.",
                 ),
                 "leading": (Leading | None, "Where the supervisor that leads is elected."),
+                "settings": (list[ResolvedSetting], "Holdfast's own settings, and where each came from."),
             },
         ),
         Answer(

@@ -67,6 +67,7 @@ def calls() -> tuple[str, ...]:
         "stop shop --home home-v2 --dry-run",
         "cancel shop --home home-v2 --dry-run",
         "run job.py --dry-run",
+        "init begun --dry-run",
         "doctor",
         "checkpoint show checkpoint",
         "checkpoint show keyed",

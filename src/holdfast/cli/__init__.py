@@ -21,6 +21,7 @@ from holdfast.cli import (
     doctor,
     drill,
     fork,
+    init,
     options,
     output,
     rescale,
@@ -40,6 +41,7 @@ from holdfast.cli import (
     state_move,
     status,
     stop,
+    tour,
     ttl,
     watch,
 )
@@ -131,6 +133,8 @@ def _options(
 
 
 app.command("demo", short_help="Run a coffee shop's day, kill its driver, check every answer.")(demo.demo)
+app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(tour.tour)
+app.command("init", short_help="Write a small job to begin with, and its test.")(init.init)
 app.command("run", short_help="Run a job under supervision.")(run.run)
 app.command("serve", short_help="Serve REST and the dashboard for all jobs of the state home.")(serve.serve)
 app.command("list", short_help="List the jobs of the state home.")(list_.list_jobs)

@@ -102,7 +102,7 @@ def group(help_: str) -> typer.Typer:
     return typer.Typer(help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 
-def settings(home: str | None, **others: str | None) -> Settings:
+def settings(home: str | None, **others: str | int | None) -> Settings:
     """The settings that hold for this call: options by name, None for one that was not given."""
     from holdfast.config.settings import Settings
 

@@ -48,7 +48,7 @@ def run(
         bool,
         typer.Option("--rest/--no-rest", help="Whether to serve REST and the dashboard while the job runs."),
     ] = True,
-    port: server_options.Port = 8081,
+    port: server_options.Port = None,
     host: server_options.Host = "127.0.0.1",
     token: server_options.Token = None,
     token_file: server_options.TokenFile = None,
@@ -77,11 +77,12 @@ def run(
     """
     savepoints = _savepoints(savepoint)
     fallback = _fallback(fall_back_to)
+    settings = options.settings(home, ha=ha, lease=lease, port=port)
     served = None
     if rest:
         served = server_options.server_settings(
             host=host,
-            port=port,
+            port=settings.port,
             token=token,
             token_file=token_file,
             tls_cert=tls_cert,
@@ -90,7 +91,6 @@ def run(
             roots=root,
         )
     if dry_run:
-        settings = options.settings(home, ha=ha, lease=lease)
         _explain(
             target, options.pairs("--set", set_), options.pairs("--conf", conf), savepoints, settings, json
         )
@@ -104,7 +104,6 @@ def run(
     from holdfast.jobs.supervisor.supervisor import Supervisor
     from holdfast.model import JobState
 
-    settings = options.settings(home, ha=ha, lease=lease)
     place = settings.ensure_home().resolve()
     spec = DriverSpec(
         target=target,
@@ -243,7 +242,16 @@ def _explain(
     job = explained(loaded)
     if json:
         leading = None if settings.leading is None else asdict(settings.leading)
-        output.emit_json({"dry_run": True, "savepoints": savepoints, "leading": leading, **job.as_dict()})
+        own = [asdict(setting) for setting in settings.resolved()]
+        output.emit_json(
+            {
+                "dry_run": True,
+                "savepoints": savepoints,
+                "leading": leading,
+                "settings": own,
+                **job.as_dict(),
+            }
+        )
         return
     output.fields([("job", job.name), ("checkpoint", job.checkpoint), ("goes on", job.goes_on)])
     if settings.leading is not None:
@@ -258,6 +266,11 @@ def _explain(
         ["SETTING", "VALUE", "BECOMES"],
         [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
         below="BECOMES",
+    )
+    output.line()
+    output.table(
+        ["HOLDFAST", "VALUE", "FROM"],
+        [(setting.name, setting.value, setting.source) for setting in settings.resolved()],
     )
 
 

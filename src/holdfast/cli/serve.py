@@ -7,7 +7,7 @@ from holdfast.cli.until_stopped import until_stopped
 
 
 def serve(
-    port: server_options.Port = 8081,
+    port: server_options.Port = None,
     host: server_options.Host = "127.0.0.1",
     token: server_options.Token = None,
     token_file: server_options.TokenFile = None,
@@ -22,9 +22,10 @@ def serve(
 
     Jobs need no server, and the server needs no jobs: both may come and go.
     """
+    own = options.settings(home, port=port)
     settings = server_options.server_settings(
         host=host,
-        port=port,
+        port=own.port,
         token=token,
         token_file=token_file,
         tls_cert=tls_cert,
@@ -32,7 +33,7 @@ def serve(
         savepoints=savepoint_dir,
         roots=root,
     )
-    place = options.settings(home).ensure_home().resolve()
+    place = own.ensure_home().resolve()
     from holdfast.server.access.home_token import secured
     from holdfast.server.process.listening import listen
     from holdfast.server.process.serving import Serving

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
 Port = Annotated[
-    int, typer.Option("--port", metavar="PORT", help="The port to listen on; 0 picks a free one.")
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        help="The port to listen on; 0 picks a free one. [env: HOLDFAST_PORT; default: 8081]",
+    ),
 ]
 Host = Annotated[
     str,

@@ -5,6 +5,7 @@ A flag wins over an environment variable, that over the file, that over the defa
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 from holdfast.config.checks import refused
 from holdfast.config.job.high_availability import DEFAULT_LEASE, Leading
 from holdfast.config.private_files import close_to_others, make_directory
+from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid, NotFound
 
 if sys.version_info >= (3, 11):
@@ -26,6 +28,7 @@ else:
 FILE_NAME = "holdfast.toml"
 FILE_VARIABLE = "HOLDFAST_CONFIG"
 TABLE = "holdfast"
+_MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class _Setting:
 _HOME = _Setting("home", "HOLDFAST_HOME", ".holdfast")
 _HA = _Setting("ha", "HOLDFAST_HA", "none")
 _LEASE = _Setting("lease", "HOLDFAST_LEASE", DEFAULT_LEASE)
-_SETTINGS = (_HOME, _HA, _LEASE)
+_PORT = _Setting("port", "HOLDFAST_PORT", "8081")
+_SETTINGS = (_HOME, _HA, _LEASE, _PORT)
 _NAMES = tuple(setting.name for setting in _SETTINGS)
 
 
@@ -63,6 +67,21 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedSetting:
+    """One of Holdfast's own settings as it holds for a call.
+
+    Attributes:
+        name: Its name in `holdfast.toml`.
+        value: Its value.
+        source: Where the value came from: `flag`, `environment` or `file` with its name, or `default`.
+    """
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Holdfast's settings, resolved.
 
@@ -70,11 +89,13 @@ class Settings:
         home: The state home: registry, logs and what Holdfast needs between two runs. Absolute.
         sources: Where each setting came from, by its name.
         leading: Where several supervisors of one job elect their leader; None if there is to be one alone.
+        port: Where REST and the dashboard are served; 0 takes a free one.
     """
 
     home: Path
     sources: Mapping[str, Source] = field(default_factory=dict)
     leading: Leading | None = None
+    port: int = int(_PORT.default)
 
     @classmethod
     def resolve(cls, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -103,7 +124,18 @@ class Settings:
         home = _path(value, _HOME, source, base)
         lease = _text(winners[_LEASE.name], _LEASE)
         leading = Leading.of(_text(winners[_HA.name], _HA), lease, winners[_HA.name][2], home)
-        return cls(home=home, sources=sources, leading=leading)
+        return cls(home=home, sources=sources, leading=leading, port=_port(winners[_PORT.name]))
+
+    def resolved(self) -> list[ResolvedSetting]:
+        """Each setting with its value and where that came from."""
+        values = {
+            _HOME.name: str(self.home),
+            _HA.name: _HA.default if self.leading is None else self.leading.address,
+            _PORT.name: str(self.port),
+        }
+        if self.leading is not None:
+            values[_LEASE.name] = exact_duration(self.leading.lease_ms)
+        return [ResolvedSetting(name, value, str(self.sources[name])) for name, value in values.items()]
 
     def ensure_home(self) -> Path:
         """Create the state home if it is not there, and prove that it can be written.
@@ -183,6 +215,14 @@ def _path(value: object, setting: _Setting, source: Source, base: Path) -> Path:
     return Path(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100
 
 
+def _port(winner: tuple[object, Source, Path]) -> int:
+    value, source, _ = winner
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_PORT:
+        raise refused(_PORT.name, value, f"a whole number from 0 to {_MOST_PORT}", where=str(source))
+    return number
+
+
 def _file(environ: Mapping[str, str], cwd: Path) -> Path | None:
     named = environ.get(FILE_VARIABLE)
     path = cwd / (named or FILE_NAME)
@@ -234,6 +274,11 @@ def _table(path: Path) -> Mapping[str, object]:
 def _only_known(given: Mapping[str, object], where: str) -> None:
     unknown = [name for name in given if name not in _NAMES]
     if unknown:
+        close = difflib.get_close_matches(unknown[0], _NAMES, n=1)
         raise Invalid(
-            "there is no such setting", where=where, found=", ".join(unknown), expected=", ".join(_NAMES)
+            "there is no such setting",
+            where=where,
+            found=", ".join(unknown),
+            expected=", ".join(_NAMES),
+            hint=f"did you mean {close[0]}?" if close else "see docs/settings.md",
         )

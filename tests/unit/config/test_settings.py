@@ -63,6 +63,29 @@ def test_a_place_for_elections_that_cannot_be_right_is_refused(
         Settings.resolve(flags, {}, tmp_path)
 
 
+def test_the_port_says_where_it_came_from(tmp_path: Path) -> None:
+    file = write(tmp_path / "holdfast.toml", "[holdfast]\nport = 9000\n")
+
+    def found(flag: int | None, environ: dict[str, str]) -> tuple[int, str]:
+        settings = Settings.resolve({"port": flag}, environ, tmp_path)
+        (shown,) = (setting for setting in settings.resolved() if setting.name == "port")
+        assert shown.value == str(settings.port)
+        return settings.port, shown.source
+
+    assert found(None, {}) == (9000, f"file {file}")
+    assert found(None, {"HOLDFAST_PORT": "9001"}) == (9001, "environment HOLDFAST_PORT")
+    assert found(0, {"HOLDFAST_PORT": "9001"}) == (0, "flag --port")
+    file.unlink()
+    assert found(None, {}) == (8081, "default")
+
+
+@pytest.mark.parametrize("port", [65536, -1, "http", True, 80.5])
+def test_what_is_no_port_is_refused_with_its_place(tmp_path: Path, port: object) -> None:
+    with pytest.raises(Invalid, match="cannot use this value for port") as caught:
+        Settings.resolve({"port": port}, {}, tmp_path)
+    assert (caught.value.where, caught.value.found) == ("flag --port", repr(port))
+
+
 def test_a_path_in_a_named_file_is_taken_from_the_file(tmp_path: Path) -> None:
     file = write(tmp_path / "etc" / "my.toml", '[holdfast]\nhome = "../state"\n')
     settings = Settings.resolve({}, {"HOLDFAST_CONFIG": "etc/my.toml"}, tmp_path)
@@ -101,7 +124,8 @@ def test_an_unknown_setting_is_answered_with_the_known_ones(tmp_path: Path) -> N
     write(tmp_path / "holdfast.toml", "[holdfast]\nhouse = 1\n")
     with pytest.raises(Invalid) as caught:
         Settings.resolve({}, {}, tmp_path)
-    assert caught.value.expected == "home, ha, lease"
+    assert caught.value.expected == "home, ha, lease, port"
+    assert caught.value.hint == "did you mean home?"
     with pytest.raises(Invalid, match="no such setting"):
         Settings.resolve({"house": "x"}, {}, tmp_path / "elsewhere")
 

@@ -1,0 +1,150 @@
+"""The steps of the tour, the files that they go over, and what came of them.
+
+The checkpoint is one that the demo's query `visits` has left; `tests/golden/make_tour.py` makes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.json_shapes import JsonShape
+
+_PACKED: Final = Path(__file__).parent / "coffee-shop.tar.xz"
+_ANN: Final = "'2026-03-05 00:00,ann'"
+_SAVEPOINTS: Final = "savepoints/savepoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command and why one would type it.
+
+    Attributes:
+        why: One sentence.
+        command: The line as it is typed; `named` fills in what earlier steps have made.
+        exit_code: What it ends with.
+    """
+
+    why: str
+    command: str
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Walked(JsonShape):
+    """A step that was run.
+
+    Attributes:
+        why: What the step is for.
+        command: The line that was run.
+        exit_code: What it ended with.
+        output: What it printed on standard output.
+    """
+
+    why: str
+    command: str
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toured(JsonShape):
+    """The whole tour.
+
+    Attributes:
+        folder: Where its files are.
+        steps: The steps, in their order.
+    """
+
+    folder: str
+    steps: tuple[Walked, ...]
+
+
+STEPS: Final = (
+    Step(
+        "The input: arrivals at the shop. a05 and a12 came twice, the second a02 nine hours late.",
+        "cat arrivals/0.json arrivals/1.json arrivals/2.json arrivals/3.json",
+    ),
+    Step(
+        "A Spark query has counted them by day and customer. Is its checkpoint whole?",
+        "holdfast checkpoint verify checkpoint",
+    ),
+    Step("What is in it: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
+    Step("Which states there are, with the columns of their keys.", "holdfast state list checkpoint"),
+    Step(
+        "One key of one state: how often was ann here? Count her lines above.",
+        f"holdfast state get checkpoint aggregate {_ANN}",
+    ),
+    Step(
+        "Which batch changed it: the first thing to ask when a count looks wrong.",
+        f"holdfast state history checkpoint aggregate {_ANN}",
+    ),
+    Step(
+        "All keys, in SQL.",
+        'holdfast state scan checkpoint --sql "select customer, count from aggregate order by 2 desc, 1"',
+    ),
+    Step(
+        "A savepoint keeps this state for good; it can be taken while the query runs.",
+        "holdfast savepoint take checkpoint savepoints --label tour",
+    ),
+    Step(
+        "An edit makes a second savepoint; the first one and the checkpoint stay as they are.",
+        "holdfast state edit {first} aggregate --set count=4"
+        " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
+    ),
+    Step("What the edit has changed, key by key.", "holdfast savepoint diff {first} {last}"),
+    Step(
+        "Undo makes a third savepoint, with the state from before the edit.",
+        "holdfast state undo {last} --yes",
+    ),
+    Step("It is the state of the first one again.", "holdfast savepoint diff {first} {last}"),
+    Step(
+        "What a restore would make of the savepoint: a checkpoint from which the query goes on.",
+        "holdfast restore {first} restored --dry-run",
+    ),
+    Step(
+        "The same state in three partitions instead of two. The checkpoint stays as it is.",
+        "holdfast rescale {first} --partitions 3 --to rescaled",
+    ),
+    Step(
+        "Now damage: one byte of one state file, in a copy of the checkpoint.",
+        "cp -r checkpoint damaged && printf X | dd of={file} bs=1 seek=40 conv=notrunc status=none",
+    ),
+    Step(
+        "verify names the file, and ends with exit code 6.", "holdfast checkpoint verify damaged", exit_code=6
+    ),
+)
+
+
+def unpack(folder: Path) -> None:
+    """Put the arrivals and the checkpoint into a directory that is there and empty; all or nothing."""
+    try:
+        _unpack(folder)
+    except BaseException:
+        for path in folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _unpack(folder: Path) -> None:
+    with tarfile.open(_PACKED) as archive:
+        for member in archive:
+            packed = archive.extractfile(member)
+            if packed is not None:
+                target = folder / member.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(packed.read())
+
+
+def named(command: str, folder: Path) -> str:
+    """A step's command with the names of what there is: first and last savepoint, the file to damage."""
+    taken = sorted(path.name for path in (folder / _SAVEPOINTS).glob("*"))  # an id begins with its time
+    state = sorted((folder / "checkpoint/state/0/0").glob("5_*.changelog"))
+    return command.format(
+        first=f"{_SAVEPOINTS}/{taken[0]}" if taken else "",
+        last=f"{_SAVEPOINTS}/{taken[-1]}" if taken else "",
+        file=f"damaged/state/0/0/{state[0].name}",
+    )
