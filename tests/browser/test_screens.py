@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 from collections.abc import Iterator
@@ -77,6 +78,14 @@ CONTRAST = """
 """
 
 
+# Tabs and tables of which a part is out of sight at the side.
+CUT = """
+() => [...document.querySelectorAll(".tabs, .scroll")]
+  .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth)
+  .map((part) => `${part.className} #${part.querySelector("[id]")?.id}`)
+"""
+
+
 # What stands in one directory is shown as if it stood in another.
 ELSEWHERE = """
 ([from, to]) => {
@@ -132,7 +141,7 @@ def test_fifty_jobs_with_a_thousand_batches_are_painted_at_once(page: Page, url:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_can_be_read_and_fit(browser: Browser, heard: Heard, url: str, scheme: Any) -> None:
-    for width in (1280, 375):
+    for width in (1280, 360):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page = context.new_page()
         heard.listen(page)
@@ -143,9 +152,24 @@ def test_pages_can_be_read_and_fit(browser: Browser, heard: Heard, url: str, sch
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
             assert wide <= 0, (scheme, width, name)
+            assert page.evaluate(CUT) == [], (scheme, width, name)
         context.close()
     assert [each for each in heard.words if "404" not in each] == []
     assert all(address.startswith(url) for address in heard.addresses)
+
+
+def test_times_are_those_of_the_reader_and_utc_is_behind_them(browser: Browser, url: str) -> None:
+    context = browser.new_context(timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    ready(page, url + PATHS["job"])
+    committed = page.locator("#batches time").first
+    # Half an hour off, so that no whole number of hours makes up for a mistake.
+    there = dt.datetime.fromtimestamp(
+        int(committed.get_attribute("data-ms") or 0) / 1000, dt.timezone(dt.timedelta(hours=5, minutes=30))
+    )
+    assert committed.inner_text().endswith(f"{there:%H:%M:%S}")
+    assert committed.get_attribute("title") == f"{there.astimezone(dt.timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    context.close()
 
 
 def test_by_keyboard(page: Page, url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -14,6 +15,14 @@ from holdfast.errors import HoldfastError, Internal, Invalid
 OWN: Final = "/api/"
 JSON_SUFFIX: Final = ".json"
 RETRY_AFTER_S: Final = "5"
+
+
+class Form(Enum):
+    """The forms of an answer to people and programs at one address."""
+
+    PAGE = "page"
+    WORDS = "words"
+    JSON = "json"
 
 
 class Json(Response):
@@ -38,10 +47,19 @@ def is_page(path: str) -> bool:
     return path in ("/", "/ui") or path.startswith("/ui/")
 
 
+def form_of(path: str, headers: Mapping[str, str]) -> Form:
+    """The form in which an answer is wanted: a browser asks for HTML, `curl` for nothing in particular."""
+    wanted = {part.split(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
+    if path.endswith(JSON_SUFFIX):
+        return Form.JSON
+    if "text/html" in wanted:
+        return Form.PAGE
+    return Form.JSON if "application/json" in wanted else Form.WORDS
+
+
 def wants_page(path: str, headers: Mapping[str, str]) -> bool:
     """Whether somebody asks for a page of the dashboard, and not for what is in it."""
-    wanted = {part.split(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
-    return is_page(path) and not path.endswith(JSON_SUFFIX) and "text/html" in wanted
+    return is_page(path) and form_of(path, headers) is Form.PAGE
 
 
 def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:

@@ -26,6 +26,7 @@ from holdfast.server.api_v1 import jobs, metrics, operations, savepoints, state
 from holdfast.server.api_v1.description import describe, problems
 from holdfast.server.control_plane import Clock, ControlPlane
 from holdfast.server.dashboard import pages
+from holdfast.server.dashboard.error_pages import ErrorPages
 from holdfast.server.flink import resources
 from holdfast.server.server_settings import ServerSettings
 
@@ -65,7 +66,10 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        middleware=[Middleware(Guard, settings=settings, sessions=sessions, limit=limit)],
+        middleware=[
+            Middleware(ErrorPages),
+            Middleware(Guard, settings=settings, sessions=sessions, limit=limit),
+        ],
     )
     made.state.plane = plane
     _tell_errors(made)

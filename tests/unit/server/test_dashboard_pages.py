@@ -270,14 +270,69 @@ def test_rows_of_a_state_and_of_a_savepoint(asker: TestClient) -> None:
         (f"/ui/operations/{'0' * 32}", 404),
     ],
 )
-def test_what_is_not_there_is_a_page_for_people_and_json_for_programs(
+def test_what_is_not_there_is_a_page_words_or_json_as_it_is_asked_for(
     asker: TestClient, path: str, status: int
 ) -> None:
     source = page(asker, path, status)
     Tags(source)
-    answer = asker.get(path, headers={"accept": "*/*"})
+    answer = asker.get(path, headers={"accept": "application/json"})
     assert answer.status_code == status
-    assert html.escape(answer.json()["error"]).replace("&#x27;", "&#39;") in source
+    fact = answer.json()["error"]
+    assert html.escape(fact).replace("&#x27;", "&#39;") in source
+    words = asker.get(path, headers={"accept": "*/*"})
+    assert (words.status_code, words.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+    assert words.text.startswith(f"error: {fact}\n")
+
+
+def test_a_terminal_is_told_the_jobs_and_where_the_rest_is(shop: Served) -> None:
+    answer = shop.client().get("/")
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = [line.split() for line in answer.text.splitlines()]
+    assert lines[2:4] == [
+        ["JOB", "STATE", "BATCH", "COMMITTED", "TOOK", "STATE", "ROWS", "STATE", "SIZE"],
+        ["shop", "No", "supervisor", "2", "58", "s", "ago", "50", "ms", "102", "9.8", "KiB"],
+    ]
+    here = "http://127.0.0.1:8081"
+    told = {line.partition("  ")[0]: line.split()[-1] for line in answer.text.splitlines()[5:]}
+    assert told == {
+        "as JSON": f"{here}/ui/jobs.json",
+        "REST": f"{here}/api/v1/openapi.json",
+        "Flink's REST": f"{here}/jobs/overview",
+        "metrics": f"{here}/metrics",
+        "in a browser": f"{here}/",
+    }
+    for address in told.values():
+        assert shop.client().get(address).status_code == 200
+    for path in PAGES:
+        read = shop.client().get(path)
+        assert (read.status_code, read.headers["content-type"]) == (200, "text/plain; charset=utf-8"), path
+        address = re.search(r"^as JSON +(\S+)$", read.text, re.MULTILINE)
+        assert address is not None
+        assert shop.client().get(address[1]).json()
+
+
+def test_a_browser_gets_a_page_where_flinks_client_gets_flinks_error(shop: Served) -> None:
+    client = shop.client()
+    for path, fact in (
+        ("/nowhere", "there is no such page"),
+        ("/jobs/" + "0" * 32, f"Job {'0' * 32} not found"),
+    ):
+        assert fact in text_of(page(client, path, 404))
+        for accept in ("*/*", "application/json"):
+            assert list(client.get(path, headers={"accept": accept}).json()) == ["errors"]
+    assert client.get("/api/v1/nowhere", headers=PAGE).json()["kind"] == "not-found"
+
+
+def test_who_is_refused_sees_nothing_of_the_server(shop: Served) -> None:
+    for headers, beginning in (
+        (PAGE, "<!doctype html>"),
+        ({}, "error: this server is not known by that name\n"),
+    ):
+        answer = shop.client().get("/", headers={**headers, "host": "elsewhere.example"})
+        assert answer.status_code == 403
+        assert answer.text.startswith(beginning)
+        assert "this server is not known by that name" in answer.text
+        assert str(shop.folder) not in answer.text
 
 
 def test_alerts(shop: Served) -> None:

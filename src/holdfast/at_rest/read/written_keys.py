@@ -68,6 +68,11 @@ def sample_key(state: NamedState) -> str | None:
     return _Keys(state.key, state.full_name, partial(first_key, state)).sample()
 
 
+def written_key(state: NamedState, key: Mapping[str, Any]) -> str | None:
+    """A key of a state as `parse_key` reads it; None of a state without one."""
+    return _Keys(state.key, state.full_name, lambda: key).sample()
+
+
 class _Keys:
     """The keys of one state; its first row is read where it is needed, and once."""
 

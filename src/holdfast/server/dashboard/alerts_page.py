@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -31,13 +32,18 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
             rule.alert,
             rule.severity,
             rule.above,
-            shown_value(defaults[rule.name], rule.unit) if rule.name in defaults else "off",
+            _round(shown_value(defaults[rule.name], rule.unit)) if rule.name in defaults else "off",
             rule.advice,
         )
         for rule in RULES
     )
     firing = sum(alert.phase == FIRING for alert in alerts)
     return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
+
+
+def _round(threshold: str) -> str:
+    """`1 min` for `1 min 0 s`: a threshold is not measured."""
+    return re.sub(r" 0 (s|min|h)$", "", threshold)
 
 
 def standing(plane: ControlPlane) -> Sequence[Alert]:

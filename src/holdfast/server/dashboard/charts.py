@@ -83,7 +83,7 @@ class Drawing:
         area: The path of what is below it.
         end: Where the line ends.
         top: The value at the upper edge, as text.
-        middle: The value half-way.
+        middle: The value half-way; empty where it is not whole and has to be.
         hits: What is told of each point.
     """
 
@@ -133,7 +133,9 @@ def drawing(shown: Chart) -> Drawing | None:
         Hit(round(index * step, 2), round(step, 2), f"{_batches(point)}: {tell(point.value)}")
         for index, point in enumerate(shown.points)
     )
-    return Drawing(line, area, spots[-1], tell(top), tell(top / 2), hits)
+    # Half of a few rows is no number of rows.
+    middle = "" if shown.unit in ("rows", "files") and top < 10 and top % 2 else tell(top / 2)
+    return Drawing(line, area, spots[-1], tell(top), middle, hits)
 
 
 def spark(values: Sequence[float], width: int = 120, height: int = 28) -> str:

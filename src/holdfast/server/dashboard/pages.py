@@ -1,4 +1,4 @@
-"""The routes of the dashboard. Every page answers as HTML or as JSON, from the same value."""
+"""The routes of the dashboard. Every page answers as HTML, in words or as JSON, from the same value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast._version import __version__
 from holdfast.errors import Invalid, NotFound
-from holdfast.server.answers import JSON_SUFFIX, Json, as_error, wants_page
+from holdfast.server.answers import JSON_SUFFIX, Form, Json, as_error, form_of
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard import forms
 from holdfast.server.dashboard.alerts_page import alerts_view
@@ -26,6 +26,7 @@ from holdfast.server.dashboard.operations_page import operation_view
 from holdfast.server.dashboard.rendering import assets, assets_digest, render
 from holdfast.server.dashboard.savepoints_page import savepoints_view
 from holdfast.server.dashboard.states_page import Asked, state_view
+from holdfast.server.dashboard.words import words_of
 
 # Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
 POLICY: Final = (
@@ -82,7 +83,10 @@ def _page(plane: ControlPlane, template: str, look: Look) -> Callable[[Request],
 
 def _shown(plane: ControlPlane, request: Request, template: str, view: Any) -> Response:
     values = asdict(view)
-    if not wants_page(request.url.path, request.headers):
+    form = form_of(request.url.path, request.headers)
+    if form is Form.WORDS:
+        return Response(words_of(view, str(request.url), str(request.base_url)), media_type="text/plain")
+    if form is Form.JSON:
         return _with_policy(Json(values))
     # The clock moves all the time, and the page keeps up with it by itself.
     known = json.dumps({**values, "now_ms": 0}, sort_keys=True, default=str)
@@ -98,9 +102,9 @@ def _problem(plane: ControlPlane, request: Request, raised: Exception) -> Respon
     error = as_error(raised)
     if error is not raised:
         _LOG.error("a page could not be shown: %s", request.url.path, exc_info=raised)
-    if not wants_page(request.url.path, request.headers):
+    if form_of(request.url.path, request.headers) is not Form.PAGE:
         return _with_policy(Json(error.as_dict(), error.http_status))
-    body = render("error.html", error=error, **_frame(plane, request))
+    body = render("error.html", error=error.as_dict(), **_frame(plane, request))
     return _with_policy(Response(body, error.http_status, media_type="text/html"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,9 @@ _TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+
+_WINDOW: Final = {"start", "end"}
+_TIMER: Final = {"name", "clock", "at_ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = ("size", "count", "exact", "rate", "duration", "share", "clock", "instant")
+    numbers = ("size", "count", "exact", "rate", "duration", "share")
     made.filters.update({name: getattr(number_format, name) for name in numbers})
     made.filters.update(
         segment=segment,
@@ -74,6 +78,7 @@ def _environment() -> Environment:
     )
     made.globals.update(
         ago=ago,
+        moment=moment,
         drawing=charts.drawing,
         spark=charts.spark,
         job_path=job_path,
@@ -118,9 +123,19 @@ def ago(at_ms: int | None, now_ms: int) -> Markup:
     )
 
 
+def moment(at_ms: int | None) -> Markup:
+    """An instant; scripts tell it in the reader's zone, and UTC stays behind it."""
+    if at_ms is None:
+        return Markup(number_format.NOTHING)  # noqa: S704 - our own
+    return Markup('<time datetime="{}" title="{}" data-ms="{}" data-clock>{} UTC</time>').format(
+        number_format.machine_time(at_ms), number_format.instant(at_ms), at_ms, number_format.clock(at_ms)
+    )
+
+
 def marked(text: str) -> Markup:
-    """A sentence with what stands between backticks set as code."""
+    """A sentence with what stands between backticks set as code, and a capital at its start."""
     parts = text.split("`")
+    parts[0] = parts[0][:1].upper() + parts[0][1:]
     if len(parts) % 2 == 0:
         return escape(text)
     shown = (
@@ -130,8 +145,24 @@ def marked(text: str) -> Markup:
 
 
 def plain_text(value: Any) -> str:
-    """A value as JSON; a text as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """A value as people read it: a text as it is, a window by its ends, a timer with its time, else JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and set(value) == _WINDOW:
+        return f"{_short_time(value['start'])} – {_short_time(value['end'])}"
+    timers = value if isinstance(value, list) else [value]
+    if timers and all(isinstance(timer, Mapping) and set(timer) == _TIMER for timer in timers):
+        return ", ".join(
+            f"{timer['name'] or 'timer'} due {number_format.instant(timer['at_ms'])} ({timer['clock']} time)"
+            for timer in timers
+        )
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _short_time(text: Any) -> str:
+    """A time of state, which is in UTC, without what is nought."""
+    short = re.sub(r"[+]00:00$", "", str(text)).replace("T", " ")
+    return re.sub(r":00$", "", short)
 
 
 def tell_unit(value: float | None, unit: str) -> str:

@@ -63,7 +63,11 @@ class MomentLine:
 
 @dataclass(frozen=True, slots=True)
 class RowLine:
-    """A row of a state."""
+    """A row of a state.
+
+    Attributes:
+        written: Its key as it is written on a command line.
+    """
 
     key: Mapping[str, Any]
     sub: Mapping[str, Any]
@@ -71,6 +75,7 @@ class RowLine:
     expires_ms: int | None
     partition: int
     size_bytes: int
+    written: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class StateLook:
         history: At which of the batches that are kept its value changed, the newest first.
         rows: Some rows of the state, where no key was asked for.
         more: Whether there are more.
+        example: A key that the state has, as it is written on a command line; None of a state without one.
         problem: Why nothing was found, as errors are told everywhere.
     """
 
@@ -97,6 +103,7 @@ class StateLook:
     history: tuple[MomentLine, ...] = ()
     rows: tuple[RowLine, ...] = ()
     more: bool = False
+    example: str | None = None
     problem: Mapping[str, Any] | None = None
 
 

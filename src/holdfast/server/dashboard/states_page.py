@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.at_rest.insight.history import key_history
 from holdfast.at_rest.read.model import Entry, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
-from holdfast.at_rest.read.written_keys import key_in
+from holdfast.at_rest.read.written_keys import key_in, sample_key, written_key
 from holdfast.checkpoints.logs.logs import Logs
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.rows.plain import plain
@@ -121,14 +121,14 @@ def _look(address: str, asked: Asked, catalog: str | None) -> StateLook:
             key = key_in(state, [asked.key])
             found = _found(reader.found(state, key))
             moments = () if place.is_savepoint else _history(reader, operator, state, key, catalog)
-            return replace(seen, found=found, history=moments)
-        rows, more = _rows(reader, name, asked.offset)
+            return replace(seen, found=found, history=moments, example=sample_key(state))
+        rows, more = _rows(reader, state, asked.offset)
     except HoldfastError as error:
         return replace(seen, problem=error.as_dict())
-    return replace(seen, rows=rows, more=more)
+    return replace(seen, rows=rows, more=more, example=rows[0].written if rows else None)
 
 
-def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, ...], bool]:
+def _rows(reader: StateReader, state: NamedState, offset: int) -> tuple[tuple[RowLine, ...], bool]:
     if offset > FARTHEST:
         raise Invalid(
             "a page this far on would have to read all rows before it",
@@ -136,8 +136,8 @@ def _rows(reader: StateReader, name: str, offset: int) -> tuple[tuple[RowLine, .
             expected=f"at most row {FARTHEST}",
             hint="export the state with `holdfast state scan`, or ask it with SQL",
         )
-    entries = list(islice(reader.scan(name), offset, offset + PAGE + 1))
-    return tuple(_row(entry) for entry in entries[:PAGE]), len(entries) > PAGE
+    entries = list(islice(reader.scan(state.full_name), offset, offset + PAGE + 1))
+    return tuple(_row(state, entry) for entry in entries[:PAGE]), len(entries) > PAGE
 
 
 def _history(
@@ -191,6 +191,7 @@ def _found(known: KeyState) -> FoundLine:
     return view_of(FoundLine, known, key=plain(known.key), value=plain(known.value), expires_ms=earliest)
 
 
-def _row(entry: Entry) -> RowLine:
+def _row(state: NamedState, entry: Entry) -> RowLine:
     key, sub, value = plain(entry.key), plain(entry.sub), plain(entry.value)
-    return view_of(RowLine, entry, key=key, sub=sub, value=value)
+    written = written_key(state, entry.key)
+    return view_of(RowLine, entry, key=key, sub=sub, value=value, written=written)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from holdfast.model import JobState
 from holdfast.server.dashboard.charts import Chart
 
 
@@ -34,6 +35,9 @@ class Health(str, Enum):
     WARN = "warn"
     BAD = "bad"
     OVER = "over"
+
+
+_STATE_WORDS: Final = {"CREATED": "Starting", "CANCELLING": "Ending", "CANCELED": "Cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,13 @@ class JobLine:
     recent_ms: tuple[int, ...]
     restarts: int
     firing: int
+
+    @property
+    def state_words(self) -> str:
+        """Its state as people read it."""
+        if self.supervised or JobState(self.state).terminal:
+            return _STATE_WORDS.get(self.state, self.state.capitalize())
+        return "No supervisor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ let wait = EVERY_MS;
 let timer = 0;
 
 export function startLive(changed) {
+  tellTimes();
   setInterval(tellTimes, 1000);
   if (!document.querySelector("[data-live]")) return;
   const pulse = document.querySelector("[data-pulse]");
@@ -113,9 +114,24 @@ function address(element) {
 function tellTimes() {
   const now = Date.now();
   for (const each of document.querySelectorAll("time[data-ms]")) {
-    const text = ago(Number(each.dataset.ms), now);
+    const ms = Number(each.dataset.ms);
+    const text = "clock" in each.dataset ? local(ms, now) : ago(ms, now);
     if (text && each.textContent !== text) each.textContent = text;
   }
+}
+
+// In the reader's zone, with the date where it is not today's, on a line of its own where there is little room.
+// UTC is the element's title.
+function local(ms, now) {
+  const [day, time] = stamp(ms);
+  return day === stamp(now)[0] ? time : `${day}\n${time}`;
+}
+
+function stamp(ms) {
+  const at = new Date(ms);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return [day, `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`];
 }
 
 function ago(ms, now) {
