@@ -14,8 +14,14 @@ from holdfast.clock import now_ms
 from holdfast.formats.rows.plain import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.at_rest.insight.explaining import Explanation
     from holdfast.at_rest.insight.history import KeyHistory
+    from holdfast.checkpoints.logs.batch_input import InputRange, TablePosition, TopicRange
+
+# So many files or partitions of topics are named in text.
+_FIRST = 10
 
 
 def history(
@@ -118,6 +124,40 @@ def _show_explanation(found: Explanation) -> None:
             ["SOURCE", "AFTER", "UP TO"],
             [(read.source, _offset(read.after), _offset(read.upto)) for read in found.inputs],
         )
+    for read in found.inputs:
+        _show_input(read)
+
+
+def _show_input(read: InputRange) -> None:
+    """Name the files or records that a batch has read: the first of them, all are in JSON."""
+    if read.files is not None:
+        output.line(f"source {read.source}: {len(read.files):,} file{'s' * (len(read.files) != 1)}")
+        _first(read.files)
+    if read.topics is not None:
+        partitions = f"{len(read.topics):,} partition{'s' * (len(read.topics) != 1)} of topics"
+        output.line(f"source {read.source}: records of {partitions}")
+        _first([_records(part) for part in read.topics])
+    if read.table_upto is not None:
+        after = "its beginning" if read.table_after is None else _position(read.table_after)
+        output.line(f"source {read.source}: Delta table, after {after} up to {_position(read.table_upto)}")
+    if read.why_unknown is not None:
+        output.line(f"source {read.source}: {read.why_unknown}")
+
+
+def _first(lines: Sequence[str]) -> None:
+    for line in lines[:_FIRST]:
+        output.line(f"  {line}")
+    if len(lines) > _FIRST:
+        output.line(f"  and {len(lines) - _FIRST:,} more; --json has all")
+
+
+def _records(part: TopicRange) -> str:
+    first = "its first record" if part.first is None else f"offset {part.first}"
+    return f"{part.topic} partition {part.partition}: {first} to {part.last}"
+
+
+def _position(position: TablePosition) -> str:
+    return f"version {position.version} index {position.index}"
 
 
 def _moment(ms: int | None) -> str:

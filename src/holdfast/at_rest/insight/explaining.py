@@ -9,25 +9,11 @@ from typing import Any
 from holdfast.at_rest.insight.history import key_history
 from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState
 from holdfast.at_rest.read.state_reader import StateReader
+from holdfast.checkpoints.logs.batch_input import InputRange, batch_input
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.json_shapes import JsonShape, json_spread
 
 _MICROS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class InputRange(JsonShape):
-    """What a batch has read from a source: from behind one offset to the other.
-
-    Attributes:
-        source: The source.
-        after: The offset behind which it begins.
-        upto: The offset up to which it goes.
-    """
-
-    source: str
-    after: Any
-    upto: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,7 @@ class Explanation(JsonShape):
         exact: Whether the files tell of each write, and not only of other values.
         first_kept: The oldest batch that is kept.
         written_ms: When that batch was planned.
-        inputs: What the batch had read.
+        inputs: What the batch had read from each source: files, or offsets of topics and tables.
         watermark_ms: The watermark that the batch ran under.
         watermark_now_ms: The watermark that the newest batch has left.
         expires_ms: When the first and the last of its rows expire.
@@ -130,7 +116,7 @@ def explain(
         exact=history.exact,
         first_kept=history.batches[0] if history.batches else None,
         written_ms=None if offsets is None else offsets.timestamp_ms,
-        inputs=() if batch_id is None else _inputs(operator, batch_id),
+        inputs=() if batch_id is None else batch_input(reader.storage, logs, batch_id),
         watermark_ms=None if offsets is None else offsets.watermark_ms or None,
         watermark_now_ms=watermark_now,
         expires_ms=times,
@@ -141,16 +127,6 @@ def explain(
         key_group=state.source.key_group(state, key),
         rank=_ranked(state, found, tell) if rank and found.exists else None,
     )
-
-
-def _inputs(operator: NamedOperator, batch_id: int) -> tuple[InputRange, ...]:
-    logs = operator.files.logs
-    offsets = logs.offsets(batch_id)
-    before = logs.offsets(batch_id - 1) if batch_id else None
-    if offsets is None:
-        return ()
-    earlier = {} if before is None else before.offsets
-    return tuple(InputRange(name, earlier.get(name), upto) for name, upto in offsets.offsets.items())
 
 
 def _expiry(state: NamedState, found: KeyState) -> tuple[str | None, tuple[int, int] | None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import DAEMON_KEY, DEFAULTS, Default, machine_defaults
+from holdfast.engine.session.interrupted_start import no_jvm_left
 from holdfast.engine.session.jars import APPENDED, extra_settings, joined
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.engine.session.packages import PACKAGES_KEY, unresolved_told
@@ -59,7 +60,7 @@ def session(
         builder = builder.config(key, value)
     builder = configure(builder, extras=extras, home=home)
     given = given_settings(os.environ).get(PACKAGES_KEY, ("", ""))[0]
-    with unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
+    with no_jvm_left(), unresolved_told(str(builder._options.get(PACKAGES_KEY, given))):
         return builder.getOrCreate()
 
 
