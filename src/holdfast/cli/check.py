@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.arguments import whole_id
 from holdfast.cli.progress import progress
+from holdfast.cli.sparks_words import without_sparks_words
 
 if TYPE_CHECKING:
     from holdfast.model import UpgradeReport
@@ -63,7 +59,7 @@ def check(
     """
     from holdfast.jobs.trials.compatibility import check as checked
 
-    with _quietly() as words, progress("check", "steps", words) as tell:
+    with without_sparks_words() as words, progress("check", "steps", words) as tell:
         report = checked(
             target,
             against=against,
@@ -79,31 +75,6 @@ def check(
     output.show(report, json, _show)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
-
-
-@contextmanager
-def _quietly() -> Iterator[TextIO]:
-    """Keep the words of Spark and of the code away from the answer; give the stream for ours.
-
-    The JVM writes to this process's standard error, and a job file may print.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as log:
-        before = [os.dup(number) for number in (1, 2)]
-        for number in (1, 2):
-            os.dup2(log.fileno(), number)
-        try:
-            with open(
-                before[1], "w", encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False
-            ) as words:
-                yield words
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, real in zip((1, 2), before, strict=True):
-                os.dup2(real, number)
-                os.close(real)
 
 
 def _show(report: UpgradeReport) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options, output
+from holdfast.cli.sparks_words import without_sparks_words
 
 if TYPE_CHECKING:
     from holdfast.engine.session.doctor import Check, Examination
@@ -53,7 +54,7 @@ def _try(settings: Any) -> Check:
     from holdfast.engine.session.doctor import deep_check
 
     output.say("starting Spark for a small stateful query …")
-    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
+    with without_sparks_words(), tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         return deep_check(settings, Path(folder))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ _UNITS: Final = {
     "writing": "files",
     "reading state": "stores",
     "writing state": "stores",
-    "digests": "stores",
+    "reading rows": "stores",
     "writing stores": "stores",
     "looking for rows": "partitions",
     "reading batches": "batches",
@@ -68,8 +69,8 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
+    from rich.table import Column
     from rich.text import Text
 
     class Rate(ProgressColumn):
@@ -77,16 +78,21 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
             counted = _UNITS.get(task.fields["note"], unit)
             return Text(f"{task.speed:,.0f} {counted}/s" if task.speed else "")
 
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining
+            return Text("" if left is None else f"{dt.timedelta(seconds=int(left))} left")
+
     # Steps differ in length, so neither their rate nor the time that is left says anything.
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         TaskProgressColumn(),
-        *(() if unit == STEPS else (Rate(),)),
+        *(() if unit == STEPS else (Rate(table_column=Column(no_wrap=True)),)),
         TimeElapsedColumn(),
-        *(() if unit == STEPS else (TimeRemainingColumn(),)),
-        TextColumn("{task.fields[note]}"),
+        *(() if unit == STEPS else (Left(table_column=Column(no_wrap=True)),)),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with Progress(*columns, console=Console(file=stream), transient=True) as bar:
         task = bar.add_task(what, total=None, note="")
@@ -101,7 +107,7 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
         if note in told:
             return
         told.add(note)
-        counted = _UNITS.get(note, unit)
+        counted = unit if unit == STEPS else _UNITS.get(note, unit)
         amount = "" if counted == STEPS or total < 1 else output.counted(total, counted.removesuffix("s"))
         if amount and done and note not in _UNITS:
             amount = f"{done:,} of {amount}"  # something that happens on the way

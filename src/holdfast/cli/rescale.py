@@ -10,6 +10,7 @@ from holdfast.cli import options, output
 from holdfast.cli.arguments import AtRest
 from holdfast.cli.new_checkpoint import show_moved, show_usage
 from holdfast.cli.progress import progress
+from holdfast.cli.sparks_words import without_sparks_words
 
 if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.rescaling import RescalePlan
@@ -46,7 +47,7 @@ def rescale(
     if dry_run:
         output.show_plan(savepoints.plan_rescale(source, to, partitions=partitions), json, _show_plan)
         return
-    with progress("rescale", "files") as tell:
+    with without_sparks_words() as words, progress("rescale", "files", words) as tell:
         made = savepoints.rescale(
             source, to, partitions=partitions, master=master, stopped=stopped, tell=tell
         )

@@ -11,6 +11,7 @@ from holdfast.cli import options, output
 from holdfast.cli.arguments import AtRest
 from holdfast.cli.new_checkpoint import say_format, show_moved, show_usage
 from holdfast.cli.progress import progress
+from holdfast.cli.sparks_words import without_sparks_words
 
 if TYPE_CHECKING:
     from holdfast.at_rest.create.bootstrap import Bootstrapped, BootstrapPlan
@@ -115,9 +116,11 @@ def bootstrap(
         "home": options.settings(home).home,
     }
     if dry_run:
-        output.show_plan(bootstrapping.planned(target, to, **wanted), json, _show_start)
+        with without_sparks_words():
+            plan = bootstrapping.planned(target, to, **wanted)
+        output.show_plan(plan, json, _show_start)
         return
-    with progress("bootstrap", "stores") as tell:
+    with without_sparks_words() as words, progress("bootstrap", "stores", words) as tell:
         made = bootstrapping.bootstrap(target, to, **wanted, label=label, tell=tell)
     output.show(made, json, _show_warm)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +38,7 @@ class Look:
 def follow(look: Callable[[], Look], *, json: bool) -> None:
     """Show a job until it ends, or until Ctrl-C."""
     with until_stopped() as stopped:
-        if sys.stdout.isatty() and not json:
+        if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not json:
             _draw(look, stopped)
         else:
             _lines(look, stopped, json=json)

@@ -196,7 +196,7 @@ class CoffeeShop:
         if event.kind == "starting":
             self._driver = int(event.facts["pid"])
         elif event.kind == "running" and not self._killed:
-            self._note = ""
+            self._note = "running the day"
         elif event.kind == "restarting":
             self._note = "driver killed with SIGKILL, recovering"
         elif event.kind == "recovered":

@@ -223,6 +223,8 @@ def bootstrap_query(
         Invalid: The query has no state.
     """
     place = folder / query.name
+    if tell is not None:
+        tell(0, 0, "running the job over its history")
     rows = _run(query, folder / "history", place, clock)
     checkpoint = LocalStorage(place)
     if not read(checkpoint).operators:

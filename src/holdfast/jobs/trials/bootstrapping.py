@@ -101,6 +101,8 @@ def bootstrap(
         Unsupported: A source cannot be put aside.
     """
     catalog = open_storage(os.fspath(to), "savepoint")
+    if tell is not None:
+        tell(0, 0, "starting Spark")
     with (
         _warm(
             target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark

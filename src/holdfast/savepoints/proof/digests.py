@@ -269,7 +269,7 @@ class _Pass:
         stores = []
         for done, (operator, store) in enumerate(wanted):
             if self._tell is not None:
-                self._tell(done, len(wanted), "digests")
+                self._tell(done, len(wanted), "reading rows")
             families = sums.get(prints[store])
             stores.append(
                 StoreSums(
@@ -281,7 +281,7 @@ class _Pass:
                 )
             )
         if self._tell is not None:
-            self._tell(len(wanted), len(wanted), "digests")
+            self._tell(len(wanted), len(wanted), "reading rows")
         return SavepointContent(
             savepoint_id=self._manifest.savepoint_id,
             manifest_sha256=hash_of(self._manifest.render()),

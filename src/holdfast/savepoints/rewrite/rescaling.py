@@ -180,6 +180,8 @@ def rescale(
     work.copied_at(source, plan.batch_id)
     backend = None
     if plan.starts_spark:
+        if tell is not None:
+            tell(0, 0, "moving keys with Spark")
         backend = by_spark(plan.after, repartition)
     elif not plan.same:
         backend = by_files(plan.after, folder / "stores", clock, tell)
