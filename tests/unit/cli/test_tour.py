@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import Holdfast
 
+from holdfast import savepoints
 from holdfast.demo.tour.steps import STEPS
 
 # By hand, out of the fifteen lines of the arrivals: a05 and a12 come twice, and the second a02 is too late.
@@ -19,7 +20,7 @@ ANN_BY_BATCH = {0: 2, 1: 3, 2: 4, 3: 5}
 
 
 def test_the_steps_tell_what_is_in_the_arrivals(holdfast: Holdfast, tmp_path: Path, home: Path) -> None:
-    said = holdfast("tour", "shop", "--json")
+    said = holdfast("tour", "shop", "--json", environ={"HOLDFAST_CONFIG": "gone.toml"})
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert found["folder"] == str(tmp_path / "shop")
@@ -44,7 +45,12 @@ def test_the_steps_tell_what_is_in_the_arrivals(holdfast: Holdfast, tmp_path: Pa
     assert file is not None
     assert verified["exit_code"] == 6
     assert verified["output"].startswith(f"{file[1]}\n")
-    assert not home.exists()  # the state home of the person is not that of the tour
+    whole, broken = (
+        (tmp_path / "shop" / place / file[1]).read_bytes() for place in ("checkpoint", "damaged")
+    )
+    assert len(whole) == len(broken)
+    assert sum(one != other for one, other in zip(whole, broken, strict=True)) == 1
+    assert not home.exists()  # the person's state home and settings are not those of the tour
 
 
 def name_of(command: str) -> str:
@@ -89,3 +95,24 @@ def test_without_a_directory_it_is_a_temporary_one(
     assert said.returncode == 0, said.stderr
     [folder] = tmp_path.glob("holdfast-tour-*")
     assert f"The files are in {folder}" in said.stdout
+
+
+def test_ctrl_c_in_the_middle_of_a_verb_is_said_once(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_given: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(savepoints, "rescale", interrupted)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    said = holdfast("tour")
+    assert said.returncode == 130
+    assert said.stderr.count("interrupted") == 1
+    assert "the same state\n" in said.stdout  # the steps before it
+    assert list((tmp_path / "tmp").iterdir()) == []
+    said = holdfast("tour", "shop")
+    assert said.returncode == 130
+    assert said.stderr.count("interrupted") == 1
+    assert f"the files so far are in {tmp_path}/shop" in said.stderr
+    assert (tmp_path / "shop" / "checkpoint").is_dir()
