@@ -1,6 +1,6 @@
 """Make what `holdfast tour` walks through anew: `python tests/golden/make_tour.py`.
 
-A morning at the coffee shop with so few arrivals that a person can count them, and the checkpoint that the
+A day at the coffee shop with so few arrivals that a person can count them, and the checkpoint that the
 demo's own query `visits` has left, with Holdfast's defaults. Both are packed into the package.
 """
 

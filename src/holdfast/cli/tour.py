@@ -86,7 +86,7 @@ def _place(folder: Path | None) -> Path:
     with _written(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(
-                "this is no empty directory",
+                "this is not an empty directory",
                 where=str(folder),
                 hint="name one that is new or empty, or none for a temporary one",
             )
@@ -117,7 +117,7 @@ def _forget(place: Path, folder: Path | None) -> None:
 
 
 def _begin(place: Path) -> None:
-    output.line("A morning at a coffee shop, and the checkpoint of the query that counted its visits.")
+    output.line("A day at a coffee shop, and the checkpoint of the query that counted visits.")
     output.line("Each command is one that you can type for a checkpoint of your own.")
     output.line()
     output.line(f"$ cd {shlex.quote(str(place))}")

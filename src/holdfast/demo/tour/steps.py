@@ -15,7 +15,8 @@ from holdfast.json_shapes import JsonShape
 
 _PACKED: Final = Path(__file__).parent / "coffee-shop.tar.xz"
 _ANN: Final = "'2026-03-05 00:00,ann'"
-_SAVEPOINTS: Final = "savepoints/savepoints"
+# The time of a savepoint, with which its id begins, is enough to name it.
+_TIME: Final = len("20260305T080000.000Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,11 @@ class Toured(JsonShape):
 
 STEPS: Final = (
     Step(
-        "The input: arrivals at the shop. a05 and a12 came twice, the second a02 nine hours late.",
+        "The input: arrivals. a05 and a12 come twice, the second a02 is too late.",
         "cat arrivals/0.json arrivals/1.json arrivals/2.json arrivals/3.json",
     ),
     Step(
-        "A Spark query has counted them by day and customer. Is its checkpoint whole?",
+        "Spark has counted them by day and customer. Is the checkpoint whole?",
         "holdfast checkpoint verify checkpoint",
     ),
     Step("What is in it: batches, watermark, operators.", "holdfast checkpoint show checkpoint"),
@@ -79,19 +80,20 @@ STEPS: Final = (
         f"holdfast state get checkpoint aggregate {_ANN}",
     ),
     Step(
-        "Which batch changed it: the first thing to ask when a count looks wrong.",
+        "Which batches changed it: ask this when a count looks wrong.",
         f"holdfast state history checkpoint aggregate {_ANN}",
     ),
     Step(
         "All keys, in SQL.",
-        'holdfast state scan checkpoint --sql "select customer, count from aggregate order by 2 desc, 1"',
+        "holdfast state scan checkpoint"
+        ' --sql "select customer, count from aggregate order by count desc, customer"',
     ),
     Step(
-        "A savepoint keeps this state for good; it can be taken while the query runs.",
+        "A savepoint keeps this state for good; the query may run meanwhile.",
         "holdfast savepoint take checkpoint savepoints --label tour",
     ),
     Step(
-        "An edit makes a second savepoint; the first one and the checkpoint stay as they are.",
+        "An edit makes a second savepoint; what it is made from stays as it is.",
         "holdfast state edit {first} aggregate --set count=4"
         " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
     ),
@@ -102,11 +104,11 @@ STEPS: Final = (
     ),
     Step("It is the state of the first one again.", "holdfast savepoint diff {first} {last}"),
     Step(
-        "What a restore would make of the savepoint: a checkpoint from which the query goes on.",
+        "What a restore would make: a checkpoint from which the query goes on.",
         "holdfast restore {first} restored --dry-run",
     ),
     Step(
-        "The same state in three partitions instead of two. The checkpoint stays as it is.",
+        "The same state in three partitions instead of two, in a new directory.",
         "holdfast rescale {first} --partitions 3 --to rescaled",
     ),
     Step(
@@ -141,10 +143,10 @@ def _unpack(folder: Path) -> None:
 
 def named(command: str, folder: Path) -> str:
     """A step's command with the names of what there is: first and last savepoint, the file to damage."""
-    taken = sorted(path.name for path in (folder / _SAVEPOINTS).glob("*"))  # an id begins with its time
+    taken = sorted(path.name for path in (folder / "savepoints/savepoints").glob("*"))
     state = sorted((folder / "checkpoint/state/0/0").glob("5_*.changelog"))
     return command.format(
-        first=f"{_SAVEPOINTS}/{taken[0]}" if taken else "",
-        last=f"{_SAVEPOINTS}/{taken[-1]}" if taken else "",
+        first=f"savepoints/{taken[0][:_TIME]}" if taken else "",
+        last=f"savepoints/{taken[-1][:_TIME]}" if taken else "",
         file=f"damaged/state/0/0/{state[0].name}",
     )
