@@ -52,7 +52,7 @@ class HoldfastError(Exception):
 
     def __str__(self) -> str:
         lines = [self.fact]
-        if self.where:
+        if self.where and not self.fact.endswith(f" {self.where}"):
             lines.append(f"  in {self.where}")
         if self.found is not None and self.expected is not None:
             lines.append(f"  found {self.found}, expected {self.expected}")

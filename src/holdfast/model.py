@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from holdfast.json_shapes import JsonShape, in_json, json_as
 from holdfast.plain_values import from_plain
@@ -140,7 +140,9 @@ class OperatorProgress:
         partitions: How many partitions its state has.
         store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
         keyed: What a keyed operator counted itself; None for others.
-        spark_name: Spark's name of a keyed operator.
+        spark_name: Spark's name for what it does; of batches that an older Holdfast noted it may be None.
+        display_name: What people call it; None in the same case.
+        operator_kind: What it does, in the words of Spark's documentation; None in the same case.
     """
 
     name: str
@@ -154,6 +156,8 @@ class OperatorProgress:
     store: Mapping[str, int] = field(default_factory=dict)
     keyed: KeyedProgress | None = None
     spark_name: str | None = None
+    display_name: str | None = None
+    operator_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +316,32 @@ class QueryStarted:
 
 
 class Verdict(str, Enum):
-    """What becomes of a state under new code."""
+    """What becomes of a state under new code; the value is for programs, `word` and `means` for people."""
 
     MAP = "MAP"
     MIGRATE = "MIGRATE"
     DROP = "DROP"
     NEW = "NEW"
     INCOMPATIBLE = "INCOMPATIBLE"
+
+    @property
+    def word(self) -> str:
+        """What a table says of it."""
+        return _VERDICTS[self][0]
+
+    @property
+    def means(self) -> str:
+        """What that word means."""
+        return _VERDICTS[self][1]
+
+
+_VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
+    Verdict.MAP: ("kept", "the state is used as it is"),
+    Verdict.MIGRATE: ("kept, new schema", "the state is kept, and read through a new schema"),
+    Verdict.DROP: ("lost", "the code no longer has this state: what the savepoint holds of it is dropped"),
+    Verdict.NEW: ("new", "the savepoint does not have this state: it starts empty"),
+    Verdict.INCOMPATIBLE: ("refused", "the code cannot read this state: the query would not start"),
+}
 
 
 class Effect(str, Enum):
@@ -335,6 +358,20 @@ class Effect(str, Enum):
     MEANING = "meaning"
     FAILS = "fails"
 
+    @property
+    def word(self) -> str:
+        """The effect in words."""
+        return _EFFECTS[self]
+
+
+_EFFECTS: Final[Mapping[Effect, str]] = {
+    Effect.NONE: "no effect",
+    Effect.IGNORED: "ignored, the checkpoint has fixed it",
+    Effect.OUTPUT: "another output, the state stays right",
+    Effect.MEANING: "the state would stand for something else",
+    Effect.FAILS: "the query would not start",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class StateVerdict(JsonShape):
@@ -348,6 +385,10 @@ class StateVerdict(JsonShape):
         keys: The rows that it has, where they are counted.
         size_bytes: The bytes of its operator's files; None for one that is new.
         spark_error: The condition of the error that a start would give.
+        operator_id: Spark's number of the operator; None where it goes by its name.
+        display_name: What people call the operator; empty where `operator` says it.
+        operator_kind: What it does, in the words of Spark's documentation; empty where nothing tells.
+        state_name: What people call the state; empty where `state` says it.
     """
 
     operator: str
@@ -357,6 +398,10 @@ class StateVerdict(JsonShape):
     keys: int | None = None
     size_bytes: int | None = field(default=None, metadata=json_as(formerly="bytes"))
     spark_error: str | None = None
+    operator_id: int | None = None
+    display_name: str = ""
+    operator_kind: str = ""
+    state_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

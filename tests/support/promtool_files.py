@@ -16,7 +16,7 @@ TEST_FILE = "holdfast-rules-test.yml"
 LABELS = {
     "job_name": "shop",
     "query": "visits",
-    "operator": "0 stateStoreSave",
+    "operator": "0 aggregate",
     "store": "default",
     "partition": "0",
     "cause": "source",

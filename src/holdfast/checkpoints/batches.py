@@ -6,10 +6,13 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, store_names
-from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.logs.logs import Logs, operator_folders, read_operator
+from holdfast.checkpoints.operator_naming import named
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import StoreFolder
 from holdfast.checkpoints.values import Batch, OperatorBatch, ProgressCallback
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.operators import OperatorName
 from holdfast.layout import Log, LogFile, StoreId
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
@@ -48,11 +51,13 @@ def history(
         raise no_checkpoint(storage)
     batches = logs.committed if last is None else logs.committed[max(len(logs.committed) - last, 0) :]
     folders = operator_folders(storage, logs.newest)
+    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
+    names = named(storage, noted, logs.newest)
     total = sum(len(folder.partitions) for folder in folders)
     added: list[dict[int, OperatorBatch]] = []
     done = 0
     for folder in folders:
-        counted = _Counted(storage, logs, folder)
+        counted = _Counted(storage, logs, noted[folder.operator_id], names[folder.operator_id])
         for partition in folder.partitions:
             counted.add(partition, batches)
             done += 1
@@ -66,14 +71,15 @@ def history(
 class _Counted:
     """Files and bytes of an operator, by batch."""
 
-    def __init__(self, storage: Storage, logs: Logs, folder: OperatorFolder) -> None:
+    def __init__(
+        self, storage: Storage, logs: Logs, metadata: OperatorMetadata | None, name: OperatorName
+    ) -> None:
         self._storage = storage
         self._logs = logs
-        self._operator_id = folder.operator_id
-        metadata = read_operator(storage, folder.metadata_path)
-        first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
+        self._operator_id = name.operator_id
+        first = storage.list(f"{layout.STATE}/{name.operator_id}/0").names if metadata is None else ()
         self._names = store_names(metadata, first)
-        self._name = "" if metadata is None else metadata.name
+        self._name = name
         self._codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
         self._sums: dict[int, tuple[int, int]] = {}
 
@@ -94,7 +100,7 @@ class _Counted:
 
     def batches(self) -> dict[int, OperatorBatch]:
         return {
-            batch_id: OperatorBatch(self._operator_id, self._name, files, size)
+            batch_id: OperatorBatch(self._operator_id, self._name.spark_name, files, size, self._name)
             for batch_id, (files, size) in self._sums.items()
         }
 

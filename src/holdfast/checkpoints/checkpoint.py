@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.operator_naming import named, variables
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import StoreFolder, partitions_of
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
@@ -14,7 +15,7 @@ from holdfast.formats.files.compression import codec_name
 from holdfast.formats.logs.offset_log import CODEC, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.query import parse_query
-from holdfast.formats.operators import is_internal
+from holdfast.formats.operators import OperatorName
 from holdfast.layout import DEFAULT_STORE, Kind, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -90,7 +91,12 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
     planned = logs.offsets(offered) if offered is not None and offered != newest else None
     shown = offsets or planned
     folders = [] if newest is None else operator_folders(storage, newest)
-    operators = [_operator(storage, logs, folder, newest or 0, shown) for folder in folders]
+    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
+    names = named(storage, noted, newest)
+    operators = [
+        _operator(storage, logs, folder, noted[folder.operator_id], names, newest or 0, shown)
+        for folder in folders
+    ]
     return Checkpoint(
         uri=storage.uri,
         query_id=query_id,
@@ -134,9 +140,14 @@ def _sources(offsets: OffsetLog | None, planned: OffsetLog | None) -> tuple[Sour
 
 
 def _operator(
-    storage: Storage, logs: Logs, folder: OperatorFolder, newest: int, offsets: OffsetLog | None
+    storage: Storage,
+    logs: Logs,
+    folder: OperatorFolder,
+    metadata: OperatorMetadata | None,
+    called: Mapping[int, OperatorName],
+    newest: int,
+    offsets: OffsetLog | None,
 ) -> Operator:
-    metadata = read_operator(storage, folder.metadata_path)
     first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
     names = store_names(metadata, first)
     commit = logs.commit(newest)
@@ -155,9 +166,10 @@ def _operator(
         gathered=partitions.gathered,
         store_names=names,
         format_version=1 if ids is None else 2,
-        variables=() if metadata is None else _variables(metadata),
+        variables=variables(metadata),
         stores=tuple(stores),
         oldest=_oldest(storage, StoreId(folder.operator_id, 0, names[0])),
+        named=called[folder.operator_id],
     )
 
 
@@ -190,12 +202,6 @@ def _store(storage: Storage, logs: Logs, store: StoreId, index: int, version: in
 
 def _oldest(storage: Storage, store: StoreId) -> int | None:
     return StoreFolder(storage, store, storage.list(store.folder), DEFAULT_CODEC).oldest()
-
-
-def _variables(metadata: OperatorMetadata) -> tuple[str, ...]:
-    listed = metadata.properties.get("stateVariables", [])
-    found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
-    return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
 
 
 def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.formats.logs.offset_log import PROVIDER
+from holdfast.formats.operators import KEYED_WORDS, FamilyUse, OperatorName, state_name, use_of
 from holdfast.formats.providers import PROVIDERS
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import StoreFile, StoreId
 
+# What JSON has of an operator's names.
+NAMES: Final = ("display_name", "operator_kind", "spark_name")
 # Told of progress: what is done, what there is in all, and a note.
 ProgressCallback = Callable[[int, int, str], None]
 
@@ -89,6 +92,7 @@ class Operator(JsonShape):
         variables: The state variables of transformWithState.
         stores: Every store of every partition.
         oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
+        named: What it is called.
     """
 
     operator_id: int
@@ -100,6 +104,16 @@ class Operator(JsonShape):
     variables: tuple[str, ...]
     stores: tuple[Store, ...] = field(metadata=json_as("partition_stores"))
     oldest: int | None = field(metadata=json_as("oldest_version"))
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+
+    @property
+    @in_json
+    def state_names(self) -> tuple[str, ...]:
+        """What people call its states, without those that only serve another."""
+        if self.variables and self.named.operator_kind != KEYED_WORDS:
+            return self.variables
+        stores = (name for name in self.store_names if use_of(self.name, name) in (None, FamilyUse.JOIN_ROWS))
+        return tuple(state_name(self.named, name) for name in stores)
 
     @property
     @in_json
@@ -193,12 +207,14 @@ class OperatorBatch:
         name: Spark's name for what it does.
         files: The state files that the batch added.
         new_bytes: Their bytes.
+        named: What it is called.
     """
 
     operator_id: int
     name: str
     files: int
     new_bytes: int
+    named: OperatorName = field(metadata=json_spread(*NAMES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from holdfast.cli.progress import progress
 from holdfast.cli.sparks_words import without_sparks_words
 
 if TYPE_CHECKING:
-    from holdfast.model import UpgradeReport
+    from holdfast.model import StateVerdict, UpgradeReport
 
 _VERDICTS = {
     "kept": "all state is kept",
-    "loses": "state would be lost, or stand for something else",
+    "loses": "the query would start, but state would be lost or stand for something else",
     "fails": "the query would not start",
 }
 
@@ -79,25 +79,28 @@ def check(
 
 def _show(report: UpgradeReport) -> None:
     output.table(
-        ["OPERATOR", "STATE", "VERDICT", "KEYS", "BYTES", "ERROR"],
+        ["OPERATOR", "KIND", "STATE", "VERDICT", "KEYS", "BYTES"],
         [
             (
-                state.operator,
-                state.state,
-                state.verdict.value,
+                _operator(state),
+                state.operator_kind,
+                state.state_name or state.state,
+                state.verdict.word,
                 state.keys,
                 state.size_bytes,
-                state.spark_error,
             )
             for state in report.states
         ],
     )
     for state in report.states:
-        if state.why:
-            output.line(f"{state.operator} {state.state}: {state.why}")
+        if state.why or state.spark_error:
+            error = "" if state.spark_error is None else f" ({state.spark_error})"
+            output.line(f"{state.state_name or state.state} is {state.verdict.word}: {state.why}{error}")
+    for verdict in dict.fromkeys(state.verdict for state in report.states):
+        output.line(f"{verdict.word}: {verdict.means}")
     for change in report.changes:
         output.line()
-        output.line(f"{change.what}: {change.effect.value}")
+        output.line(f"{change.what}: {change.effect.word}")
         output.line(f"  {_words(change.before)} -> {_words(change.after)}")
         output.line(f"  {change.why}")
     for missing in report.not_compared:
@@ -105,7 +108,12 @@ def _show(report: UpgradeReport) -> None:
         output.line(f"not compared: {missing}")
     output.line()
     tried = "" if report.trial.ran else "; not tried"
-    output.line(f"{report.verdict}: {_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")
+    output.line(f"{_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")
+
+
+def _operator(state: StateVerdict) -> str:
+    name = state.display_name or state.operator
+    return name if state.operator_id is None else f"{state.operator_id} {name}"
 
 
 def _words(text: str | None) -> str:

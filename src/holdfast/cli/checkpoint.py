@@ -9,6 +9,7 @@ import typer
 from holdfast.cli import options, output, tables
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
+from holdfast.formats.operators import state_name
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.values import Batch, Checkpoint
@@ -35,7 +36,13 @@ def show(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show a checkpoint at its newest committed batch: query, sources, operators, state."""
+    """Show a checkpoint at its newest committed batch: query, sources, operators, state.
+
+    BYTES are what a restart reads: a snapshot of each partition, and every change since. SNAPSHOT KEYS are
+    the keys in the snapshots, where RocksDB counts them, without the changes since. OLDEST VERSION is the
+    oldest version of the state that files are kept of: version V is the state after batch V - 1. FORMAT is
+    the state-checkpoint format, 2 where state files have unique names.
+    """
     from holdfast import checkpoints
 
     found = checkpoints.read(checkpoint)
@@ -117,30 +124,30 @@ def _show(found: Checkpoint) -> None:
         output.table(
             [
                 "OPERATOR",
-                "NAME",
+                "KIND",
+                "STATES",
                 "PARTITIONS",
-                "STORES",
-                "FORMAT",
                 "BYTES",
                 "NEW BYTES",
-                "BASE KEYS",
+                "SNAPSHOT KEYS",
                 "OLDEST VERSION",
+                "FORMAT",
             ],
             [
                 (
-                    operator.operator_id,
-                    operator.name,
+                    operator.named.label,
+                    operator.named.operator_kind,
+                    ", ".join(operator.state_names),
                     operator.partitions,
-                    ", ".join(operator.store_names),
-                    operator.format_version,
                     operator.size_bytes,
                     operator.new_bytes,
                     operator.base_keys,
                     operator.oldest,
+                    operator.format_version,
                 )
                 for operator in found.operators
             ],
-            spare=("OLDEST VERSION", "BASE KEYS", "FORMAT"),
+            spare=("OLDEST VERSION", "SNAPSHOT KEYS", "FORMAT", "STATES"),
         )
     for store in (
         store for operator in found.operators for store in operator.stores if store.missing is not None
@@ -151,12 +158,22 @@ def _show(found: Checkpoint) -> None:
 def _show_partitions(found: Checkpoint) -> None:
     output.line()
     output.table(
-        ["OPERATOR", "PARTITION", "STORE", "VERSION", "BASE", "FILES", "BYTES", "NEW BYTES", "BASE KEYS"],
+        [
+            "OPERATOR",
+            "PARTITION",
+            "STATE",
+            "VERSION",
+            "SNAPSHOT",
+            "FILES",
+            "BYTES",
+            "NEW BYTES",
+            "SNAPSHOT KEYS",
+        ],
         [
             (
-                store.id.operator_id,
+                operator.named.label,
                 store.id.partition,
-                store.id.name,
+                state_name(operator.named, store.id.name),
                 store.version,
                 store.base_version,
                 len(store.files),
@@ -167,7 +184,7 @@ def _show_partitions(found: Checkpoint) -> None:
             for operator in found.operators
             for store in operator.stores
         ],
-        spare=("BASE KEYS", "FILES", "BASE"),
+        spare=("SNAPSHOT KEYS", "FILES", "SNAPSHOT"),
     )
 
 
@@ -207,7 +224,7 @@ def _by_operator(batch: Batch) -> str | None:
     """The new bytes of each; of a single one they are those of the batch."""
     if len(batch.operators) < 2:
         return None
-    return ", ".join(f"{part.operator_id}: {part.new_bytes:,}" for part in batch.operators)
+    return ", ".join(f"{part.named.display_name}: {part.new_bytes:,}" for part in batch.operators)
 
 
 def _took(batch: Batch) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_records import INTERRUPTED, digest_taken, digests_later, remember
 from holdfast.clock import now_ms
 from holdfast.errors import Invalid, NotFound
+from holdfast.formats.operators import OperatorName, state_name
 
 if TYPE_CHECKING:
     from holdfast.formats.savepoint.manifest import Manifest
@@ -228,7 +230,7 @@ def show(
     output.table(
         ["SOURCE", "OFFSET"], [(source["name"], source["offset"]) for source in fields.get("sources", [])]
     )
-    _show_operators(fields.get("operators", []), states)
+    _show_operators(fields.get("operators", []), manifest.operator_names, states)
     if confs:
         output.line()
         for name, value in sorted(fields.get("confs", {}).items()):
@@ -339,7 +341,11 @@ def _content(states: tuple[RecordedState, ...] | None, savepoint: str) -> str:
     return f"recorded: {rows} of {output.counted(len(states), 'state')}"
 
 
-def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState, ...] | None) -> None:
+def _show_operators(
+    operators: list[dict[str, Any]],
+    names: Mapping[int, OperatorName],
+    states: tuple[RecordedState, ...] | None,
+) -> None:
     if not operators:
         return
     rows_of: Counter[tuple[int, str]] = Counter()
@@ -347,22 +353,19 @@ def _show_operators(operators: list[dict[str, Any]], states: tuple[RecordedState
         if not state.family.startswith("$"):
             rows_of[state.operator_id, state.store] += state.rows
     output.line()
-    rows = []
-    for operator in operators:
-        stores = operator["stores"]
-        for store in stores if isinstance(stores, list) else []:
-            name = operator["holdfast_name"] or operator["name"]
-            rows.append(
-                (
-                    operator["operator_id"],
-                    name,
-                    operator["partitions"],
-                    store["name"],
-                    store["rows"] if states is None else rows_of[operator["operator_id"], store["name"]],
-                    operator["size_bytes"],
-                )
-            )
-    output.table(["OPERATOR", "NAME", "PARTITIONS", "STORE", "ROWS", "BYTES"], rows)
+    rows = [
+        (
+            (name := names[operator["operator_id"]]).label,
+            name.operator_kind,
+            state_name(name, store["name"]),
+            operator["partitions"],
+            store["rows"] if states is None else rows_of[operator["operator_id"], store["name"]],
+            operator["size_bytes"],
+        )
+        for operator in operators
+        for store in operator["stores"]
+    ]
+    output.table(["OPERATOR", "KIND", "STATE", "PARTITIONS", "ROWS", "BYTES"], rows)
 
 
 def _moment_and_age(ms: int) -> str:

@@ -111,7 +111,13 @@ def _show_content(proof: Proof) -> None:
         )
         verdict = "not compared" if told_state is None else "same" if same else "differs"
         lines.append(
-            (content.state.operator_id, content.state.label, content.rows, f"{content.digest[:12]}…", verdict)
+            (
+                content.state.shown_operator,
+                content.state.state_name,
+                content.rows,
+                f"{content.digest[:12]}…",
+                verdict,
+            )
         )
     output.table(["OPERATOR", "STATE", "ROWS", "DIGEST", "COMPARED"], lines)
 
@@ -122,7 +128,8 @@ def _show_difference(found: Difference) -> None:
     if named:
         output.table(["WHAT", "IN A", "IN B"], named)
     for operator in found.operators:
-        output.line(f"operator {operator.name} is not the same: --json shows both")
+        name = (operator.second or operator.first)["display_name"]
+        output.line(f"operator {operator.name} {name} is not the same: --json shows both")
     if found.partitions:
         if named or found.operators:
             output.line()
@@ -130,7 +137,7 @@ def _show_difference(found: Difference) -> None:
             ["OPERATOR", "PARTITION", "BYTES ONLY IN A", "BYTES ONLY IN B", "BYTES IN BOTH"],
             [
                 (
-                    partition.operator_id,
+                    f"{partition.operator_id} {partition.display_name}",
                     partition.partition,
                     partition.first_bytes,
                     partition.second_bytes,
@@ -148,8 +155,8 @@ def _show_states(found: StatesDifference) -> None:
         ["OPERATOR", "STATE", "ROWS IN A", "ROWS IN B", "ADDED", "REMOVED", "CHANGED", "BYTES B-A"],
         [
             (
-                difference.state.operator_id,
-                difference.state.label,
+                difference.state.shown_operator,
+                difference.state.state_name,
                 difference.first_rows,
                 difference.second_rows,
                 difference.added,
@@ -165,7 +172,7 @@ def _show_states(found: StatesDifference) -> None:
     for difference in found.states:
         if difference.samples:
             output.line()
-            output.line(f"operator {difference.state.operator_id}, state {difference.state.label}")
+            output.line(difference.state.shown)
         for sample in difference.samples:
             _show_sample(sample)
     output.line()

@@ -36,9 +36,10 @@ def skew(
 ) -> None:
     """Show which keys of a job have the most rows, or how even the state of a checkpoint is.
 
-    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: the share of
-    each partition by bytes, and by rows as of the newest snapshot where it tells; with --keys the keys that
-    have the most of each state, for which all of it is read.
+    Of a job: what hf.skew.watch found in the newest batch. Of a checkpoint: of each state the partition with
+    the most bytes, its share, and the share that it would have if all were even; ROWS are those of the newest
+    snapshots, where RocksDB counts them. With --keys the keys that have the most of each state, for which all
+    of it is read.
     """
     if _is_checkpoint(target):
         _show_checkpoint(target, keys, as_json=json)
@@ -122,8 +123,8 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> None:
     output.table(
         [
             "OPERATOR",
-            "NAME",
-            "STORE",
+            "KIND",
+            "STATE",
             "PARTITIONS",
             "LARGEST",
             "ITS SHARE",
@@ -174,9 +175,9 @@ def _heaviest(address: str, most: int) -> list[HeavyKeys]:
 
 def _row(store: StoreShares) -> tuple[Any, ...]:
     return (
-        str(store.operator),
-        store.operator_name,
-        store.store,
+        store.named.label,
+        store.named.operator_kind,
+        store.state_name,
         len(store.partitions),
         None if store.largest is None else store.largest.partition,
         _percent(store.largest_share),

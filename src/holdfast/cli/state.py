@@ -55,9 +55,34 @@ def _named(
     words = key or []
     if state is None:
         return "", words
-    if words and "=" not in state:
-        return state, words  # a bare word in front of a key can only be meant for a state
-    return ("", [state, *words]) if is_the_only(reader.operators, state, operator) else (state, words)
+    whole = [state, *words]
+    if is_the_only(reader.operators, state, operator):
+        columns = reader.pick("", operator)[1].key.names
+        # A bare word in front of a key that is whole without it can only be meant for a state.
+        return ("", whole) if not words or "=" in state or len(whole) == len(columns) else (state, words)
+    if not words:
+        _refuse_bare_key(reader, state, operator)
+    return state, words
+
+
+def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> None:
+    """Refuse a key without a state, where there are several.
+
+    Raises:
+        Invalid: The only word is no state's name.
+    """
+    try:
+        reader.pick(word, operator)
+    except NotFound as error:
+        names = [state.full_name for owner in reader.operators for state in owner.states]
+        if len(names) < 2:
+            raise
+        raise Invalid(
+            "name the state in front of the key: there are several",
+            found=f"{word!r} alone",
+            expected=f"one of {', '.join(map(shlex.quote, names))}",
+            hint=f"for the first of them: `holdfast state get … {shlex.quote(names[0])} {shlex.quote(word)}`",
+        ) from error
 
 
 @app.command("list")
@@ -91,7 +116,7 @@ def get(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a state holds for one key; exit 3 if the state does not have the key."""
+    """Show what a state holds for one key; exit 3 if the key is not there."""
     reader = opened(place, home, batch)
     found = reader.get_written(*_named(reader, state, key, operator), operator)
     if not found.exists:
@@ -159,7 +184,7 @@ def missing(found: KeyState) -> NotFound:
     sample = sample_key(found.state)
     example = "" if sample is None else f"a key of this state: {shlex.quote(sample)}; "
     return NotFound(
-        "the state does not have this key",
+        "there is no such key in this state",
         where=f"{found.state.full_name} at batch {found.batch_id}",
         found=output.compact(plain(found.key)),
         hint=f"{example}look for it with `holdfast state scan … --where`, or in other batches with"
@@ -170,7 +195,7 @@ def missing(found: KeyState) -> NotFound:
 def _listed(operator: NamedOperator) -> list[tuple[Any, ...]]:
     return [
         (
-            f"{operator.operator_id} {operator.name}",
+            operator.named.label,
             state.name,
             state.form.value,
             "yes" if state.ttl else "no",

@@ -42,7 +42,8 @@ def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> in
         Invalid: It is a boolean, not an `int`, or out of bounds.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        upper = "" if most == MAX_INT else f" and at most {most}"
+        above = isinstance(value, int) and value > most
+        upper = f" and at most {most:,}" if above or most != MAX_INT else ""
         raise refused(setting, value, f"a whole number of at least {least}{upper}")
     return value
 

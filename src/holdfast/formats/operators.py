@@ -1,4 +1,4 @@
-"""Spark's stateful operators: their names, the column families of their state, and what places a key.
+"""Spark's stateful operators: what they are called, the column families of their state, what places a key.
 
 The names are those of Spark 3.5 to 4.x. A state is known by its label: its column family, or its store where
 that has no other families. The rows and the counts of a join are stores in some of its formats and families
@@ -7,10 +7,14 @@ of one store in others, under the same labels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from holdfast.layout import DEFAULT_STORE
+from holdfast.worker.state.store import BASE, FORMS, LOG, META
 
 
 class FamilyUse(str, Enum):
@@ -72,23 +76,75 @@ class OperatorKind:
     """A stateful operator of Spark.
 
     Attributes:
-        alias: What people call it.
+        alias: What people call one of this kind that has no name of its own.
+        words: What it does, in the words of Spark's documentation; empty where Spark's name says it.
         names: Spark's names for it, in metadata and in a query's progress.
         placement: Which part of a key decides the partition.
         families: The families beside those with the values of its states.
     """
 
     alias: str
+    words: str
     names: tuple[str, ...]
     placement: KeyPlacement
     families: tuple[Family, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorName:
+    """What an operator of a query is called.
+
+    Attributes:
+        operator_id: Its number in the plan.
+        display_name: What people call it: the name that its user gave it, else one by what it does; with its
+            number behind it where two would be called alike.
+        operator_kind: What it does, in the words of Spark's documentation.
+        spark_name: Spark's name for what it does; empty where Spark noted none.
+        user_name: The name that its user gave it; None without one.
+    """
+
+    operator_id: int
+    display_name: str
+    operator_kind: str
+    spark_name: str
+    user_name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Number and name, as tables and metrics have it."""
+        return f"{self.operator_id} {self.display_name}"
+
+    @property
+    def spellings(self) -> frozenset[str]:
+        """All that a person may call it."""
+        kind = operator_kind(self.spark_name)
+        alias = set() if kind is None or self.user_name is not None else {kind.alias}
+        words = {str(self.operator_id), self.display_name, self.operator_kind, self.spark_name}
+        return frozenset((words | alias) - {""})
+
+
+# The variables of one of Holdfast's keyed operators, by which it is known among those of its kind.
+KEYED_VARIABLES: Final = frozenset({META, FORMS, BASE, LOG})
+# What the documentation of Holdfast calls an operator of `hf.keyed`.
+KEYED_WORDS: Final = "keyed state"
+# The label of all that a keyed operator keeps for its keys.
+KEYED_LABEL: Final = "keyed"
 LIST_COUNTER: Final = Family(FamilyUse.LIST_COUNTER, prefix="$rowCounter_")
 TIMERS: Final = Family(FamilyUse.TIMERS, "$", "Timers_keyToTimestamp")
 TIMER_INDEX: Final = Family(FamilyUse.TIMER_INDEX, "$", "Timers_timestampToKey")
 # The clocks of timers, and what people call the timers of each.
 TIMER_NAMES: Final[Mapping[str, str]] = {"event": "event_timers", "proc": "timers"}
+# What a family that is no state of its own is called, behind the state that it belongs to.
+_KEPT_BESIDE: Final = {
+    FamilyUse.LIST_COUNTER: "lengths",
+    FamilyUse.EXPIRY_INDEX: "expiry",
+    FamilyUse.FIRST_EXPIRY: "first expiry",
+    FamilyUse.EXPIRY_COUNTER: "expiry count",
+    FamilyUse.TIMER_INDEX: "by time",
+    FamilyUse.JOIN_COUNTS: "counts",
+    FamilyUse.JOIN_ROWS_BY_TIME: "rows by time",
+    FamilyUse.JOIN_TIMES: "times",
+}
 
 _JOIN_FAMILIES: Final = (
     Family(FamilyUse.JOIN_ROWS, suffix="-keyWithIndexToValue", row_fields=1),
@@ -106,18 +162,30 @@ _PROCESSOR_FAMILIES: Final = (
 )
 PROCESSOR: Final = OperatorKind(
     "processor",
+    "transformWithState",
     ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec"),
     KeyPlacement.GROUPING_KEY,
     _PROCESSOR_FAMILIES,
 )
 OPERATORS: Final = (
-    OperatorKind("aggregate", ("stateStoreSave",), KeyPlacement.WHOLE_KEY),
-    OperatorKind("dedupe", ("dedupe", "dedupeWithinWatermark"), KeyPlacement.WHOLE_KEY),
-    OperatorKind("sessions", ("sessionWindowStateStoreSaveExec",), KeyPlacement.FIRST_FIELDS),
-    OperatorKind("join", ("symmetricHashJoin",), KeyPlacement.WHOLE_KEY, _JOIN_FAMILIES),
-    OperatorKind("limit", ("globalLimit",), KeyPlacement.ONE_PARTITION),
+    OperatorKind("aggregate", "aggregation", ("stateStoreSave",), KeyPlacement.WHOLE_KEY),
+    OperatorKind("dedupe", "deduplication", ("dedupe",), KeyPlacement.WHOLE_KEY),
+    OperatorKind(
+        "dedupe", "deduplication within watermark", ("dedupeWithinWatermark",), KeyPlacement.WHOLE_KEY
+    ),
+    OperatorKind(
+        "sessions",
+        "session window aggregation",
+        ("sessionWindowStateStoreSaveExec",),
+        KeyPlacement.FIRST_FIELDS,
+    ),
+    OperatorKind(
+        "join", "stream-stream join", ("symmetricHashJoin",), KeyPlacement.WHOLE_KEY, _JOIN_FAMILIES
+    ),
+    OperatorKind("limit", "limit", ("globalLimit",), KeyPlacement.ONE_PARTITION),
     OperatorKind(
         "groups",
+        "",
         ("flatMapGroupsWithState", "mapGroupsWithState", "applyInPandasWithState"),
         KeyPlacement.WHOLE_KEY,
     ),
@@ -134,6 +202,61 @@ def operator_kind(name: str) -> OperatorKind | None:
     Spark has a name for transformWithState in each language, and may get more.
     """
     return PROCESSOR if name.startswith(_PROCESSOR_PREFIX) else _BY_NAME.get(name)
+
+
+def operator_names(
+    spark_names: Mapping[int, str], keyed: Mapping[int, str | None] | None = None
+) -> dict[int, OperatorName]:
+    """What the stateful operators of a query are called: the one place that decides it.
+
+    Args:
+        spark_names: Spark's names of them by their numbers in the plan; empty where Spark noted none.
+        keyed: The names that users gave to Holdfast's keyed operators, by number; None where nobody noted it.
+    """
+    own = keyed or {}
+    bases = {
+        number: short_name(name) if number not in own else own[number] or f"operator-{number}"
+        for number, name in spark_names.items()
+    }
+    times = Counter(bases.values())
+    return {
+        number: OperatorName(
+            number,
+            f"{base}_{number}" if times[base] > 1 else base,
+            KEYED_WORDS if number in own else kind_in_words(spark_names[number]),
+            spark_names[number],
+            own.get(number),
+        )
+        for number, base in bases.items()
+    }
+
+
+def state_name(operator: OperatorName, label: str) -> str:
+    """What people call a state of an operator.
+
+    Args:
+        operator: The operator.
+        label: The state's column family, or its store where that has no other families.
+    """
+    if label == DEFAULT_STORE or (label == KEYED_LABEL and operator.operator_kind == KEYED_WORDS):
+        return operator.display_name
+    family = family_of(operator.spark_name, label)
+    if family is None:
+        return label
+    state = family.state(label)
+    return " ".join(part for part in (TIMER_NAMES.get(state, state), _KEPT_BESIDE.get(family.use)) if part)
+
+
+def short_name(name: str) -> str:
+    """What people call an operator that has no name of its own, by Spark's name for what it does."""
+    kind = operator_kind(name)
+    return name or "operator" if kind is None else kind.alias
+
+
+def kind_in_words(name: str) -> str:
+    """What an operator does, in the words of Spark's documentation, by Spark's name for it."""
+    kind = operator_kind(name)
+    return (kind.words if kind is not None else "") or name or "stateful operator"
 
 
 def is_processor(name: str) -> bool:

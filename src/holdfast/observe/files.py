@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.keyed.keyed_names import keyed_names
 from holdfast.checkpoints.state.shares import shares
 from holdfast.checkpoints.values import Checkpoint
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
@@ -104,7 +103,7 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
         format_version=min(versions, default=None),
         files=sum(len(store.files) for operator in operators for store in operator.stores),
         new_bytes=checkpoint.new_bytes,
-        stores=_stores(checkpoint, keyed_names(storage, operators, checkpoint.batch_id)),
+        stores=_stores(checkpoint),
     )
 
 
@@ -137,10 +136,10 @@ def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[S
     ]
 
 
-def _stores(checkpoint: Checkpoint, names: Mapping[int, str]) -> tuple[StoreFiles, ...]:
+def _stores(checkpoint: Checkpoint) -> tuple[StoreFiles, ...]:
     return tuple(
         StoreFiles(
-            f"{store.operator} {names.get(store.operator, store.operator_name)}".rstrip(),
+            store.named.label,
             store.store,
             tuple(partition.bytes for partition in store.partitions),
             tuple(partition.rows for partition in store.partitions),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from holdfast.formats.operators import KEYED_WORDS, kind_in_words, short_name
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.metrics import Sample, sample
 
@@ -19,8 +20,20 @@ _OPERATIONS: Final = (
 
 
 def operator_label(index: int, operator: OperatorProgress) -> str:
-    """An operator as the metrics name it: its number in the plan, and its user's name of it or Spark's."""
-    return f"{index} {operator.name}".rstrip()
+    """An operator as the metrics name it: its number in the plan, and what people call it."""
+    return f"{index} {shown_name(operator)}"
+
+
+def shown_name(operator: OperatorProgress) -> str:
+    """What people call an operator."""
+    return operator.display_name or short_name(operator.name)
+
+
+def shown_kind(operator: OperatorProgress) -> str:
+    """What an operator does, in words."""
+    if operator.operator_kind is not None:
+        return operator.operator_kind
+    return kind_in_words(operator.name) if operator.keyed is None else KEYED_WORDS
 
 
 def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
@@ -45,6 +58,14 @@ def repaired(operator: OperatorProgress) -> int:
     return store.get("rocksdbNumSnapshotsAutoRepaired", 0) + store.get("numSnapshotsAutoRepaired", 0)
 
 
+def _of_today(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of a counter of an older Holdfast, which had Spark's names of operators in them."""
+    if len(labels) == 1:
+        return labels
+    number, _, name = labels[1].partition(" ")
+    return labels[0], f"{number} {short_name(name)}", *labels[2:]
+
+
 class Totals:
     """Sums over all batches of a job.
 
@@ -53,7 +74,9 @@ class Totals:
     """
 
     def __init__(self, former: Mapping[Key, float] | None = None) -> None:
-        self._sums: dict[Key, float] = defaultdict(float, former or {})
+        self._sums: dict[Key, float] = defaultdict(float)
+        for (metric, labels), value in (former or {}).items():
+            self._sums[metric, _of_today(labels)] += value
 
     @property
     def values(self) -> dict[Key, float]:

@@ -20,6 +20,7 @@ from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import HoldfastError
+from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_label import LabelChange
 from holdfast.savepoints import restoring
@@ -458,7 +459,7 @@ def _rescale(
 ) -> tuple[Source, Storage, RescalePlan]:
     from holdfast.savepoints.rewrite import rescaling
 
-    whole(partitions, "partitions", least=1)
+    whole(partitions, "partitions", least=1, most=PARTITIONS)
     given = source_of(source)
     if given.savepoint_id is None:
         refuse_held(given.storage)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Storage, file_exists, full, no_file
 
@@ -152,7 +152,7 @@ class LocalStorage:
         try:
             os.mkdir(folder)
         except FileNotFoundError:
-            os.makedirs(folder, exist_ok=True)
+            self._make_all(folder)
         except (FileExistsError, NotADirectoryError) as error:
             if not os.path.isdir(folder):
                 raise Conflict(
@@ -160,6 +160,18 @@ class LocalStorage:
                     where=_file_above(folder),
                     hint="name another directory",
                 ) from error
+
+    def _make_all(self, folder: str) -> None:
+        """Make a folder and those above it; below some, such as `/proc`, the system knows no new ones."""
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except FileNotFoundError as error:
+            raise Invalid(
+                "the directory cannot be made",
+                where=folder,
+                found=error.strerror,
+                hint="name a place on a disk where this user may write",
+            ) from error
 
     def _flush_folder(self, folder: str) -> None:
         """A file's name is safe only when its folder is."""

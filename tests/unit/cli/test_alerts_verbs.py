@@ -236,7 +236,7 @@ def test_a_query_that_runs_elsewhere_is_measured_by_its_files(tmp_path: Path, ho
         with urllib.request.urlopen(events[1]["url"]) as answer:
             text = answer.read().decode()
         assert 'holdfast_batch_id{job_name="ck",query="ck"} 11.0' in text
-        assert 'holdfast_partition_bytes{job_name="ck",operator="0 stateStoreSave"' in text
+        assert 'holdfast_partition_bytes{job_name="ck",operator="0 aggregate"' in text
         process.send_signal(signal.SIGTERM)
         ended = [json.loads(line) for line in process.stdout]
         assert process.wait(timeout=30) == 0

@@ -22,8 +22,9 @@ def test_show(holdfast: Holdfast, place: str) -> None:
     assert said.returncode == 0, said.stderr
     assert said.stderr == ""
     for text in (
-        "symmetricHashJoin",
-        "right-keyWithIndexToValue",
+        "0 join",
+        "stream-stream join",
+        "right counts",
         "RocksDBStateStoreProvider",
         '{"logOffset":11}',
     ):

@@ -98,7 +98,7 @@ def test_people_read_it(holdfast: Holdfast, checkpoint: Path) -> None:
     assert "new" in said.stderr
     assert "before the upgrade" in holdfast("savepoint", "list", "catalog").stdout
     shown = holdfast("savepoint", "show", savepoint, "--files", "--confs").stdout
-    for part in ("stateStoreSave", "offsets/11", "spark.sql.shuffle.partitions", "before the upgrade"):
+    for part in ("0 aggregate", "offsets/11", "spark.sql.shuffle.partitions", "before the upgrade"):
         assert part in shown
     assert holdfast("savepoint", "verify", savepoint).stdout.startswith("whole (batch 11")
     made = holdfast("restore", savepoint, "new", "--claim")

@@ -53,10 +53,10 @@ def test_the_shares_of_a_checkpoint_s_partitions(holdfast: Holdfast, checkpoint:
     total, largest = sum(sizes.values()), max(sizes, key=lambda each: sizes[each])
     lines = holdfast("skew", str(checkpoint)).stdout.splitlines()
     assert (
-        " ".join(lines[0].split()) == "OPERATOR NAME STORE PARTITIONS LARGEST ITS SHARE EVEN SHARE BYTES ROWS"
+        " ".join(lines[0].split()) == "OPERATOR KIND STATE PARTITIONS LARGEST ITS SHARE EVEN SHARE BYTES ROWS"
     )
     share, even = f"{100 * sizes[largest] / total:.1f}", f"{100 / len(sizes):.1f}"
-    wanted = f"0 stateStoreSave default {len(sizes)} {largest} {share} % {even} % {total:,} –"
+    wanted = f"0 aggregate aggregation aggregate {len(sizes)} {largest} {share} % {even} % {total:,} –"
     assert " ".join(lines[1].split()) == wanted
     said = holdfast("skew", checkpoint.as_uri(), "--json")
     (store,) = json.loads(said.stdout)["stores"]
@@ -129,4 +129,4 @@ def test_looking_at_a_checkpoint_loads_nothing_heavy(checkpoint: Path) -> None:
         env={**os.environ, "HOLDFAST_HOME": str(checkpoint / "home")},
     )
     assert done.stderr.splitlines()[-1] == "[]"
-    assert "stateStoreSave" in done.stdout
+    assert "0 aggregate" in done.stdout

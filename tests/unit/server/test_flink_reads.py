@@ -79,7 +79,7 @@ def test_a_job_in_full(shop: Served) -> None:
     assert set(job) == JOB
     (vertex,) = job["vertices"]
     assert set(vertex) == VERTEX
-    assert (vertex["id"], vertex["name"]) == (vertex_id(SHOP, "visits"), "visits -> stateStoreSave -> Sink")
+    assert (vertex["id"], vertex["name"]) == (vertex_id(SHOP, "visits"), "visits -> aggregate -> Sink")
     assert (vertex["parallelism"], vertex["status"], vertex["tasks"]["RUNNING"]) == (2, "RUNNING", 2)
     assert vertex["metrics"]["read-records"] == 30
     assert vertex["metrics"]["read-records-complete"] is True

@@ -341,7 +341,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
             raise Unsupported(
                 f"Spark's store on the heap cannot hold this operator: {why}",
                 where=state.source.uri,
-                found=f"operator {operator.operator_id}, {operator.name}",
+                found=f"operator {operator.named.label}",
                 expected=ROCKSDB,
                 hint="leave --backend out, or move it to rocksdb",
             )
@@ -349,7 +349,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
             raise Unsupported(
                 "rows that are encoded as Avro stay in the backend that they are in",
                 where=state.source.uri,
-                found=f"operator {operator.operator_id}, {operator.name}",
+                found=f"operator {operator.named.label}",
                 hint="leave --backend out",
             )
     if state.moving(after.partitions):

@@ -114,7 +114,8 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
         raise Unsupported(
             "this state cannot be made of a table: Spark keeps more beside it than its rows say",
             where=f"state {state.full_name}",
-            found=f"{operator.kind}, {state.form.value}{', with a time to live' if state.ttl else ''}",
+            found=f"{operator.named.operator_kind}, {state.form.value}"
+            + (", with a time to live" if state.ttl else ""),
             expected="an aggregate, a deduplication, sessions, or a value of transformWithState",
             hint="give the query a history, which it reads itself",
         )

@@ -97,7 +97,7 @@ class SparkSearch:
         if files.values.avro:
             raise Unsupported(
                 "state that is encoded as Avro cannot be searched",
-                where=f"operator {operator.operator_id}, {operator.name}",
+                where=f"operator {operator.named.label}",
                 hint="delete the savepoints that have it",
             )
         matchers = self._search.matchers(files)

@@ -20,6 +20,7 @@ from holdfast.checkpoints.keyed.key_groups import KeyGroup, KeyGroups
 from holdfast.checkpoints.state.key_partition import partition_of_key
 from holdfast.checkpoints.state.lookup import sought
 from holdfast.errors import Unsupported
+from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Map, Struct
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _ATOMS: Final = {
 }
 
 
-def named(keyed: KeyedState, files: OperatorStates, operator: str) -> Iterator[NamedState]:
+def named(keyed: KeyedState, files: OperatorStates, operator: OperatorName) -> Iterator[NamedState]:
     """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
     source = KeyedSource(keyed, files)
     declared = keyed.operator
@@ -62,9 +63,10 @@ def named(keyed: KeyedState, files: OperatorStates, operator: str) -> Iterator[N
     names = [state.name for state in states] + ([TIMERS] if declared.timers else [])
     types: list[DataType] = [_held(state) for state in states] + ([Array(_TIMER)] if declared.timers else [])
     empty = Struct((), ())
-    common = (declared.operator_id, operator, files.name)
+    name = operator.display_name
+    common = (declared.operator_id, name, files.name, operator)
     columns = Struct(tuple(names), tuple(types))
-    yield NamedState(*common, operator, StateForm.KEYED, key, empty, columns, False, source)
+    yield NamedState(*common, name, StateForm.KEYED, key, empty, columns, False, source)
     for state in states:
         form = {"list": StateForm.LIST, "map": StateForm.MAP}.get(state.kind, StateForm.VALUE)
         sub = empty if state.key_type is None else Struct(("map_key",), (spark_type(state.key_type),))
@@ -177,10 +179,10 @@ class KeyedSource:
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
         """The rows of Spark's store that hold the key's group."""
-        from holdfast.checkpoints.keyed.key_groups import OWN_FAMILIES
+        from holdfast.formats.operators import KEYED_VARIABLES
 
         number = self.keyed.operator.numbering.number_of(self.key_group(state, key))
-        codecs = [files.codec_of(files.store_names[0], family) for family in sorted(OWN_FAMILIES)]
+        codecs = [files.codec_of(files.store_names[0], family) for family in sorted(KEYED_VARIABLES)]
         values = {codecs[0].key_type.names[0]: number}
         return [sought(codec, values) for codec in codecs], partition_of_key(files, codecs[0], values)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.values import NAMES, ProgressCallback
+from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
@@ -52,6 +53,7 @@ class NamedState(JsonShape):
         operator_id: The operator's number in the plan.
         operator: What people call the operator: the user's own name of it, or what it does.
         kind: Spark's name for what the operator does.
+        named: What the operator is called.
         name: What people call the state; the operator's own name where it has only one.
         form: What it holds for a key: a value, a list, a map, timers, rows.
         key: The columns of its key.
@@ -66,6 +68,7 @@ class NamedState(JsonShape):
     operator_id: int
     operator: str
     kind: str
+    named: OperatorName = field(metadata=json_spread(*NAMES))
     name: str = field(metadata=json_as("state"))
     form: StateForm
     key: Struct = field(metadata=json_as(convert=_columns))
@@ -97,6 +100,7 @@ class NamedOperator(JsonShape):
         operator_id: Its number in the plan.
         name: What people call it: the user's own name of it, or what it does.
         kind: Spark's name for what it does.
+        named: What it is called.
         partitions: How many partitions its state has.
         states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
             name, and then each by itself.
@@ -107,6 +111,7 @@ class NamedOperator(JsonShape):
     operator_id: int
     name: str = field(metadata=json_as("operator"))
     kind: str
+    named: OperatorName = field(metadata=json_spread(*NAMES))
     partitions: int
     states: tuple[NamedState, ...]
     files: OperatorStates = field(repr=False, compare=False, metadata=NOT_IN_JSON)

@@ -16,7 +16,15 @@ from holdfast.checkpoints.keyed.key_groups import is_keyed
 from holdfast.checkpoints.state.key_partition import placing_fields
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.errors import Invalid, NotFound
-from holdfast.formats.operators import TIMER_NAMES, FamilyUse, companion, family_of, operator_kind
+from holdfast.formats.operators import (
+    TIMER_NAMES,
+    FamilyUse,
+    OperatorName,
+    companion,
+    family_of,
+    operator_names,
+    state_name,
+)
 from holdfast.formats.rows.spark_types import Struct
 from holdfast.layout import DEFAULT_STORE
 from holdfast.storage.port import Storage
@@ -24,8 +32,6 @@ from holdfast.storage.port import Storage
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.keyed_reader import KeyedState
 
-# One of Holdfast's keyed operators whose name nobody has noted.
-KEYED: Final = "keyed"
 # What Spark puts where a value has no columns.
 _FILLING: Final = ("__dummy__", "__empty__")
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
@@ -52,8 +58,9 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
     return tuple(
         NamedOperator(
             files.operator_id,
-            names[files.operator_id],
+            names[files.operator_id].display_name,
             files.name,
+            names[files.operator_id],
             files.partitions,
             tuple(_states(storage, files, names[files.operator_id], keyed.get(files.operator_id))),
             files,
@@ -79,13 +86,15 @@ def pick(
         NotFound: There is no such state; the message lists those that there are.
         Invalid: Several have this name.
     """
-    chosen = [candidate for candidate in operators if operator is None or str(operator) in _words(candidate)]
+    chosen = [
+        candidate for candidate in operators if operator is None or str(operator) in candidate.named.spellings
+    ]
     fits: list[tuple[NamedOperator, NamedState]] = []
     for candidate in chosen:
         for state in candidate.states:
-            labels = {state.name, *(f"{word}.{state.name}" for word in _words(candidate))}
+            labels = {state.name, *(f"{word}.{state.name}" for word in candidate.named.spellings)}
             if len(candidate.states) == 1 or state.form is StateForm.KEYED:
-                labels |= _words(candidate)
+                labels |= candidate.named.spellings
             if state.codec is not None:
                 labels.add(state.codec.name.label)
             if not name or name in labels:
@@ -99,7 +108,7 @@ def pick(
             "name the state",
             found=f"{len(fits)} states",
             expected=listed or "a query that keeps state",
-            hint="name one of these, as in `holdfast state get CHECKPOINT STATE KEY`",
+            hint="put one of them in front of the key, as in `holdfast state get CHECKPOINT STATE KEY`",
         )
     if not fits:
         raise NotFound(
@@ -146,23 +155,11 @@ def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOper
     return tables
 
 
-def _words(operator: NamedOperator) -> set[str]:
-    return {operator.name, str(operator.operator_id), operator.kind} - {""}
-
-
-def _names(operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedState]) -> dict[int, str]:
-    """What people call each operator; two that would be called alike have their number behind it."""
-    names = {
-        operator.operator_id: KEYED if is_keyed(operator) else _alias(operator.name) for operator in operators
-    }
-    names.update({number: state.operator.name for number, state in keyed.items()})
-    times = Counter(names.values())
-    return {number: f"{name}_{number}" if times[name] > 1 else name for number, name in names.items()}
-
-
-def _alias(name: str) -> str:
-    kind = operator_kind(name)
-    return name or "operator" if kind is None else kind.alias
+def _names(operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedState]) -> dict[int, OperatorName]:
+    """What each operator is called; of keyed ones the rows of state may tell what the notes do not."""
+    own = {operator.operator_id: operator.named.user_name for operator in operators if is_keyed(operator)}
+    own |= {number: state.operator.name for number, state in keyed.items() if state.operator.note_path}
+    return operator_names({operator.operator_id: operator.name for operator in operators}, own)
 
 
 def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedState]:
@@ -175,12 +172,12 @@ def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict
 
 
 def _states(
-    storage: Storage, operator: OperatorStates, name: str, keyed: KeyedState | None
+    storage: Storage, operator: OperatorStates, named: OperatorName, keyed: KeyedState | None
 ) -> Iterator[NamedState]:
     if keyed is not None:
-        from holdfast.at_rest.read.keyed_source import named
+        from holdfast.at_rest.read.keyed_source import named as keyed_named
 
-        yield from named(keyed, operator, name)
+        yield from keyed_named(keyed, operator, named)
     if is_keyed(operator):
         return  # one that has neither a note nor any state yet keeps nothing that could be named
     source = SparkSource(storage, operator)
@@ -195,19 +192,19 @@ def _states(
         family = family_of(operator.name, label)
         if family is not None and family.use is FamilyUse.JOIN_ROWS:
             counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
-            yield _named(source, name, codec, family.state(label), StateForm.ROWS, counts)
+            yield _named(source, named, codec, state_name(named, label), StateForm.ROWS, counts)
         elif family is not None and family.use is FamilyUse.TIMERS:
             if family.state(label) in TIMER_NAMES:
-                yield _named(source, name, codec, TIMER_NAMES[family.state(label)], StateForm.TIMERS)
+                yield _named(source, named, codec, state_name(named, label), StateForm.TIMERS)
         elif not codec.name.internal and (family is None or family.use is not FamilyUse.JOIN_COUNTS):
             is_list = companion(operator.name, label, FamilyUse.LIST_COUNTER) in codecs
             form = StateForm.LIST if is_list else StateForm.VALUE
-            yield _named(source, name, codec, name if label == DEFAULT_STORE else label, form)
+            yield _named(source, named, codec, state_name(named, label) if family is None else label, form)
 
 
 def _named(
     source: SparkSource,
-    operator_name: str,
+    named: OperatorName,
     codec: StateCodec,
     name: str,
     form: StateForm,
@@ -237,8 +234,9 @@ def _named(
     operator = source.files
     return NamedState(
         operator.operator_id,
-        operator_name,
+        named.display_name,
         operator.name,
+        named,
         name,
         form,
         key,

@@ -20,18 +20,18 @@ from holdfast.checkpoints.state.rows import state_chunks, stored_values
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.errors import Corrupt
 from holdfast.formats.files.arrow import is_packed
+from holdfast.formats.operators import KEYED_VARIABLES
 from holdfast.formats.rows.spark_types import Atom, Struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering, numbering_by
-from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta
+from holdfast.worker.state.store import BASE, FORMS, META, Meta
 
 if TYPE_CHECKING:
     from holdfast.worker.state.blob_schema import BlobSchema
     from holdfast.worker.state.tables.runs import Run
 
-OWN_FAMILIES: Final = frozenset({META, FORMS, BASE, LOG})
 KEY_GROUP: Final = "key_group"
 # What stands before the rows in a message of Arrow's: some hundred bytes for each column.
 _LONGEST_HEAD: Final = 1 << 20
@@ -43,7 +43,7 @@ _UNREADABLE: Final = (
 
 def is_keyed(operator: OperatorStates) -> bool:
     """Whether an operator is one of Holdfast's own."""
-    return {codec.name.family for codec in operator.known() if not codec.name.internal} == OWN_FAMILIES
+    return {codec.name.family for codec in operator.known() if not codec.name.internal} == KEYED_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class KeyGroups:
     def add(self, codec: StateCodec, pairs: Pairs) -> None:
         """Take in rows of Spark's store; those that are not ours are left out."""
         name = codec.name.family
-        if name not in OWN_FAMILIES:
+        if name not in KEYED_VARIABLES:
             return
         for key, value in pairs:
             rows, _ = codec.values.rows(value, codec.where)
@@ -268,7 +268,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
     store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
     # Before a row stands a byte that says of which kind it is.
     key = b"\0" + row if operator.values.rocksdb else row
-    found = stored_values(storage, operator, store, [(family, key) for family in OWN_FAMILIES])
+    found = stored_values(storage, operator, store, [(family, key) for family in KEYED_VARIABLES])
     gathered = KeyGroups()
     for (family, _), value in found.items():
         gathered.add(operator.codec_of(name, family), [(key, value)])

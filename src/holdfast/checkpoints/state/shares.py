@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.checkpoints.values import Checkpoint, Store
-from holdfast.json_shapes import JsonShape, in_json, json_as
+from holdfast.checkpoints.values import NAMES, Checkpoint, Store
+from holdfast.formats.operators import OperatorName, state_name
+from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,20 @@ class StoreShares(JsonShape):
         operator_name: What Spark calls it.
         store: The store's name; `default` where an operator has one only.
         partitions: All of them, in order.
+        named: What the operator is called.
     """
 
     operator: int = field(metadata=json_as("operator_id", formerly="operator"))
     operator_name: str
     store: str
     partitions: tuple[PartitionSize, ...]
+    named: OperatorName = field(metadata=json_spread(*NAMES))
+
+    @property
+    @in_json
+    def state_name(self) -> str:
+        """What people call the state that the store holds: the operator's name where it has one store."""
+        return state_name(self.named, self.store)
 
     @property
     @in_json
@@ -74,7 +83,7 @@ def shares(checkpoint: Checkpoint) -> list[StoreShares]:
         for store in operator.stores:
             stores[store.id.name].append(store)
         found += [
-            StoreShares(operator.operator_id, operator.name, name, _sizes(stores[name]))
+            StoreShares(operator.operator_id, operator.name, name, _sizes(stores[name]), operator.named)
             for name in sorted(stores)
         ]
     return found

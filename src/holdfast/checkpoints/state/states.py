@@ -9,19 +9,21 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.operator_naming import named
 from holdfast.checkpoints.problems import batch_not_kept, file_gone
 from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
+from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
-from holdfast.formats.operators import is_internal
+from holdfast.formats.operators import OperatorName, is_internal, state_name
 from holdfast.formats.providers import known_provider
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
-from holdfast.json_shapes import in_json, in_json_as
+from holdfast.json_shapes import in_json, in_json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
@@ -40,12 +42,14 @@ class StateName:
         store: The store that it is in.
         family: Its column family there; `default` where the store has only one.
         operator: Spark's name for what the operator does.
+        named: What the operator is called.
     """
 
     operator_id: int
     store: str
     family: str
     operator: str = field(default="", compare=False)
+    named: OperatorName | None = field(default=None, compare=False, metadata=json_spread(*NAMES))
 
     @property
     @in_json_as("state")
@@ -58,6 +62,23 @@ class StateName:
     def internal(self) -> bool:
         """Whether Spark keeps it for itself: counters, timers, indexes of what expires."""
         return is_internal(self.family)
+
+    @property
+    @in_json
+    def state_name(self) -> str:
+        """What people call it: the operator's name where an operator has one state."""
+        return self.label if self.named is None else state_name(self.named, self.label)
+
+    @property
+    def shown_operator(self) -> str:
+        """Number and name of its operator."""
+        return str(self.operator_id) if self.named is None else self.named.label
+
+    @property
+    def shown(self) -> str:
+        """Operator and state in words."""
+        alone = self.named is not None and self.state_name == self.named.display_name
+        return f"operator {self.shown_operator}" + ("" if alone else f", state {self.state_name}")
 
 
 class StateCodec:
@@ -205,6 +226,7 @@ class OperatorStates:
         names: tuple[str, ...],
         partitions: int,
         uri: str,
+        named: OperatorName,
     ) -> None:
         offsets = logs.offsets(batch_id)
         self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
@@ -215,6 +237,7 @@ class OperatorStates:
         self._codecs: dict[tuple[str, str], StateCodec] = {}
         self.operator_id = folder.operator_id
         self.name = "" if metadata is None else metadata.name
+        self.named = named
         self.store_names = names
         self.partitions = partitions
         self.codec = codec_of(offsets)
@@ -224,7 +247,7 @@ class OperatorStates:
         """What takes apart the rows of a state; the same each time."""
         found = self._codecs.get((store, family))
         if found is None:
-            name = StateName(self.operator_id, store, family, self.name)
+            name = StateName(self.operator_id, store, family, self.name, self.named)
             schema = self._schemas.get(store, {}).get(family)
             where = f"{self._folder}, state {name.label}"
             found = StateCodec(name, self.values, schema, self._key_form(store, schema, where), where)
@@ -303,14 +326,18 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         raise batch_not_kept(storage, logs.committed, wanted)
     offsets = logs.offsets(wanted)
     found = []
-    for folder in operator_folders(storage, wanted):
-        metadata = read_operator(storage, folder.metadata_path)
+    folders = operator_folders(storage, wanted)
+    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
+    called = named(storage, noted, wanted)
+    for folder in folders:
+        metadata = noted[folder.operator_id]
         root = f"{layout.STATE}/{folder.operator_id}"
         first = storage.list(f"{root}/0").names if metadata is None else ()
         names = store_names(metadata, first)
         schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
         count = partitions_of(storage, folder, metadata, offsets, wanted).count
-        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri))
+        name = called[folder.operator_id]
+        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri, name))
     return found
 
 

@@ -14,7 +14,7 @@ from holdfast.config.job.trigger import available_now, every
 from holdfast.engine.queries.skew_metric import skew_in
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import PlanSink
-from holdfast.formats.operators import is_processor
+from holdfast.formats.operators import is_processor, operator_names
 from holdfast.model import BatchProgress, KeyedProgress, KeyedState, OperatorProgress
 from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
 
@@ -311,8 +311,15 @@ def with_keyed(
     if len(order) != len(of_kind):
         order = tuple(keyed) if len(of_kind) == len(keyed) == 1 else ()
     names = dict(zip(of_kind, order, strict=False))
+    own = {at: name for at, name in names.items() if name}
+    called = operator_names({at: operator.name for at, operator in enumerate(operators)}, own)
     return tuple(
-        operator if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(operator, mine)
+        replace(
+            operator if (mine := keyed.get(names.get(at) or "")) is None else _as_keyed(operator, mine),
+            spark_name=operator.name,
+            display_name=called[at].display_name,
+            operator_kind=called[at].operator_kind,
+        )
         for at, operator in enumerate(operators)
     )
 
@@ -325,7 +332,6 @@ def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgr
         updated=keyed.written,
         removed=keyed.removed,
         keyed=keyed,
-        spark_name=operator.name,
     )
 
 

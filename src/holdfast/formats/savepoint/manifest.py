@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.errors import Unsupported
 from holdfast.formats.names import inner_path
+from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, operator_names
 from holdfast.formats.text import compact, damaged, decoded, json_object, string, whole_number
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
 
@@ -113,6 +114,19 @@ class Manifest:
     def changed(self) -> bool:
         """Whether its state is not what Spark wrote."""
         return self.change is not None or bool(self.erasures) or self.expired is not None
+
+    @property
+    def operator_names(self) -> dict[int, OperatorName]:
+        """What its operators are called, by their numbers."""
+        listed = self.fields.get("operators") or ()
+        return operator_names(
+            {operator["operator_id"]: operator["name"] for operator in listed},
+            {
+                operator["operator_id"]: operator["holdfast_name"]
+                for operator in listed
+                if operator["holdfast_name"] or set(operator["variables"]) == KEYED_VARIABLES
+            },
+        )
 
     @property
     def has_content(self) -> bool:

@@ -36,7 +36,7 @@ from holdfast.savepoints.upgrade.plan_changes import (
     pinned_changes,
 )
 from holdfast.savepoints.upgrade.state_sizes import Sizes, measured
-from holdfast.savepoints.upgrade.verdicts import compare_states, states_of, verdict_on, with_trial
+from holdfast.savepoints.upgrade.verdicts import compare_states, states_of, verdict_on, with_names, with_trial
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -224,13 +224,16 @@ def _states(
             _by_plan(code, before) if not trial.ran else (Verdict.INCOMPATIBLE, trial.message or "")
         )
         listed = [(each, state) for each in old for state in states_of(each)]
-        return tuple(
+        judged = [
             verdict_on(each, state, sizes, verdict, why=why, spark_error=trial.spark_error)
             for each, state in listed
-        ), ()
+        ]
+        return with_names(judged, old, ()), ()
     found = compare_states(old, made.shapes, sizes)
     mixed = with_own(found, old, made.shapes, code.operators, saved, sizes, before)
-    return with_trial(mixed, trial.accepted, trial.spark_error, trial.message)
+    others = [operator.note_name for operator in code.operators]
+    called = with_names(mixed, old, made.shapes, others)
+    return with_trial(called, trial.accepted, trial.spark_error, trial.message)
 
 
 def _by_plan(code: Code, before: Plan | None) -> tuple[Verdict, str]:

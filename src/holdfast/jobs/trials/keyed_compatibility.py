@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.checkpoints.state.shapes import OperatorShape
 from holdfast.formats.logs.plan_note import Plan
+from holdfast.formats.operators import KEYED_VARIABLES
 from holdfast.layout import OWN, OwnFile
 from holdfast.model import StateVerdict, Verdict
 from holdfast.savepoints.upgrade.dry_run_checkpoint import DryRunCheckpoint
 from holdfast.savepoints.upgrade.state_sizes import Size, Sizes
 from holdfast.savepoints.upgrade.verdicts import HOLDFAST
-from holdfast.worker.state.store import BASE, FORMS, LOG, META
 
 if TYPE_CHECKING:
     from holdfast.stream.query.operator_check import Definition
 
-_OWN_VARIABLES: Final = frozenset({META, FORMS, BASE, LOG})
 _PREFIX: Final = "operator-"
 _SUFFIX: Final = ".json"
 
@@ -149,7 +148,7 @@ def _name(operator: Definition) -> str:
 
 
 def _is_own(shape: OperatorShape) -> bool:
-    return frozenset(shape.variables) == _OWN_VARIABLES
+    return frozenset(shape.variables) == KEYED_VARIABLES
 
 
 def _names(

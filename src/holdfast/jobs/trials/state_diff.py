@@ -42,11 +42,11 @@ class States(JsonShape):
             return
         yield "final state different:"
         for name in self.reshaped:
-            yield f"  operator {name.operator_id}, state {name.label}: its keys or values have other columns"
+            yield f"  {name.shown}: its keys or values have other columns"
         for change in self.states:
             if not change.same and not change.state.internal:
                 yield (
-                    f"  operator {change.state.operator_id}, state {change.state.label}:"
+                    f"  {change.state.shown}:"
                     f" {change.removed:,} keys only in the original, {change.added:,} only in the new code,"
                     f" {change.changed:,} with another value"
                 )

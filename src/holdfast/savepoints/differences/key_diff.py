@@ -247,7 +247,7 @@ class _Shown:
 
 def _keyed(operator: OperatorStates, read: Iterable[tuple[StateCodec, int, Pairs]]) -> Iterator[_Chunk]:
     """The keys of a keyed operator, partition by partition."""
-    name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name)
+    name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name, operator.named)
     where = f"operator {operator.operator_id}"
     groups, current = KeyGroups(), 0
     for codec, partition, pairs in read:

@@ -37,6 +37,7 @@ class PartitionDifference(JsonShape):
         first_bytes: In the first savepoint alone.
         second_bytes: In the second alone.
         shared_bytes: In both.
+        display_name: What people call the operator.
     """
 
     operator_id: int
@@ -44,6 +45,7 @@ class PartitionDifference(JsonShape):
     first_bytes: int
     second_bytes: int
     shared_bytes: int
+    display_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def compare(first: Manifest, second: Manifest) -> Difference:
         changes=(*_changes(_facts(first), _facts(second)), *_changes(_confs(first), _confs(second))),
         sources=_changes(_by(first, "sources", "name", "offset"), _by(second, "sources", "name", "offset")),
         operators=_changes(_operators(first), _operators(second)),
-        partitions=tuple(_partitions(first.files, second.files)),
+        partitions=tuple(_partitions(first, second)),
     )
 
 
@@ -103,6 +105,7 @@ def _operators(manifest: Manifest) -> dict[str, Any]:
     return {
         str(operator["operator_id"]): {
             "name": operator["holdfast_name"] or operator["name"],
+            "display_name": manifest.operator_names[operator["operator_id"]].display_name,
             "partitions": operator["partitions"],
             "variables": operator["variables"],
             "stores": {store["name"]: store["schema"] for store in operator["stores"]},
@@ -120,8 +123,9 @@ def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Chang
     )
 
 
-def _partitions(first: Iterable[SavedFile], second: Iterable[SavedFile]) -> Iterable[PartitionDifference]:
-    one, other = _state(first), _state(second)
+def _partitions(first: Manifest, second: Manifest) -> Iterable[PartitionDifference]:
+    one, other = _state(first.files), _state(second.files)
+    names = {**first.operator_names, **second.operator_names}
     for place in sorted({*one, *other}):
         here, there = one.get(place, {}), other.get(place, {})
         yield PartitionDifference(
@@ -129,6 +133,7 @@ def _partitions(first: Iterable[SavedFile], second: Iterable[SavedFile]) -> Iter
             first_bytes=sum(size for sha256, size in here.items() if sha256 not in there),
             second_bytes=sum(size for sha256, size in there.items() if sha256 not in here),
             shared_bytes=sum(size for sha256, size in here.items() if sha256 in there),
+            display_name=names[place[0]].display_name,
         )
 
 

@@ -91,7 +91,7 @@ class Placement:
         raise Unsupported(
             "which partition a key of this operator belongs to is not known here",
             where=self._where,
-            found=operator.name or "an operator without a name",
+            found=f"operator {operator.named.label}" if operator.name else "an operator without a name",
             hint="keep the number of partitions that it has",
         )
 

@@ -134,7 +134,7 @@ def _starts_spark(state: StateAtRest, partitions: int) -> bool:
             raise Unsupported(
                 "Spark's repartitioning would lose the state of an operator that goes by no key",
                 where=state.source.uri,
-                found=f"operator {operator.operator_id}, {operator.name}, beside others",
+                found=f"operator {operator.named.label}, beside others",
                 hint="keep the number of partitions, or let the aggregate without keys be a query of its own",
             )
     return True

@@ -145,7 +145,7 @@ class StateAtRest:
                 return Unsupported(
                     "where keys that are encoded as Avro go is not known here",
                     where=where,
-                    found=operator.name,
+                    found=f"operator {operator.named.label}",
                     hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
                 )
             for state in states[operator.operator_id].known():
@@ -264,7 +264,7 @@ def _prove_same(before: Sequence[StateContent], after: Sequence[StateContent], w
     raise Internal(
         "the rows of a state are not what they were, and nothing was written",
         where=where,
-        found=f"operator {lost[0].state.operator_id}, {lost[0].state.label}: {lost[0].rows:,} rows",
+        found=f"{lost[0].state.shown}: {lost[0].rows:,} rows",
         expected="the same rows before and after",
         hint="the source is as it was; please report this with the query's operators and Spark's version",
     )

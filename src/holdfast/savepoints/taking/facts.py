@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.keyed.keyed_names import OWN_VARIABLES
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback, Store
 from holdfast.errors import Unsupported
@@ -46,10 +45,6 @@ def facts(
         Unsupported: The rows were asked for, and cannot be read.
     """
     found = read(view)
-    own = list(_own_operators(view, paths))
-    holdfast = [operator for operator in found.operators if operator.variables == OWN_VARIABLES]
-    # The notes of our own operators do not say which of Spark's they are; a single one needs no telling.
-    only = own[0]["name"] if len(own) == len(holdfast) == 1 else None
     content = _content(view, found, deep=deep, tell=tell)
     return {
         "format": FORMAT,
@@ -59,11 +54,8 @@ def facts(
         "watermark_ms": found.watermark_ms,
         "provider": found.provider,
         "sources": [{"name": source.name, "offset": source.offset} for source in found.sources],
-        "operators": [
-            _operator(view, paths, found, operator, only if operator in holdfast else None, content)
-            for operator in found.operators
-        ],
-        "keyed": own,
+        "operators": [_operator(view, paths, found, operator, content) for operator in found.operators],
+        "keyed": list(_own_operators(view, paths)),
         "confs": dict(found.confs),
     }
 
@@ -73,13 +65,12 @@ def _operator(
     paths: Sequence[str],
     found: Checkpoint,
     operator: Operator,
-    holdfast: str | None,
     content: Sequence[StateContent] | None,
 ) -> dict[str, Any]:
     return {
         "operator_id": operator.operator_id,
         "name": operator.name,
-        "holdfast_name": holdfast,
+        "holdfast_name": operator.named.user_name,
         "partitions": operator.partitions,
         "format_version": operator.format_version,
         "variables": list(operator.variables),

@@ -7,11 +7,21 @@ known by their number alone, their keys and values by type and place and not by 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.checkpoints.state.shapes import OperatorShape, StoreShape
 from holdfast.formats.logs.state_schema import ColumnFamily
+from holdfast.formats.operators import (
+    KEYED_VARIABLES,
+    KEYED_WORDS,
+    OperatorName,
+    kind_in_words,
+    operator_names,
+    state_name,
+)
+from holdfast.layout import DEFAULT_STORE
 from holdfast.model import Effect, PlanChange, StateVerdict, Verdict
 from holdfast.savepoints.upgrade.state_sizes import Sizes
 
@@ -64,6 +74,46 @@ def verdict_on(
     )
 
 
+def with_names(
+    verdicts: Sequence[StateVerdict],
+    old: Sequence[OperatorShape],
+    new: Sequence[OperatorShape],
+    others: Collection[str] = (),
+) -> tuple[StateVerdict, ...]:
+    """The same verdicts, with what people call the operators and states.
+
+    Args:
+        verdicts: Verdicts on operators by Spark's number and name, or by the name that Holdfast's has.
+        old: The savepoint's operators.
+        new: Those of the new code.
+        others: The names of operators of Holdfast's that are not keyed ones.
+    """
+    labels = {**_labels(new), **_labels(old)}
+    return tuple(_called(verdict, labels.get(verdict.operator), others) for verdict in verdicts)
+
+
+def _labels(shapes: Sequence[OperatorShape]) -> dict[str, OperatorName]:
+    kinds = {shape.operator_id: shape.kind for shape in shapes}
+    keyed = [shape.operator_id for shape in shapes if set(shape.variables) == KEYED_VARIABLES]
+    names = operator_names(kinds, dict.fromkeys(keyed))
+    return {shape.label: names[shape.operator_id] for shape in shapes}
+
+
+def _called(verdict: StateVerdict, name: OperatorName | None, others: Collection[str]) -> StateVerdict:
+    if name is not None:
+        state = state_name(name, verdict.state)
+        return replace(
+            verdict,
+            operator_id=name.operator_id,
+            display_name=name.display_name,
+            operator_kind=name.operator_kind,
+            state_name=state,
+        )
+    kind = "" if verdict.operator in others else KEYED_WORDS
+    state = verdict.operator if verdict.state == DEFAULT_STORE else verdict.state
+    return replace(verdict, display_name=verdict.operator, operator_kind=kind, state_name=state)
+
+
 def with_trial(
     verdicts: Sequence[StateVerdict], accepted: bool, error: str | None, message: str | None
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
@@ -96,7 +146,7 @@ def _accepted(former: StateVerdict) -> StateVerdict:
 
 
 def _with(former: StateVerdict, verdict: Verdict, why: str, error: str | None) -> StateVerdict:
-    return StateVerdict(former.operator, former.state, verdict, why, former.keys, former.size_bytes, error)
+    return replace(former, verdict=verdict, why=why, spark_error=error)
 
 
 def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes) -> Iterator[StateVerdict]:
@@ -110,13 +160,18 @@ def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes
                 spark_error=NO_DIRECTORY,
             )
     elif new is None or new.kind != old.kind:
-        today = "the new query has no operator of this number" if new is None else f"it is {new.kind} now"
+        today = "the new query has no operator of this number" if new is None else _other_kind(old, new)
         for state in states_of(old):
             yield verdict_on(old, state, sizes, Verdict.INCOMPATIBLE, why=today, spark_error=OTHER_OPERATOR)
     elif old.variables or new.variables:
         yield from _variables(old, new, sizes)
     else:
         yield from _stores(old, new, sizes)
+
+
+def _other_kind(old: OperatorShape, new: OperatorShape) -> str:
+    was, now = kind_in_words(old.kind), kind_in_words(new.kind)
+    return f"it was {was} and is {now}" if was != now else f"it was {old.kind} and is {new.kind}"
 
 
 def _stores(old: OperatorShape, new: OperatorShape, sizes: Sizes) -> Iterator[StateVerdict]:

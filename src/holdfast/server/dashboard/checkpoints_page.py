@@ -101,7 +101,10 @@ def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
     return StoreLine(
         operator_id=store.operator,
         operator=store.operator_name,
+        display_name=store.named.display_name,
+        operator_kind=store.named.operator_kind,
         store=store.store,
+        state_name=store.state_name,
         format_version=versions[store.operator],
         size_bytes=store.bytes,
         rows=store.rows,

@@ -20,6 +20,7 @@ from holdfast.observe.batch_numbers import (
     state_bytes,
     watermark_ms,
 )
+from holdfast.observe.totals import shown_kind, shown_name
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.alerts_page import alert_lines, standing
 from holdfast.server.dashboard.charts import Chart, Point, chart
@@ -261,6 +262,8 @@ def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchPro
     return view_of(
         OperatorLine,
         operator,
+        display_name=shown_name(operator),
+        operator_kind=shown_kind(operator),
         late_rows=operator.late_rows + (keyed.late if keyed is not None else 0),
         size_bytes=operator_bytes(operator),
         access_ms=None if access_s is None else access_s * 1000,

@@ -17,6 +17,7 @@ class StateLine:
     operator: str
     operator_id: int
     kind: str
+    operator_kind: str
     form: str
     partitions: int
     key: Mapping[str, str]

@@ -176,6 +176,7 @@ def _state(operator: NamedOperator, state: NamedState) -> StateLine:
         operator=operator.name,
         operator_id=operator.operator_id,
         kind=operator.kind,
+        operator_kind=operator.named.operator_kind,
         form=state.form.value,
         partitions=operator.partitions,
         key=fields["key"],

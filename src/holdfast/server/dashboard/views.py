@@ -144,6 +144,9 @@ class OperatorLine:
     """A stateful operator of a query after its newest batch.
 
     Attributes:
+        name: Spark's name of it, or its user's.
+        display_name: What people call it.
+        operator_kind: What it does, in the words of Spark's documentation.
         rows: Rows in state, keys of a keyed operator; None where they are not counted.
         access_ms: What one get or put of the store takes on average; of a keyed operator, to look up or write
             one key.
@@ -155,6 +158,8 @@ class OperatorLine:
     """
 
     name: str
+    display_name: str
+    operator_kind: str
     rows: int | None
     updated: int
     removed: int
@@ -360,7 +365,10 @@ class StoreLine:
 
     operator_id: int
     operator: str
+    display_name: str
+    operator_kind: str
     store: str
+    state_name: str
     format_version: int
     size_bytes: int
     rows: int | None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.model import BatchProgress, JobState, QueryStarted
+from holdfast.observe.totals import shown_name
 
 # As many key groups as Flink can have; Spark itself knows no bound.
 MAX_PARALLELISM: Final = 1 << 15
@@ -70,7 +71,7 @@ class Vertex:
     def name(self) -> str:
         """The query's name, and its operators in the order of the plan."""
         operators = self.batches[-1].operators if self.batches else ()
-        return " -> ".join([self.query.name, *(operator.name for operator in operators), "Sink"])
+        return " -> ".join([self.query.name, *(shown_name(operator) for operator in operators), "Sink"])
 
 
 def vertices(details: JobDetails) -> list[Vertex]:

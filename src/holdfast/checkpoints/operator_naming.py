@@ -1,0 +1,60 @@
+"""What the operators of a checkpoint are called: users' names of keyed ones are in notes beside the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast import layout
+from holdfast.errors import Corrupt, NotFound
+from holdfast.formats.logs.operator_metadata import OperatorMetadata
+from holdfast.formats.logs.plan_note import NOTE, parse_note
+from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, is_internal, operator_names
+from holdfast.layout import OwnFile
+from holdfast.storage.port import Storage, full
+
+_PREFIX, _SUFFIX = "operator-", ".json"
+
+
+def named(
+    storage: Storage, operators: Mapping[int, OperatorMetadata | None], batch_id: int | None
+) -> dict[int, OperatorName]:
+    """What each operator is called, as far as the checkpoint's notes tell.
+
+    Cost: one small file, where there are keyed operators; with a single one a listing.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operators: What Spark noted of each operator, by number.
+        batch_id: The batch; None where none is committed.
+    """
+    keyed = [number for number, noted in operators.items() if set(variables(noted)) == KEYED_VARIABLES]
+    return operator_names(
+        {number: "" if noted is None else noted.name for number, noted in operators.items()},
+        _users_names(storage, keyed, batch_id),
+    )
+
+
+def variables(metadata: OperatorMetadata | None) -> tuple[str, ...]:
+    """The state variables of transformWithState, without those that Spark keeps for itself."""
+    listed = () if metadata is None else metadata.properties.get("stateVariables", [])
+    found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
+    return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
+
+
+def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None) -> dict[int, str | None]:
+    """The plan of a query that Holdfast started has them in Spark's order. A single one needs no plan."""
+    if not numbers:
+        return {}
+    path = OwnFile(NOTE).render()
+    try:
+        note = parse_note(storage.read(path), full(storage.uri, path))
+        plan = None if note is None or batch_id is None else note.at(batch_id)
+        names = () if plan is None else plan.operators
+    except (NotFound, Corrupt):
+        names = ()
+    if len(names) != len(numbers):
+        listed = (name for name in storage.list(layout.OWN).names if name.startswith(_PREFIX))
+        names = tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in listed)
+        if not len(names) == len(numbers) == 1:
+            return dict.fromkeys(numbers)
+    return dict(zip(numbers, names, strict=True))
