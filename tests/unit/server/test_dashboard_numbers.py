@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.server.dashboard import number_format
 from holdfast.server.dashboard.charts import Point, chart, drawing, spark
+from holdfast.server.dashboard.rendering import plain_text
 
 
 def test_what_is_unknown_is_a_dash() -> None:
@@ -101,3 +104,33 @@ def test_nothing_is_drawn_of_nothing() -> None:
     assert drawing(chart("k", "K", "ms", "largest", [])) is None
     assert spark([1.0]) == ""
     assert spark([0.0, 0.0]).startswith("M30 26")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("ann", "ann"),
+        ({"count": 2}, '{"count": 2}'),
+        (
+            {"start": "2026-03-05T08:10:00+00:00", "end": "2026-03-05T08:10:30+00:00"},
+            "2026-03-05 08:10 – 2026-03-05 08:10:30",
+        ),
+        ({"start": "2026-03-05T08:10:00+00:00", "end": "", "more": 1}, None),
+        (
+            [{"name": "away", "clock": "event", "at_ms": 1_772_700_100_000}],
+            "away due 2026-03-05 08:41:40 UTC (event time)",
+        ),
+        ([], "[]"),
+    ],
+)
+def test_values_of_state_are_told_as_people_read_them(value: object, text: str | None) -> None:
+    assert plain_text(value) == (json.dumps(value) if text is None else text)
+
+
+def test_half_of_a_few_rows_is_not_told() -> None:
+    def middle(unit: str, *values: float) -> str:
+        drawn = drawing(chart("k", "K", unit, "newest", [Point(n, n, n, v) for n, v in enumerate(values)]))
+        assert drawn is not None
+        return drawn.middle
+
+    assert (middle("rows", 2, 2), middle("rows", 3, 3), middle("ms", 2, 2)) == ("", "2", "1.5 ms")

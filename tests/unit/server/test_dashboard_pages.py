@@ -7,6 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 from served import NOW_MS, SHOP, Served, batch
@@ -351,6 +352,28 @@ def test_alerts(shop: Served) -> None:
     )
     assert client.get("/ui/jobs.json").json()["jobs"][0]["firing"] == 1
     assert client.get("/ui/jobs/shop.json").json()["alerts"] == found["standing"]
+
+
+def test_a_windowed_key_is_shown_and_linked_as_it_is_written_on_the_command_line(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    served.job(checkpoint=served.checkpoint("4.2/windowed-memory"))
+    client = served.client()
+    source = page(client, "/ui/jobs/shop/state")
+    read = text_of(source)
+    assert re.search(r"2026-03-05 08:1\d – 2026-03-05 08:1\d c\d", read)
+    example = re.search(r"A key is written like (2026-03-05 08:1\d,c\d) : window, customer", read)
+    assert example is not None
+    assert f"?{urlencode({'state': 'aggregate', 'key': example[1]})}".replace("&", "&amp;") in source
+    found = client.get("/ui/jobs/shop/state.json", params={"key": example[1]}).json()
+    assert (found["found"]["exists"], found["example"]) == (True, example[1])
+
+
+def test_an_operation_is_told_in_words(shop: Served) -> None:
+    asked = TakeSavepoint("file:///backups", queries=("visits",), deep=True, running=True)
+    Operations(shop.home).ask("b" * 32, "savepoint", "shop", asked, NOW_MS)
+    read = text_of(page(shop.client(), f"/ui/operations/{'b' * 32}"))
+    told = "Directory file:///backups Queries visits Read every row yes Operation " + "b" * 32
+    assert f"As it was asked {told}" in read
 
 
 def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:

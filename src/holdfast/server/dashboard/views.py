@@ -38,6 +38,25 @@ class Health(str, Enum):
 
 
 _STATE_WORDS: Final = {"CREATED": "Starting", "CANCELLING": "Ending", "CANCELED": "Cancelled"}
+_VERB_WORDS: Final = {
+    "savepoint": "Take a savepoint",
+    "stop": "Stop with a savepoint",
+    "dispose": "Delete",
+    "diff": "Compare",
+}
+# What an operation was asked with; `running` is for the program that carries it out.
+_ARGUMENT_WORDS: Final = {
+    "catalog": "Directory",
+    "label": "Label",
+    "queries": "Queries",
+    "deep": "Read every row",
+    "savepoint": "Savepoint",
+    "savepoints": "Savepoints",
+    "checkpoint": "New checkpoint",
+    "first": "First",
+    "second": "Second",
+    "partitions": "Partitions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +347,11 @@ class OperationLine:
     outcome: str | None
     error: Mapping[str, Any] | None
 
+    @property
+    def verb_words(self) -> str:
+        """What is done, as people read it."""
+        return _VERB_WORDS.get(self.verb, self.verb.capitalize())
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -497,6 +521,14 @@ class SavepointsView:
     firing: int
 
 
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {part}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class OperationView:
     """One operation in full."""
@@ -506,6 +538,12 @@ class OperationView:
     arguments: Mapping[str, Any]
     result: Mapping[str, Any] | None
     firing: int
+
+    @property
+    def told_arguments(self) -> dict[str, Any]:
+        """What was asked for, as people read it, without what was left as it is by default."""
+        asked = {_ARGUMENT_WORDS.get(name): value for name, value in self.arguments.items()}
+        return {name: _told(value) for name, value in asked.items() if name is not None and value}
 
 
 @dataclass(frozen=True, slots=True)

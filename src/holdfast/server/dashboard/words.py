@@ -32,7 +32,7 @@ def words_of(view: Any, address: str, base: str) -> str:
     elif hasattr(view, "job"):
         lines = [*_job(view.job, view.now_ms), *(_details(view) if isinstance(view, JobView) else ())]
     else:
-        lines = [f"{view.operation.verb}: {view.operation.state}"]
+        lines = [f"{view.operation.verb_words}: {view.operation.state}"]
     more["in a browser"] = address
     width = max(map(len, more))
     told = [f"{name:<{width}}{_GAP}{place}" for name, place in more.items()]
