@@ -96,6 +96,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("status", ("status shop", "stop shop --dry-run", "cancel shop --dry-run")),
     ("alerts", ("alerts list", "alerts list --home nobody")),
     ("run", ("run job.py --dry-run --no-rest",)),
+    ("init", ("init begun --dry-run", "init begun", "init begun")),
 )
 # What differs each time: the end of a savepoint's id, and the id of a fork's query.
 CHANCE = (

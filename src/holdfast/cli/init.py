@@ -55,7 +55,7 @@ def _say_next(starter: Starter) -> None:
         (f"python -m pytest test_{name}.py", "tests the job without Spark"),
         (f"holdfast run {name}.py", "runs it until all orders are read"),
         (f"holdfast state scan {name} totals", "shows what it knows of each customer"),
-        (f"holdfast check {name}.py --against checkpoint", "says, after a change, which state it keeps"),
+        (f"holdfast check {name}.py --against checkpoint", "says which state a change keeps"),
     ]
     if Path(starter.folder) != Path.cwd():
         steps.insert(0, (f"cd {shlex.quote(starter.folder)}", ""))

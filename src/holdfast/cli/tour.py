@@ -6,7 +6,6 @@ import io
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -169,6 +168,8 @@ def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
     """Run a line as a shell would, verbs within this process; give its exit code."""
     words = shlex.split(command)
     if words[0] != "holdfast":
+        import subprocess
+
         shell = ["/bin/sh", "-c", command]
         done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own steps
         sys.stdout.write(done.stdout)
