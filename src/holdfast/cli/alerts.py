@@ -121,7 +121,7 @@ def _show(standing: tuple[Alert, ...], events: list[NotedEvent]) -> None:
             )
             for alert in standing
         ],
-        below="WHAT",
+        below=["WHAT"],
         empty="no alert fires or waits",
     )
     if events:

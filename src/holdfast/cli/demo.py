@@ -85,7 +85,7 @@ def _render(shown: Shown) -> None:
             )
             for comparison in shown.comparisons
         ],
-        below="QUESTION",
+        below=["QUESTION"],
     )
     for comparison in shown.comparisons:
         for sample in comparison.missing_samples:

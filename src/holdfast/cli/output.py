@@ -83,7 +83,7 @@ def table(
     rows: Iterable[Sequence[Any]],
     ids: Mapping[str, int] | None = None,
     spare: Sequence[str] = (),
-    below: str | None = None,
+    below: Sequence[str] = (),
     *,
     empty: str | None = None,
 ) -> None:
@@ -94,7 +94,7 @@ def table(
         rows: The values.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
-        below: A column whose values go on in lines below instead of being cut.
+        below: Columns whose values go on in lines below instead of being cut.
         empty: What stands for the headers where there is no row, but in a pipe.
     """
     listed = list(rows)

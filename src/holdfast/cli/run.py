@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
+# Events that --quiet does not silence: something went wrong, and the job goes on.
+_TROUBLE = frozenset(
+    ("restarting", "deposed", "caution", "unrecorded", "unwatched", "untold", "no-savepoint", "no-digests")
+)
 
 
 def run(
@@ -265,7 +269,7 @@ def _explain(
     output.table(
         ["SETTING", "VALUE", "BECOMES"],
         [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
-        below="BECOMES",
+        below=["BECOMES"],
     )
     output.line()
     output.table(
@@ -294,7 +298,7 @@ def narrator() -> Callable[[Event], None]:
             if now - told.get(query, -QUIET_S) < (1.0 if sys.stderr.isatty() else QUIET_S):
                 return
             told[query] = now
-        output.say(event.text)
+        (output.insist if event.kind in _TROUBLE else output.say)(event.text)
 
     return tell
 

@@ -242,7 +242,7 @@ def show(
             [(file.size_bytes, file.how, file.sha256, file.path) for file in manifest.files],
             ids={"SHA-256": tables.SHA256},
             spare=("STORED AS", "SHA-256"),
-            below="FILE",
+            below=["FILE"],
         )
 
 

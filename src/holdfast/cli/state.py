@@ -101,7 +101,7 @@ def list_states(
         ["OPERATOR", "STATE", "HOLDS", "TTL", "PARTITIONS", "KEY", "VALUE"],
         [row for operator in reader.operators for row in _listed(operator)],
         spare=("PARTITIONS",),
-        below="VALUE",
+        below=["KEY", "VALUE"],
         empty="the query keeps no state",
     )
 

@@ -94,7 +94,7 @@ def _show_history(found: KeyHistory) -> None:
             )
             for version in found.versions
         ],
-        below="VALUE",
+        below=["VALUE"],
     )
 
 

@@ -130,7 +130,7 @@ def _render(details: JobDetails) -> None:
                 )
                 for savepoint in details.savepoints[-5:]
             ],
-            below="WHERE",
+            below=["WHERE"],
         )
     if details.attempts:
         output.line()
@@ -150,7 +150,7 @@ def _render(details: JobDetails) -> None:
                 for attempt in details.attempts[-10:]
             ],
             spare=("TO FIRST COMMIT",),
-            below="WHY",
+            below=["WHY"],
         )
 
 

@@ -74,7 +74,7 @@ def table_lines(
     room: int | None,
     ids: Mapping[str, int] | None = None,
     spare: Sequence[str] = (),
-    below: str | None = None,
+    below: Sequence[str] = (),
 ) -> list[str]:
     """The lines of a table; numbers are to the right.
 
@@ -84,7 +84,7 @@ def table_lines(
         room: How wide it may be; None for as wide as it is.
         ids: Columns of ids, each with the fewest characters that are to be shown of one.
         spare: Columns that several rows do without where there is little room, the first one first.
-        below: A column whose values go on in lines below instead of being cut.
+        below: Columns whose values go on in lines below instead of being cut.
     """
     given = [list(row) for row in rows]
     columns = [
@@ -162,11 +162,11 @@ def _shortened(ids: list[str], least: int) -> list[str]:
     return [text[:length] for text in ids]
 
 
-def _least(column: _Column, below: str | None) -> int:
-    return min(column.width, _LEAST_BELOW) if column.name == below else column.least
+def _least(column: _Column, below: Sequence[str]) -> int:
+    return min(column.width, _LEAST_BELOW) if column.name in below else column.least
 
 
-def _fitted(columns: list[_Column], room: int, below: str | None) -> list[int]:
+def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
     """The widths with which a table fits: the widest columns of text are made narrower."""
     widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
     while _total(widths) > room:
@@ -175,12 +175,12 @@ def _fitted(columns: list[_Column], room: int, below: str | None) -> list[int]:
     return widths
 
 
-def _grid(columns: list[_Column], widths: list[int], below: str | None = None) -> list[str]:
+def _grid(columns: list[_Column], widths: list[int], below: Sequence[str] = ()) -> list[str]:
     lines = []
     for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
         parts = [
             textwrap.wrap(text, width)
-            if column.name == below and _width(text) > width
+            if column.name in below and _width(text) > width
             else [_cut(text, width)]
             for text, column, width in zip(row, columns, widths, strict=True)
         ]
