@@ -28,6 +28,7 @@ from holdfast.checkpoints.recording import Noting
 from holdfast.checkpoints.state.shares import StoreShares
 from holdfast.checkpoints.values import Batch, Checkpoint
 from holdfast.checkpoints.verification.findings import Verification
+from holdfast.checkpoints.written_by import Writer
 from holdfast.config.job.high_availability import Leading
 from holdfast.config.settings import ResolvedSetting
 from holdfast.demo.show import Shown
@@ -277,6 +278,11 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             own={
                 "deep": (Check, "With `--deep`: what came of a small stateful query."),
                 "job": (JobExplained, "With a job: its settings."),
+                "checkpoints": (
+                    list[Writer],
+                    "Which Spark wrote the checkpoints that were named, and those of the home's jobs.",
+                ),
+                "unread": (list[dict[str, Any]], "Errors of checkpoints of jobs that could not be read."),
             },
         ),
     ),

@@ -34,6 +34,8 @@ CASES: Final = {
         checkpoint show FILE
         checkpoint history nowhere
         checkpoint verify nowhere
+        doctor nowhere
+        doctor CK nowhere
         checkpoint verify FILE
         savepoint take nowhere new
         savepoint take CK CAT --batch 77
@@ -215,7 +217,6 @@ CASES: Final = {
         serve --home FILE
         list --nonsense
         status
-        doctor x
         bench nope
         stop
     """,

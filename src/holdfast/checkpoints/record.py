@@ -5,7 +5,7 @@ record there with it, and copies would carry one that is not theirs. Each line i
 
 ```
 {"format":1,"checkpoint":URI,"query_id":ID,"origin":SHA-256 of _holdfast/origin.json}   whose record it is
-{"batch":41,"files":{"state/0/0/42.delta":[512,"9f86…"]}}                              what was noted
+{"batch":41,"files":{"state/0/0/42.delta":[512,"9f86…"]},"spark":"4.2.0"}              what was noted
 {"from":40}                                                                            40 and later ran again
 {"behind":39}                                                                          the log went back
 {"sealed":41}                                                                          the query had ended
@@ -69,6 +69,7 @@ class Record:
         behind: The newest committed batch, when the commit log was seen to have gone back.
         sealed: Whether the query had ended when the record was last written, so that no file is missing in
             it.
+        spark: The version of Spark that ran the newest batch of which it was noted; None where it was not.
     """
 
     identity: Identity
@@ -76,6 +77,7 @@ class Record:
     files: dict[str, Noted] = field(default_factory=dict)
     behind: int | None = None
     sealed: bool = False
+    spark: str | None = None
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take in a line.
@@ -86,6 +88,7 @@ class Record:
         self.sealed = False
         if "files" in entry:
             self.batch_id = int(entry["batch"])
+            self.spark = entry.get("spark", self.spark)
             self.behind = None
             self.files.update(
                 (path, (int(size), str(sha256))) for path, (size, sha256) in entry["files"].items()
@@ -138,7 +141,8 @@ class Record:
         }
         lines: list[dict[str, Any]] = [first]
         if self.batch_id is not None:
-            lines.append({"batch": self.batch_id, "files": self.files})
+            spark = {} if self.spark is None else {"spark": self.spark}
+            lines.append({"batch": self.batch_id, "files": self.files, **spark})
         if self.behind is not None:
             lines.append({"behind": self.behind})
         if self.sealed:

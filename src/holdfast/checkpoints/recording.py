@@ -52,12 +52,14 @@ class Recorder:
     Args:
         storage: The checkpoint.
         file: Its record, locked by the caller.
+        spark: The version of Spark that runs the query; None where that is not known.
     """
 
-    def __init__(self, storage: Storage, file: RecordFile) -> None:
+    def __init__(self, storage: Storage, file: RecordFile, spark: str | None = None) -> None:
         self._storage = storage
         self._file = file
         self._record: Record | None = None
+        self.spark = spark
 
     @property
     def batch_id(self) -> int | None:
@@ -129,7 +131,8 @@ class Recorder:
         tree = Tree(self._storage)
         found = dict(_Due(self._storage, tree, logs, record).files())
         if found or newest != before:
-            entries.append({"batch": newest, "files": found})
+            spark = {} if self.spark is None else {"spark": self.spark}
+            entries.append({"batch": newest, "files": found, **spark})
         if ended and logs.offered and logs.offered[-1] == newest and not (record.sealed and not entries):
             entries.append({"sealed": newest})
         _forget(record, tree, logs.committed[0])

@@ -12,13 +12,24 @@ import typer
 
 from holdfast.cli import options, output
 from holdfast.cli.sparks_words import without_sparks_words
+from holdfast.errors import HoldfastError, Unsupported
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.written_by import Writer
+    from holdfast.config.settings import Settings
     from holdfast.engine.session.doctor import Check, Examination
     from holdfast.jobs.settings_report import JobExplained
 
 
 def doctor(
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]...",
+            help="Also say which Spark wrote these.",
+        ),
+    ] = None,
+    *,
     deep: Annotated[bool, typer.Option("--deep", help="Start Spark and run a small stateful query.")] = False,
     job: Annotated[
         str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Also explain this job's settings.")
@@ -26,20 +37,85 @@ def doctor(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run."""
+    """Show Python, Java, Spark, jars and every default with its reason; exit 0 only if a job could run.
+
+    Say which Spark wrote the checkpoints of the home's jobs. Exit 7 if one of them, or a given one, was
+    written by a newer Spark than the one that is installed: it must not go on here.
+    """
     from holdfast.engine.session.doctor import examine
 
     settings = options.settings(home)
     found = examine(settings, os.environ)
     explained = _explain(job)
     tried = _try(settings) if deep and found.ok else None
-    ok = found.ok and (tried is None or tried.ok)
+    writers, unread = _writers(settings, checkpoints or [])
+    newer = any(writer.newer for writer in writers)
+    ready = found.ok and (tried is None or tried.ok)
     if json:
-        output.emit_json(_document(found, tried, explained, ok))
+        document = _document(found, tried, explained, ready and not newer)
+        output.emit_json(
+            {**document, "checkpoints": [writer.as_dict() for writer in writers], "unread": unread}
+        )
     else:
         _render(found, tried, explained)
-    if not ok:
+        _render_writers(writers, unread)
+        output.line()
+        output.line("a job could run here" if ready else "a job could not run here; see MISSING above")
+        if newer:
+            output.line("checkpoints marked NEWER must not go on with this Spark")
+    if newer:
+        raise typer.Exit(Unsupported.exit_code)
+    if not ready:
         raise typer.Exit(1)
+
+
+def _writers(settings: Settings, given: list[str]) -> tuple[list[Writer], list[dict[str, Any]]]:
+    """Which Spark wrote each checkpoint that was named or is a job's, and why others could not be read.
+
+    Raises:
+        NotFound: One that was named is not there.
+    """
+    from holdfast.checkpoints.written_by import checkpoints_at, writer_of
+    from holdfast.engine.session.known_settings import InstalledSpark
+    from holdfast.jobs.registry.registry import Registry
+    from holdfast.jobs.state_home import StateHome
+    from holdfast.storage import open_storage
+
+    home = settings.home.resolve()
+    places = [open_storage(address) for address in given]
+    unread: list[dict[str, Any]] = []
+    registry = StateHome(home).registry
+    try:
+        registered = [job.checkpoint for job in Registry(registry).jobs()] if registry.is_file() else []
+        places += [storage for address in registered for storage in checkpoints_at(address)]
+    except HoldfastError as error:
+        unread.append(error.as_dict())
+    if not places:
+        return [], unread
+    spark = InstalledSpark.here(os.environ)
+    writers = []
+    for number, storage in enumerate(places):
+        try:
+            writers.append(writer_of(storage, home, spark))
+        except HoldfastError as error:  # noqa: PERF203 - one that cannot be read says nothing of the others
+            if number < len(given):
+                raise
+            unread.append(error.as_dict())
+    return list({writer.checkpoint: writer for writer in writers}.values()), unread
+
+
+def _render_writers(writers: list[Writer], unread: list[dict[str, Any]]) -> None:
+    if writers or unread:
+        output.line()
+        output.line("checkpoints, and the Spark that wrote them:")
+    for writer in writers:
+        output.line(f"{'NEWER  ' if writer.newer else 'ok     '}  {writer.checkpoint}: {writer.text}")
+        if writer.newer:
+            for name in writer.unknown_settings:
+                output.line(f"         Spark {writer.installed} does not know {name}")
+            output.line(f"         {writer.remedy}")
+    for error in unread:
+        output.line(f"–        {error['where']}: {error['error']}")
 
 
 def _explain(job: str | None) -> JobExplained | None:
@@ -87,6 +163,3 @@ def _render(found: Examination, tried: Check | None, explained: JobExplained | N
         for knob in explained.knobs:
             output.line(f"  {knob.name} = {knob.value}  ->  {knob.becomes or knob.outcome.value}")
             output.line(f"      {knob.why}")
-    output.line()
-    ready = found.ok and (tried is None or tried.ok)
-    output.line("a job could run here" if ready else "a job could not run here; see MISSING above")

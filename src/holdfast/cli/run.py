@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -220,12 +221,21 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 
 
 def _whole_address(address: str) -> str:
-    """The driver works where the job does, but one address is better than two readings of it."""
+    """The driver works where the job does, but one address is better than two readings of it.
+
+    Raises:
+        Unsupported: A newer Spark has written it than the one that is installed.
+    """
+    from holdfast.checkpoints.written_by import savepoint_writer
+    from holdfast.engine.session.known_settings import InstalledSpark
     from holdfast.savepoints.access import opened
     from holdfast.savepoints.catalog.catalog import load, savepoint_uri
 
     catalog, savepoint_id = opened(address)
-    return savepoint_uri(catalog, load(catalog, savepoint_id).savepoint_id)
+    manifest = load(catalog, savepoint_id)
+    uri = savepoint_uri(catalog, manifest.savepoint_id)
+    savepoint_writer(uri, manifest, InstalledSpark.here(os.environ)).refuse_newer()
+    return uri
 
 
 def _explain(
@@ -236,11 +246,15 @@ def _explain(
     settings: Settings,
     json: bool,
 ) -> None:
+    from pathlib import Path
+
+    from holdfast.checkpoints.written_by import refuse_newer
     from holdfast.config.units import exact_duration
     from holdfast.jobs.loader import load_job
     from holdfast.jobs.settings_report import explained
 
     loaded = load_job(target).with_overrides(overrides)
+    refuse_newer([loaded.checkpoint.uri(Path.cwd())], settings.home.resolve())
     if savepoints:
         _check(loaded, conf, savepoints, settings)
     job = explained(loaded)

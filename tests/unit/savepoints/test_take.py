@@ -109,6 +109,7 @@ def test_what_a_manifest_says() -> None:
         "query_id": QUERY,
         "batch": 2,
         "planned_ms": 2,
+        "spark_at_least": None,
         "watermark_ms": None,
         "provider": None,
         "sources": [{"name": "0", "offset": '{"logOffset":2}'}],

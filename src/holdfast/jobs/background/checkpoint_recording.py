@@ -49,13 +49,14 @@ class Recording:
         self._queries: dict[str, _Query] = {}
         self._worker = BackgroundWorker("holdfast-record", self._look, may)
 
-    def started(self, checkpoints: Mapping[str, str]) -> None:
-        """A driver has started queries with these checkpoints, by name."""
+    def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
+        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
         for name, checkpoint in checkpoints.items():
             if name in self._queries:
+                self._queries[name].recorder.spark = spark
                 continue
             try:
-                self._add(name, checkpoint)
+                self._add(name, checkpoint, spark)
             except HoldfastError as error:
                 self._worker.say("unrecorded", f"query {name} is not recorded: {one_line(error)}", query=name)
         self._worker.start()
@@ -95,12 +96,12 @@ class Recording:
         for query in self._queries.values():
             query.file.unlock()
 
-    def _add(self, name: str, checkpoint: str) -> None:
+    def _add(self, name: str, checkpoint: str, spark: str | None) -> None:
         storage = open_storage(checkpoint)
         file = RecordFile(record_path(self._home, storage.uri))
         if not file.lock():
             raise in_use(file.path)
-        self._queries[name] = _Query(name, Recorder(storage, file), file)
+        self._queries[name] = _Query(name, Recorder(storage, file, spark), file)
 
     def _look(self) -> float | None:
         waits = [wait for query in list(self._queries.values()) if (wait := self._look_at(query)) is not None]

@@ -36,13 +36,14 @@ class DriverSession:
     def __init__(self, job: SupervisedJob, process: DriverProcess, admit: Admit) -> None:
         self._job = job
         self._admit = admit
+        self._spark: str | None = None
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
         job.attempts += 1
         job.driver = self._attempt
         recovery = job.recovery
         self._handlers: dict[type[protocol.Message], Callable[[Any], None]] = {
             protocol.JobDefined: self._defined,
-            protocol.SessionStarted: lambda said: recovery.session(said.slots),
+            protocol.SessionStarted: self._session,
             protocol.CheckpointsRestored: self._restored,
             protocol.BatchesRepeated: lambda said: recovery.repeated(said.query, said.last, said.promise),
             protocol.QueriesStarted: self._started,
@@ -154,6 +155,10 @@ class DriverSession:
             self._end_as_asked()
         self._attempt.process.kill()
 
+    def _session(self, message: protocol.SessionStarted) -> None:
+        self._spark = message.spark
+        self._job.recovery.session(message.slots)
+
     def _restored(self, message: protocol.CheckpointsRestored) -> None:
         self._job.restored = True
         for query in message.queries:
@@ -168,7 +173,7 @@ class DriverSession:
         job.leadership.note(ran=True, queries=places_of(queries))
         job.policy.on_running()
         if job.sidecar is not None:
-            job.sidecar.started({query.name: query.checkpoint for query in queries})
+            job.sidecar.started({query.name: query.checkpoint for query in queries}, self._spark)
         for query in queries:
             promise = query.promise.partition(":")[0]
             job.say("query", f"query {query.name}, {promise}", query=query.name, promise=query.promise)

@@ -56,9 +56,11 @@ class Sidecar:
         self._recording = Recording(self._home, self._may) if self._definition.record else None
         self._savepointing = None if wanted is None else Savepointing(wanted, self._clock, self._may)
 
-    def started(self, checkpoints: Mapping[str, str]) -> None:
-        """A driver has started queries with these checkpoints, by name."""
-        for worker in (self._recording, self._savepointing, self._observing):
+    def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
+        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
+        if self._recording is not None:
+            self._recording.started(checkpoints, spark)
+        for worker in (self._savepointing, self._observing):
             if worker is not None:
                 worker.started(checkpoints)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
@@ -137,6 +138,7 @@ class Supervisor:
         candidacy = self._leadership.candidacy
         known = {query.name: query.checkpoint for query in job.notes.queries(definition.name)}
         queries = checkpoints_of(None if candidacy is None else candidacy.record, known)
+        refuse_newer([definition.checkpoint, *queries.values()], job.home.path)
         catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
         job.recovery.prepare(definition.checkpoint, queries, settings, catalogs)
         return True

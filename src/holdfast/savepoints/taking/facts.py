@@ -10,6 +10,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback, Store
+from holdfast.checkpoints.written_by import at_least
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.state_schema import parse_schema
 from holdfast.formats.savepoint.manifest import FORMAT
@@ -51,6 +52,7 @@ def facts(
         "query_id": found.query_id,
         "batch": found.batch_id,
         "planned_ms": found.planned_ms,
+        "spark_at_least": at_least(found.confs),
         "watermark_ms": found.watermark_ms,
         "provider": found.provider,
         "sources": [{"name": source.name, "offset": source.offset} for source in found.sources],
