@@ -64,6 +64,7 @@ def test_a_key_goes_on_and_another_one_ends(tmp_path: Path, key: bytes, code: in
             press(own, key)
             ended = read_until(own, b"\0")
             assert process.wait(timeout=60) == code
+            assert termios.tcgetattr(own)[3] & termios.ICANON  # the terminal reads lines again
         finally:
             process.kill()
             os.close(own)

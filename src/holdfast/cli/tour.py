@@ -60,7 +60,7 @@ def tour(
         for variable in ("HOLDFAST_HOME", "HOLDFAST_CONFIG"):
             os.environ.pop(variable, None)
         quiet = ["--quiet"] if output.quiet() else []  # each verb sets it anew for the process
-        waits = sys.stdin.isatty() and not yes and not json
+        waits = sys.stdin is not None and sys.stdin.isatty() and not yes and not json
         if not json:
             _begin(place)
         walked: list[Walked] = []
@@ -80,9 +80,9 @@ def tour(
 
 
 def _place(folder: Path | None) -> Path:
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="holdfast-tour-")).resolve()
-    with _written(folder):
+    with _written(folder or Path(tempfile.gettempdir())):
+        if folder is None:
+            return Path(tempfile.mkdtemp(prefix="holdfast-tour-")).resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(
                 "this is not an empty directory",
