@@ -366,7 +366,7 @@ class Effect(str, Enum):
 
 _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.NONE: "no effect",
-    Effect.IGNORED: "ignored, the checkpoint has fixed it",
+    Effect.IGNORED: "ignored",
     Effect.OUTPUT: "another output, the state stays right",
     Effect.MEANING: "the state would stand for something else",
     Effect.FAILS: "the query would not start",

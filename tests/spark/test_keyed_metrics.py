@@ -117,4 +117,4 @@ def test_operators_one_after_the_other_go_by_their_names(spark: SparkSession, tm
     assert {each.name: each.rows for each in batch.operators} == {"second": 1, "first": customers}
     found = look(LocalStorage(tmp_path / "checkpoint"), 0)
     # Without a note of the plan nobody can tell which of two is which from the files alone.
-    assert all("transformWithState" in each.operator for each in found.stores)
+    assert {each.operator for each in found.stores} == {"0 operator-0", "1 operator-1"}

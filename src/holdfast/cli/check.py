@@ -54,6 +54,9 @@ def check(
 ) -> None:
     """Check which state of a savepoint new code would keep; its sources and sinks are not started.
 
+    A state is kept (as it is, or read through a new schema), lost (the code no longer has it), new (it starts
+    empty) or refused (the code cannot read it, and the query would not start).
+
     Exit 0 if all state is kept, 1 if some would be lost or stand for something else, 2 if the query would not
     start. Spark plans the code on this machine, which takes some seconds.
     """

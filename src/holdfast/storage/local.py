@@ -168,8 +168,7 @@ class LocalStorage:
         except FileNotFoundError as error:
             raise Invalid(
                 "the directory cannot be made",
-                where=folder,
-                found=error.strerror,
+                where=error.filename or folder,
                 hint="name a place on a disk where this user may write",
             ) from error
 

@@ -16,6 +16,7 @@ from holdfast.checkpoints.state.states import operator_states
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
@@ -290,9 +291,10 @@ def _planned(
             expected="a backend, a number of partitions or of key groups, or a format",
             hint="give --backend, --partitions, --key-groups or --state-format",
         )
-    for name, number in (("partitions", partitions), ("key_groups", key_groups)):
-        if number is not None:
-            whole(number, name, least=1)
+    if partitions is not None:
+        whole(partitions, "partitions", least=1, most=PARTITIONS)
+    if key_groups is not None:
+        whole(key_groups, "key_groups", least=1)
     _backend(backend)
     given = source_of(source)
     if given.savepoint_id is None:
