@@ -98,17 +98,17 @@ def _show(report: UpgradeReport) -> None:
     for state in report.states:
         if state.why or state.spark_error:
             error = "" if state.spark_error is None else f" ({state.spark_error})"
-            output.line(f"{state.state_name or state.state} is {state.verdict.word}: {state.why}{error}")
+            output.prose(f"{state.state_name or state.state} is {state.verdict.word}: {state.why}{error}")
     for verdict in dict.fromkeys(state.verdict for state in report.states):
-        output.line(f"{verdict.word}: {verdict.means}")
+        output.prose(f"{verdict.word}: {verdict.means}")
     for change in report.changes:
         output.line()
-        output.line(f"{change.what}: {change.effect.word}")
-        output.line(f"  {_words(change.before)} -> {_words(change.after)}")
-        output.line(f"  {change.why}")
+        output.prose(f"{change.what}: {change.effect.word}")
+        output.prose(f"{_words(change.before)} -> {_words(change.after)}", "  ")
+        output.prose(change.why, "  ")
     for missing in report.not_compared:
         output.line()
-        output.line(f"not compared: {missing}")
+        output.prose(f"not compared: {missing}")
     output.line()
     tried = "" if report.trial.ran else "; not tried"
     output.line(f"{_VERDICTS[report.verdict]} (batch {report.batch_id}{tried})")

@@ -236,17 +236,17 @@ def _took(batch: Batch) -> str:
 def _show_verification(found: Verification) -> None:
     for problem in found.problems:
         output.line(problem.file)
-        output.line(f"  {problem.what}")
-        output.line(f"  hint: {problem.hint}")
+        output.prose(problem.what, "  ")
+        output.prose(f"hint: {problem.hint}", "  ")
     for remark in found.remarks:
         where = "" if remark.file == "." else f"{remark.file}: "
-        output.line(f"note: {where}{remark.what}")
+        output.prose(f"note: {where}{remark.what}")
     verdict = "whole" if found.ok else f"damaged: {len(found.problems)} of its files"
     if found.ok and found.stateful is None and found.batch_id is not None:
         verdict += ", as far as its files tell: it keeps no state, or its state is gone"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
     compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
-    output.line(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read{compared})")
+    output.prose(f"{verdict} ({newest}; {found.files:,} files, {found.size_bytes:,} bytes read{compared})")
     if found.problems:
         output.line(f"batches that can still be restored: {_ranges(found.restorable)}")
 

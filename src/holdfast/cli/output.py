@@ -56,6 +56,12 @@ def line(text: str = "") -> None:
     sys.stdout.flush()
 
 
+def prose(text: str, indent: str = "") -> None:
+    """A sentence of the answer, broken between words where the terminal ends."""
+    for part in tables.broken(text, tables.width(), indent, f"{indent}  "):
+        line(part)
+
+
 def say(text: str, stream: TextIO | None = None) -> None:
     """A line of words, on standard error unless another stream is given; not with --quiet."""
     if not quiet():

@@ -74,11 +74,11 @@ def diff(
 def _show_proof(proof: Proof) -> None:
     for problem in proof.problems:
         output.line(problem.file)
-        output.line(f"  {problem.what}")
-        output.line(f"  hint: {problem.hint}")
+        output.prose(problem.what, "  ")
+        output.prose(f"hint: {problem.hint}", "  ")
     verdict = "whole" if proof.ok else f"damaged: {len(proof.problems):,} of its files"
     batch = "" if proof.manifest is None else f"batch {proof.manifest.batch_id}; "
-    output.line(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
+    output.prose(f"{verdict} ({batch}{proof.files:,} files, {proof.size_bytes:,} bytes read)")
     if proof.content is not None:
         _show_content(proof)
 
@@ -89,7 +89,7 @@ def _show_content(proof: Proof) -> None:
     if proof.states is None:
         told = proof.recorded
         if told is None:
-            output.line(f"digests pending: there is nothing to compare the rows with; {later}")
+            output.prose(f"digests pending: there is nothing to compare the rows with; {later}")
         elif told:
             output.line(f"rows not read: --deep compares the digests of {output.counted(len(told), 'state')}")
         return
@@ -98,7 +98,9 @@ def _show_content(proof: Proof) -> None:
         f"{rows} of {output.counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared"
     )
     if proof.recorded is None:
-        output.line(f"digests pending: the rows were counted, and there was nothing to compare with; {later}")
+        output.prose(
+            f"digests pending: the rows were counted, and there was nothing to compare with; {later}"
+        )
     told_of = {
         (recorded.operator_id, recorded.store, recorded.family): recorded for recorded in proof.recorded or ()
     }
@@ -147,7 +149,7 @@ def _show_difference(found: Difference) -> None:
             ],
         )
     output.line()
-    output.line("the same state files" if found.same_state else "other state files")
+    output.line("the same state files" if found.same_state else "the state files differ")
 
 
 def _show_states(found: StatesDifference) -> None:
@@ -176,7 +178,7 @@ def _show_states(found: StatesDifference) -> None:
         for sample in difference.samples:
             _show_sample(sample)
     output.line()
-    output.line("the same state" if found.same else "other state")
+    output.line("the same state" if found.same else "the states differ")
 
 
 def _show_sample(sample: Sample) -> None:

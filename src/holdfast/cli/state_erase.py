@@ -111,7 +111,7 @@ def erase(
 
 def _show_lines(value: ErasePlan | Certificate) -> None:
     for line in value.lines():
-        output.line(line)
+        output.prose(line)
 
 
 def _require_writable(target: Path) -> None:

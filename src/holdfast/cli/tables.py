@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import textwrap
 import unicodedata
@@ -24,6 +25,8 @@ _LEAST: Final = 10
 # Nor does one that goes on below get narrower than this.
 _LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
+# A space at which no line ends.
+_STAYS: Final = "\x00"
 # How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
 SAVEPOINT_ID: Final = len("20260305T080000")
 UUID: Final = 8
@@ -108,6 +111,29 @@ def table_lines(
     return [*_grid(shown, _fitted(shown, room, below), below), *note]
 
 
+def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
+    """A sentence in lines; a word stays whole, and so does a command between backticks, to be copied.
+
+    Args:
+        text: The sentence.
+        room: How long a line may be; None for no end.
+        indent: What stands before it.
+        below: What stands before each other line.
+    """
+    if room is None:
+        return [f"{indent}{text}"]
+    kept = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _STAYS), text)
+    parts = textwrap.wrap(
+        kept,
+        max(room, len(indent) + _LEAST),
+        initial_indent=indent,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [part.replace(_STAYS, " ") for part in parts] or [""]
+
+
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
     """Names and values, one a line, the values under each other; a long value goes on below its beginning."""
     listed = [(name, cell(value)) for name, value in pairs]
@@ -117,10 +143,7 @@ def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str 
         head = f"{indent}{_padded(name, longest)}  "
         parts = [value]
         if room is not None and room - len(head) > _LEAST:
-            # A word is never broken: it may be an address, which somebody wants to copy.
-            parts = textwrap.wrap(
-                value, room - len(head), break_long_words=False, break_on_hyphens=False
-            ) or [""]
+            parts = broken(value, room - len(head))
         lines += [f"{head if first else ' ' * len(head)}{part}".rstrip() for first, part in _marked(parts)]
     return lines
 

@@ -30,6 +30,12 @@ LOCAL_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+# A JVM that lives for half a minute gains nothing from its optimising compiler, and nobody opens its pages.
+SHORT_LIVED = {
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"

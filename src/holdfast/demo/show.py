@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.spark_defaults import SHORT_LIVED
 from holdfast.config.units import rounded_duration
 from holdfast.demo.coffee_shop import day as coffee_day
 from holdfast.demo.coffee_shop.model import (
@@ -46,12 +47,6 @@ _WHOLE_DAY = "finished"
 
 # The kill comes when half of all rows are in committed batches.
 HALF = 0.5
-
-# A JVM that lives for half a minute on two cores gains nothing from its optimising compiler.
-SHORT_LIVED = {
-    "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 Tell = Callable[[int, int, str], None]
 

@@ -213,7 +213,7 @@ def test_two_states_key_by_key(holdfast: Holdfast, checkpoint: Path) -> None:
     [sample] = state["samples"]
     said = holdfast("savepoint", "diff", "./ck@10", taken).stdout
     assert f'~ {{"customer": "{sample["key"]["customer"]}"}}  {{"count": 11,' in said
-    assert said.splitlines()[-1] == "other state"
+    assert said.splitlines()[-1] == "the states differ"
     assert holdfast("savepoint", "diff", "./ck", taken).stdout.splitlines()[-1] == "the same state"
     by_files = told(holdfast("savepoint", "diff", taken, taken, "--files", "--json"))
     assert by_files["same_state"] is True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.tables import Whole, cell, field_lines, table_lines
+from holdfast.cli.tables import Whole, broken, cell, field_lines, table_lines
 
 IDS = ("20260305T080000.000Z-1f0c33aa-b41-9d2e", "20260305T080000.000Z-1f0c33aa-b42-0001")
 ROWS = [
@@ -96,4 +96,20 @@ def test_a_long_value_goes_on_below_and_an_address_stays_whole() -> None:
         "size   12 bytes in a few",
         "       files",
         "where  file:///a/very/long/address/of/state",
+    ]
+
+
+def test_a_sentence_ends_at_words_and_a_command_stays_in_one_piece() -> None:
+    text = "see what would go with `holdfast check job.py`"
+    assert broken(text, 30, below="  ") == ["see what would go with", "  `holdfast check job.py`"]
+    assert broken(text, None, "  ") == [f"  {text}"]
+
+
+def test_values_that_go_on_below_are_whole() -> None:
+    rows = [(1, "one two three four five six"), (2, "seven")]
+    assert table_lines(["N", "WORDS"], rows, 24, below=["WORDS"]) == [
+        "N  WORDS",
+        "1  one two three four",
+        "   five six",
+        "2  seven",
     ]

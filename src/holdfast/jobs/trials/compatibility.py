@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.state.shapes import OperatorShape, shapes
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.config.spark_defaults import FORMAT_KEY
+from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.plan_note import Plan
 from holdfast.jobs.processes.user_query import Code, built, job_of, session_for
@@ -109,7 +109,11 @@ def check(
     # A job gets the format of its checkpoint, unless somebody has written one down.
     adopts_format = job is not None and FORMAT_KEY not in {**job.conf, **(conf or {})}
     steps.begin("starting Spark")
-    with session_for(target, job, given, master, home, spark, "check") as session:
+    from holdfast.engine.session.user_conf import given_settings
+
+    theirs = given_settings(os.environ)
+    quick = {key: value for key, value in SHORT_LIVED.items() if key not in theirs}
+    with session_for(target, job, {**quick, **given}, master, home, spark, "check") as session:
         steps.begin("planning the code")
         code = built(target if job is None else job, session, query)
         before, source = _old_plan(old, saved, session, query)
