@@ -292,6 +292,8 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             own={
                 "machine": (dict[str, Any], "Where it was measured."),
                 "benches": (list[dict[str, Any]], "The results."),
+                "broken_off": (bool, "Whether it was broken off; the exit code is 130 then."),
+                "so_far": (list[dict[str, Any]], "What was timed of the bench that was not at its end."),
             },
         ),
     ),

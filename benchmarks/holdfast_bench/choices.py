@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.engine.session.interrupted_start import end_children
 from holdfast.errors import Invalid
 from holdfast_bench import overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench
@@ -13,7 +15,7 @@ from holdfast_bench.defaults import defaults
 from holdfast_bench.keyed import keyed_workloads
 from holdfast_bench.keyed.keyed_bench import keyed
 from holdfast_bench.keyed.keyed_workloads import Part
-from holdfast_bench.measure import Bench, load, machine, machine_fields
+from holdfast_bench.measure import Bench, Series, at_its_end, load, machine, machine_fields, so_far
 from holdfast_bench.operators import operators_bench
 from holdfast_bench.skew import skew_bench
 from holdfast_bench.skew.skew_bench import Skew
@@ -71,12 +73,16 @@ class Figures:
         results: Medians of sides.
         parts: The workloads of keyed state, by name.
         hot: Of hot keys.
+        broken_off: Whether it was broken off.
+        so_far: What was timed of the measurement that was broken off.
     """
 
     machine: Mapping[str, Any] = field(default_factory=dict)
     results: list[Bench] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
     hot: Skew | None = None
+    broken_off: bool = False
+    so_far: tuple[Series, ...] = ()
 
     def others(self) -> dict[str, Any]:
         """Plain values for JSON of what is more than medians, by name."""
@@ -85,19 +91,35 @@ class Figures:
 
 
 def measured(choices: Choices, say: Say) -> Figures:
-    """Measure what was chosen.
+    """Measure what was chosen; broken off by Ctrl-C or SIGTERM, what was measured so far.
 
     Raises:
         Invalid: There is no such measurement, or it has no such choice.
     """
-    name, sizes, only, sides = choices.name, choices.sizes, listed(choices.only), listed(choices.sides)
     _check(choices)
     before = load()
     found = Figures()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _measure(choices, say, found)
+    except KeyboardInterrupt:
+        found.broken_off, found.so_far = True, so_far()
+        end_children()
+    found.machine = machine_fields(machine(before))
+    return found
+
+
+def _measure(choices: Choices, say: Say, found: Figures) -> None:
+    name, sizes, only, sides = choices.name, choices.sizes, listed(choices.only), listed(choices.sides)
     runs = choices.runs or RUNS
     if name == KEYED:
-        found.parts = keyed(
-            keyed_workloads.Sizes(**sizes), rounds=choices.runs or 1, only=only, sides=sides, say=say
+        keyed(
+            keyed_workloads.Sizes(**sizes),
+            found.parts,
+            rounds=choices.runs or 1,
+            only=only,
+            sides=sides,
+            say=say,
         )
     elif name == SKEW:
         rounds = choices.runs or SKEW_RUNS
@@ -116,8 +138,7 @@ def measured(choices: Choices, say: Say) -> Figures:
         for alone in _ALONE if name is None else (name,):
             say(f"measuring {alone}, {runs} runs of each side …")
             found.results.append(_ALONE[alone](runs))
-    found.machine = machine_fields(machine(before))
-    return found
+            at_its_end()
 
 
 def listed(text: str | None) -> list[str]:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast_bench.measure import Bench, Series
+from holdfast_bench.measure import Bench, Series, note
 
 ROWS = 20_000
 
@@ -34,6 +34,7 @@ def _batches(side: str, count: int) -> list[float]:
         text=True,
     )
     taken: list[float] = json.loads(done.stdout.splitlines()[-1])
+    note(f"a batch with {side}'s defaults", *taken)
     return taken
 
 
@@ -44,12 +45,14 @@ def _measure(side: str, count: int) -> list[float]:
     from pyspark.sql import SparkSession, functions
 
     from holdfast.config.settings import Settings
+    from holdfast.engine.session.interrupted_start import no_jvm_left
     from holdfast.engine.session.session import configure, prepare_environment
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         prepare_environment(Settings.resolve({"home": folder}, os.environ, Path.cwd()))
         builder = SparkSession.builder.appName("bench").master("local[*]").config("spark.ui.enabled", "false")
-        spark = (configure(builder, home=folder) if side == "holdfast" else builder).getOrCreate()
+        with no_jvm_left():
+            spark = (configure(builder, home=folder) if side == "holdfast" else builder).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
         counts = rows.groupBy((functions.col("value") % 5000).alias("k")).count()

@@ -89,6 +89,25 @@ class Bench:
         }
 
 
+# Timings of the measurement that is not at its end yet, by what was timed.
+_so_far: dict[str, list[float]] = {}
+
+
+def note(name: str, *seconds: float) -> None:
+    """Keep timings of a measurement that is not at its end: they are told if it is broken off."""
+    _so_far.setdefault(name, []).extend(seconds)
+
+
+def so_far() -> tuple[Series, ...]:
+    """What was noted since the last measurement that came to its end."""
+    return tuple(Series(name, tuple(seconds)) for name, seconds in _so_far.items() if seconds)
+
+
+def at_its_end() -> None:
+    """Forget what was noted: the measurement has its result."""
+    _so_far.clear()
+
+
 def time_commands(commands: Mapping[str, Sequence[str]], runs: int) -> tuple[Series, ...]:
     """Time whole commands in turn, so that a machine that slows down slows all of them.
 
@@ -101,6 +120,7 @@ def time_commands(commands: Mapping[str, Sequence[str]], runs: int) -> tuple[Ser
             subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own commands
             if number:
                 taken[name].append(time.perf_counter() - began)
+                note(name, taken[name][-1])
     return tuple(Series(name, tuple(values)) for name, values in taken.items())
 
 

@@ -8,9 +8,11 @@ from holdfast.cli import output
 from holdfast_bench.keyed.keyed_figures import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast_bench.choices import Figures
     from holdfast_bench.keyed.keyed_workloads import Part
-    from holdfast_bench.measure import Bench, Result
+    from holdfast_bench.measure import Bench, Result, Series
     from holdfast_bench.skew.skew_bench import Skew
 
 
@@ -23,6 +25,13 @@ def show(found: Figures) -> None:
         _show_part(part)
     if found.hot is not None:
         _show_skew(found.hot)
+    if found.broken_off:
+        output.line()
+        if found.so_far:
+            output.line("broken off; of what was not at its end it had measured so far:")
+            _show_series(found.so_far)
+        else:
+            output.line("broken off; of what was not at its end it had measured nothing yet")
 
 
 def _show_skew(hot: Skew) -> None:
@@ -55,9 +64,7 @@ def _show_skew(hot: Skew) -> None:
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
-def _show(result: Bench) -> None:
-    output.line()
-    output.line(f"{result.name}: {result.what}")
+def _show_series(all_series: Sequence[Series]) -> None:
     output.table(
         ["", "MEDIAN s", "MIN s", "MAX s", "RUNS"],
         [
@@ -68,9 +75,15 @@ def _show(result: Bench) -> None:
                 f"{max(series.seconds):.3f}",
                 len(series.seconds),
             )
-            for series in result.series
+            for series in all_series
         ],
     )
+
+
+def _show(result: Bench) -> None:
+    output.line()
+    output.line(f"{result.name}: {result.what}")
+    _show_series(result.series)
     for ratio, value in result.ratios.items():
         bound = result.bounds.get(ratio)
         digits = 2 if bound is None else 3

@@ -12,23 +12,25 @@ from holdfast_bench.keyed.keyed_data import Files, Shape, write
 from holdfast_bench.keyed.keyed_figures import figures_of
 from holdfast_bench.keyed.keyed_process import Measured, Task, measured_from
 from holdfast_bench.keyed.keyed_workloads import Entry, Part, Sizes, Workload, workloads
-from holdfast_bench.measure import measured_apart
+from holdfast_bench.measure import at_its_end, measured_apart, note
 
 
 def keyed(
     sizes: Sizes,
+    into: dict[str, Part],
     *,
     rounds: int = 1,
     only: Sequence[str] = (),
     sides: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Part]:
+) -> None:
     """Measure the workloads; every side of one gets the same events, in a process of its own.
 
     Takes the better part of an hour with the default sizes and one round, most of it for the raw side.
 
     Args:
         sizes: How large everything is.
+        into: Each workload that has come to its end, by name.
         rounds: How often each side runs. Sides take turns, so that a machine that slows down slows all.
         only: The workloads to run, all by default.
         sides: The sides to run, all by default.
@@ -39,7 +41,9 @@ def keyed(
         Failed: A side did not come to its end.
     """
     chosen = _chosen(workloads(sizes), only, sides)
-    return {each.name: _part(each, rounds, say) for each in chosen}
+    for each in chosen:
+        into[each.name] = _part(each, rounds, say)
+        at_its_end()
 
 
 def _chosen(known: Sequence[Workload], only: Sequence[str], sides: Sequence[str]) -> list[Workload]:
@@ -64,7 +68,9 @@ def _part(workload: Workload, rounds: int, say: Callable[[str], None]) -> Part:
         for number in range(rounds):
             for entry in workload.entries:
                 say(f"measuring keyed, {workload.name}: {entry.label}, round {number + 1} of {rounds} …")
-                measured[entry.label].append(_run(entry, files[entry.shape], folder, workload.snapshots))
+                run = _run(entry, files[entry.shape], folder, workload.snapshots)
+                measured[entry.label].append(run)
+                note(f"{workload.name}, {entry.label}", *(ms / 1000 for ms in run.trigger_ms))
     return Part(workload, {label: figures_of(runs) for label, runs in measured.items()})
 
 

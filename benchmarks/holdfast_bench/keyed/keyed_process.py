@@ -187,6 +187,7 @@ def main() -> None:
         RETAIN_KEY,
         SHUFFLE_PARTITIONS_KEY,
     )
+    from holdfast.engine.session.interrupted_start import no_jvm_left
     from holdfast.engine.session.session import configure
 
     fields = json.load(sys.stdin)
@@ -204,7 +205,8 @@ def main() -> None:
     }
     for key, value in own.items():
         builder = builder.config(key, value)
-    spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
+    with no_jvm_left():
+        spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         result = measure(spark, task)

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.engine.plans.plans import optimised_plan
 from holdfast.errors import Invalid
-from holdfast_bench.measure import Bench, Series, beside, measured_apart
+from holdfast_bench.measure import Bench, Series, beside, measured_apart, note
 from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast_bench.operators.watch_cost import watch_cost
 from holdfast_bench.turns import by_turns, measuring
@@ -84,6 +84,8 @@ def operators(
         [differ] = taken.pop(_PLANS)
         say(f"{times} = {ratios[times]:.3f}; {_PROCESSOR} {ratios[work]:.3f}; {_PLANS} {differ:.0f}")
         series += [Series(f"{name}, {each}", tuple(taken[each])) for each in taken]
+        for each, seconds in taken.items():
+            note(f"{name}, {each}", *seconds)
         if name not in WATCHED:
             plans = f"{name}, {_PLANS}"
             ratios[plans], bounds[plans] = differ, 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import Invalid
-from holdfast_bench.measure import Result, measured_apart, median_within, pairs
+from holdfast_bench.measure import Result, measured_apart, median_within, note, pairs
 from holdfast_bench.skew.skew_data import Events, write
 from holdfast_bench.skew.skew_process import Measured, Task, measured_from
 from holdfast_bench.skew.skew_sides import SIDES
@@ -216,6 +216,7 @@ def skew(
                 say(f"measuring skew: {', '.join(together)}, round {number + 1} of {rounds} …")
                 for each, run in _run(together, files[_events(together[0])], folder, sizes.tasks).items():
                     runs[each].append(run)
+                    note(each, *(ms / 1000 for ms in run.ms))
     return Skew(sizes, runs)
 
 

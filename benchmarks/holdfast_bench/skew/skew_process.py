@@ -224,6 +224,7 @@ def main() -> None:
         LOCAL_FILE_MANAGER,
         SHUFFLE_PARTITIONS_KEY,
     )
+    from holdfast.engine.session.interrupted_start import no_jvm_left
     from holdfast.engine.session.session import configure
 
     task = Task(**json.load(sys.stdin))
@@ -252,7 +253,8 @@ def main() -> None:
     }
     for key, value in own.items():
         builder = builder.config(key, value)
-    spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
+    with no_jvm_left():
+        spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         ran = measure(spark, task)

@@ -72,7 +72,10 @@ def bench(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure Holdfast against raw PySpark, both sides in one run, and print the medians."""
+    """Measure Holdfast against raw PySpark, both sides in one run, and print the medians.
+
+    Broken off by Ctrl-C or SIGTERM, it prints what it has measured so far, and ends with exit code 130.
+    """
     _check_installed()
     from holdfast_bench.choices import Choices, measured
     from holdfast_bench.report import show
@@ -82,9 +85,20 @@ def bench(
     found = measured(Choices(name, runs, only, sides, given), output.say)
     if json:
         benches = [result.as_dict() for result in found.results]
-        output.emit_json({"machine": found.machine, "benches": benches, **found.others()})
+        output.emit_json(
+            {
+                "machine": found.machine,
+                "benches": benches,
+                **found.others(),
+                "broken_off": found.broken_off,
+                "so_far": [series.as_dict() for series in found.so_far],
+            }
+        )
     else:
         show(found)
+    if found.broken_off:
+        output.say("interrupted")
+        raise typer.Exit(130)
 
 
 def _check_installed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -26,9 +26,7 @@ def no_jvm_left() -> Iterator[None]:
     before = _children()
 
     def end(number: int, frame: FrameType | None) -> None:
-        for child in _children() - before:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGKILL)
+        end_children(but=before)
         former(number, frame)
 
     signal.signal(signal.SIGINT, end)
@@ -37,6 +35,13 @@ def no_jvm_left() -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGINT) is end:
             signal.signal(signal.SIGINT, former)
+
+
+def end_children(but: Collection[int] = ()) -> None:
+    """End the processes that this one has started and that live, but for some."""
+    for child in _children() - set(but):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
 
 
 def _children() -> frozenset[int]:
