@@ -32,11 +32,13 @@ def words_of(view: Any, address: str, base: str) -> str:
     elif hasattr(view, "job"):
         lines = [*_job(view.job, view.now_ms), *(_details(view) if isinstance(view, JobView) else ())]
     else:
-        lines = [f"{view.operation.verb_words}: {view.operation.state}"]
+        operation = view.operation
+        outcome = error_words(operation.error).rstrip() if operation.error else operation.outcome
+        lines = [f"{operation.verb_words}: {operation.state}", *([outcome] if outcome else [])]
     more["in a browser"] = address
     width = max(map(len, more))
-    told = [f"{name:<{width}}{_GAP}{place}" for name, place in more.items()]
-    return "\n".join([*lines, "", *told, ""])
+    addresses = [f"{name:<{width}}{_GAP}{where}" for name, where in more.items()]
+    return "\n".join([*lines, "", *addresses, ""])
 
 
 def error_words(error: Mapping[str, Any]) -> str:
@@ -89,7 +91,8 @@ def _details(view: JobView) -> list[str]:
     if view.query is None:
         return lines
     rows = [
-        (operator.name, count(operator.rows), size(operator.size_bytes)) for operator in view.query.operators
+        (operator.display_name, count(operator.rows), size(operator.size_bytes))
+        for operator in view.query.operators
     ]
     table = ["", *_table([("OPERATOR", "ROWS", "SIZE"), *rows])] if rows else []
     return [*lines, *table]
