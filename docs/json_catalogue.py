@@ -385,6 +385,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 "watermark_ms": (int | None, "The watermark of the next batch."),
                 "provider": (str | None, "The class of the state store."),
                 "confs": (dict[str, str], "The settings that the checkpoint has fixed."),
+                "spark_at_least": (
+                    str | None,
+                    "The lowest version of Spark that fixes these settings; null where they tell of none.",
+                ),
                 "sources": (list[dict[str, Any]], "The query's sources, with their offsets."),
                 "operators": (
                     list[dict[str, Any]],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["spark_settings"]
+
+# Readline, which pytest loads, gives the processes of its workers the size of a terminal that is not there.
+for size in ("COLUMNS", "LINES"):
+    os.environ.pop(size, None)
+# A shell that starts tests in the background lets them ignore Ctrl-C, and so would all processes that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixtures that start servers. Unit tests have no use for any of them.
 SERVERS = (

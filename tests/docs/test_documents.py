@@ -50,6 +50,8 @@ def test_every_block_of_python_runs(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # A block that loads a job's file puts its directory there.
+    monkeypatch.setattr(sys, "path", list(sys.path))
     _work_in(spark, tmp_path)
     names: dict[str, object] = {"spark": spark, "Path": Path, "__name__": "__main__"}
     text = page.read_text(encoding="utf-8")

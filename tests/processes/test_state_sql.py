@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def asked(shop: Served, sql: str, *, rows: int = 1000, **limits: Any) -> Lines:
         "rows": rows,
         "bytes": within.answer_bytes,
     }
-    return asyncio.run(ask(MODULE, question, within))
+    # In a thread of its own: the browser's tests have a loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(ask(MODULE, question, within))).result()
 
 
 def test_rows_are_told_as_they_are_and_whether_there_are_more(shop: Served) -> None:
