@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
+from holdfast.checkpoints.checkpoint import codec_of, read_query_id
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
 from holdfast.checkpoints.logs.source_folders import source_folders
 from holdfast.checkpoints.problems import batch_not_kept, file_gone, other_size
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.stores import StoreFolder, partitions_of
+from holdfast.checkpoints.stores import StoreFolder, partitions_of, store_names
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.lost_state import require_state
 from holdfast.errors import Corrupt
@@ -259,8 +260,9 @@ def _store_files(
     listing = tree.listing(store.folder)
     if listing is None:
         raise file_gone(storage, store.folder, batch_id)
-    folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)), tree.names(store.folder))
-    chain = folder.chain(batch_id + 1, lambda version: logs.unique_id(store, index, version))
+    codec, unique_id = codec_of(logs.offsets(batch_id)), partial(logs.unique_id, store, index)
+    folder = StoreFolder(storage, store, listing, codec, unique_id, tree.names(store.folder))
+    chain = folder.chain(batch_id + 1)
     if chain.missing is not None:
         raise file_gone(storage, chain.missing, batch_id)
     for file in chain.files:

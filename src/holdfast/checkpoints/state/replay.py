@@ -13,6 +13,11 @@ _ABSENT = object()
 Row = tuple[bytes, bytes]
 
 
+def key_of(record: Record, values: ValueForm) -> bytes:
+    """The key that a record is about; the record of a delete may have a checksum before it."""
+    return values.deleted(record.key) if record.change is Change.DELETE else record.key
+
+
 class _Appended:
     """Values that RocksDB would merge: behind those of the base, or on their own."""
 

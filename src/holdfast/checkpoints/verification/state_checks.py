@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.stores import Chain, StoreFolder, partitions_of
+from holdfast.checkpoints.stores import Chain, StoreFolder, UniqueId, partitions_of, store_names
 from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark
 from holdfast.checkpoints.verification.log_checks import readable
@@ -164,15 +163,10 @@ class StateCheck:
         except HoldfastError:
             return False
 
-    def _folder(self, store: StoreId) -> StoreFolder | None:
-        listing = self._tree.listing(store.folder)
-        if listing is None:
-            return None
-        return StoreFolder(self._storage, store, listing, self._check.codec, self._tree.names(store.folder))
-
     def _beyond(self, store: StoreId, newest: int, count: int) -> None:
-        folder = self._folder(store)
-        current = [] if folder is None else [file for file in folder.files() if file.version == newest + 1]
+        names = self._tree.names(store.folder)
+        files = (layout.version_file(store, name) for name in names)
+        current = [file for file in files if file is not None and file.version == newest + 1]
         if current:
             what = f"batch {newest} wrote it, and operator {store.operator_id} should have {count} partitions"
             self.found.append(
@@ -180,18 +174,20 @@ class StateCheck:
             )
 
     def _store(self, store: StoreId, index: int, newest: int) -> None:
-        folder = self._folder(store)
-        if folder is None:
+        listing = self._tree.listing(store.folder)
+        if listing is None:
             what = f"batch {newest} needs this partition of operator {store.operator_id}, and it is not there"
             self.found.append(Problem(store.folder, what, RESTORE))
             self.restorable = frozenset()
             return
-
-        def unique_id(version: int) -> str | None:
-            return readable(partial(self._logs.unique_id, store, index, version))
-
-        known = {version: unique_id(version) for version in (batch + 1 for batch in self._logs.committed)}
-        chain = self._chain(folder, newest + 1, known)
+        known = {
+            version: readable(partial(self._logs.unique_id, store, index, version))
+            for version in (batch_id + 1 for batch_id in self._logs.committed)
+        }
+        unique_id = self._unique_ids(store, newest + 1, known)
+        names = self._tree.names(store.folder)
+        folder = StoreFolder(self._storage, store, listing, self._check.codec, unique_id, names)
+        chain = folder.chain(newest + 1)
         if chain.missing is not None:
             what = f"batch {newest} left state that cannot be read without it, and it is not there"
             self.found.append(Problem(chain.missing, what, RESTORE))
@@ -200,14 +196,14 @@ class StateCheck:
         good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
         self.restorable = frozenset(batch_id for batch_id in self.restorable if batch_id + 1 in good)
 
-    def _chain(self, folder: StoreFolder, version: int, known: Mapping[int, str | None]) -> Chain:
-        """The files of a version: by the commit log as far as it goes back, by lineage before that."""
+    def _unique_ids(self, store: StoreId, version: int, known: Mapping[int, str | None]) -> UniqueId:
+        """The ids of a version and those before: by the commit log, and before that by lineage."""
         newest = known.get(version)
         if newest is None:
-            return folder.chain(version, lambda _: None)
-        path = StoreFile(folder.store, version, Kind.CHANGELOG, newest).render()
+            return lambda _: None
+        path = StoreFile(store, version, Kind.CHANGELOG, newest).render()
         before = {built_on.version: built_on.unique_id for built_on in self._content.lineages.get(path, ())}
-        return folder.chain(version, lambda of: known.get(of) or before.get(of))
+        return lambda of: known.get(of) or before.get(of)
 
     def _lineages(self, folder: StoreFolder, known: Mapping[int, str | None], newest: int) -> None:
         """A changelog names the versions before it; the commit log has named them too."""
