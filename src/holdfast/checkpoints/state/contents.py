@@ -116,7 +116,7 @@ def state_contents(
 
 
 def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Keys and values of rows without what is around them, as `ValueForm.bare` puts it.
+    """Keys and values of rows without what is around them, as `ValueForm.bare_all` puts it.
 
     Raises:
         Corrupt: A key or a value is damaged.
