@@ -7,12 +7,11 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import listed_stores
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, written_ms
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.stores import noted_operators
 from holdfast.checkpoints.values import Batch, OperatorBatch, ProgressCallback
-from holdfast.layout import Log, LogFile
-from holdfast.storage.local import file_of
+from holdfast.layout import Log
 from holdfast.storage.port import Storage
 
 # What tells how long a batch took: a supervisor, or nothing but the times of the log files.
@@ -81,8 +80,8 @@ def _batch(
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
         return None  # the query has forgotten this batch since the logs were listed
-    committed_ms = _written_ms(storage, LogFile(Log.COMMITS, batch_id).render())
-    offered_ms = _written_ms(storage, LogFile(Log.OFFSETS, batch_id).render())
+    committed_ms = written_ms(storage, Log.COMMITS, batch_id)
+    offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
     duration_ms = None
     if committed_ms is not None and offered_ms is not None:
         # The files of a copy bear the time of the copying.
@@ -101,12 +100,3 @@ def _batch(
         duration_ms=duration_ms,
         duration_source=None if duration_ms is None else FROM_FILES,
     )
-
-
-def _written_ms(storage: Storage, path: str) -> int | None:
-    """When a file on this machine was written."""
-    file = file_of(storage, path)
-    try:
-        return None if file is None else int(file.stat().st_mtime * 1000)
-    except OSError:
-        return None  # it is gone meanwhile

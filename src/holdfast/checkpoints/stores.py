@@ -8,7 +8,7 @@ each changelog names those before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator
@@ -166,42 +166,34 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
     return all(fields == [] or (metadata is None and fields == _LIMIT_KEY) for fields in keys)
 
 
+@dataclass(slots=True, eq=False)
 class StoreFolder:
     """A store's folder, listed once; files are looked into when they are asked for.
 
-    Args:
+    Attributes:
         storage: The checkpoint.
         store: The store.
         listing: What is in its folder.
         codec: The compression of its changes.
         unique_id: The id under which a version was committed, or None.
-        names: The names in the folder, where they are known; else each file is asked for by its name, and the
-            names are listed only where that is not enough.
+        listed: The names in the folder, where they are known; else each file is asked for by its name, and
+            the names are listed only where that is not enough.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        store: StoreId,
-        listing: Listing,
-        codec: str,
-        unique_id: UniqueId,
-        names: frozenset[str] | None = None,
-    ) -> None:
-        self._storage = storage
-        self._codec = codec
-        self._unique_id = unique_id
-        self.store = store
-        self.listing = listing
-        self._names = names
-        self._snapshots: dict[str, SnapshotMetadata] = {}
+    storage: Storage
+    store: StoreId
+    listing: Listing
+    codec: str
+    unique_id: UniqueId
+    listed: frozenset[str] | None = None
+    _snapshots: dict[str, SnapshotMetadata] = field(default_factory=dict, init=False)
 
     @property
     def names(self) -> frozenset[str]:
         """The names in the folder, listed when they are first needed."""
-        if self._names is None:
-            self._names = frozenset(self.listing.names)
-        return self._names
+        if self.listed is None:
+            self.listed = frozenset(self.listing.names)
+        return self.listed
 
     def files(self) -> list[StoreFile]:
         """Every version there is a file of. Cost: each name is parsed."""
@@ -279,7 +271,7 @@ class StoreFolder:
         """
         path = file.render()
         if path not in self._snapshots:
-            self._snapshots[path] = parse_snapshot(self._storage.read(path), path, whole=False)
+            self._snapshots[path] = parse_snapshot(self.storage.read(path), path, whole=False)
         return self._snapshots[path]
 
     def lineage(self, file: StoreFile) -> tuple[Lineage, ...]:
@@ -290,7 +282,7 @@ class StoreFolder:
             Corrupt: It is damaged.
         """
         path = file.render()
-        return parse_head(decompressed(self._storage.read(path), self._codec, path), path).lineage
+        return parse_head(decompressed(self.storage.read(path), self.codec, path), path).lineage
 
     def size(self, file: StoreFile) -> int:
         """A file's bytes; 0 if it is gone."""
@@ -337,7 +329,7 @@ class StoreFolder:
         return ()
 
     def _has(self, name: str) -> bool:
-        return self.listing.size(name) is not None if self._names is None else name in self._names
+        return self.listing.size(name) is not None if self.listed is None else name in self.listed
 
     def _at(self, version: int, unique: str | None, kinds: tuple[Kind, Kind]) -> StoreFile | None:
         for kind in kinds:
@@ -350,7 +342,7 @@ class StoreFolder:
         self, version: int, later: list[StoreFile]
     ) -> tuple[str | None, StoreFile | None, StoreFile | None]:
         """The id of a version, its base and its change."""
-        unique = self._unique_id(version)
+        unique = self.unique_id(version)
         base, change = self._at(version, unique, _BASES), self._at(version, unique, _CHANGES)
         if unique is None and base is None and change is None:
             unique = self._unique_id_of(version, later)

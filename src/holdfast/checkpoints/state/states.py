@@ -81,10 +81,11 @@ class StateName:
         return f"operator {self.shown_operator}" + ("" if alone else f", state {self.state_name}")
 
 
+@dataclass(eq=False)
 class StateCodec:
     """Takes apart the rows of one state.
 
-    Args:
+    Attributes:
         name: The state.
         values: How values are put into bytes.
         schema: Its schema as Spark wrote it; None where there is none.
@@ -92,14 +93,11 @@ class StateCodec:
         where: Where it is, for messages.
     """
 
-    def __init__(
-        self, name: StateName, values: ValueForm, schema: ColumnFamily | None, key_form: KeyForm, where: str
-    ) -> None:
-        self.name = name
-        self.values = values
-        self.where = where
-        self.schema = schema
-        self.key_form = key_form
+    name: StateName
+    values: ValueForm
+    schema: ColumnFamily | None
+    key_form: KeyForm
+    where: str
 
     def require_schema(self) -> ColumnFamily:
         """The schema.

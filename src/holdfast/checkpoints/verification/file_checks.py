@@ -13,12 +13,7 @@ from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.findings import Problem, Remark, said
 from holdfast.checkpoints.verification.record_checks import UNLIKE
 from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.files.checksums import (
-    HadoopChecksum,
-    SparkChecksum,
-    parse_hadoop_checksum,
-    parse_spark_checksum,
-)
+from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.files.compression import READABLE, beginning, decompressed
 from holdfast.formats.files.records import HEAD_BYTES, Lineage, parse_head, records_of
 from holdfast.formats.files.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
@@ -71,37 +66,33 @@ class Content:
     compared: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class ContentCheck:
     """Checks files one by one.
 
-    Args:
+    Attributes:
         storage: The checkpoint.
         tree: What is in it.
         codec: The compression of its state files.
         known: Files whose bytes are known to be right. They are read only for what others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
         record: What the files were when their batches were committed.
+        found: What reading them has brought to light.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        tree: Tree,
-        codec: str,
-        known: Container[str] = (),
-        *,
-        unpack: bool = True,
-        record: Record | None = None,
-    ) -> None:
-        self.storage = storage
-        self.tree = tree
-        self.codec = codec
-        self._known = known
-        self._unpack = unpack
-        self.record = record
-        self.found = Content()
-        if codec not in READABLE:
-            what = f"state files are compressed with {codec}, which is not read here; only checksums tell"
+    storage: Storage
+    tree: Tree
+    codec: str
+    known: Container[str]
+    unpack: bool
+    record: Record | None
+    found: Content = field(default_factory=Content, init=False)
+
+    def __post_init__(self) -> None:
+        if self.codec not in READABLE:
+            what = (
+                f"state files are compressed with {self.codec}, which is not read here; only checksums tell"
+            )
             self.found.remarks.append(Remark(layout.STATE, what))
 
     def check(self, path: str, place: Place) -> None:
@@ -109,7 +100,7 @@ class ContentCheck:
 
         A file that is gone by now is left alone: a running query deletes what it no longer needs.
         """
-        if path in self._known and not _tells(place):
+        if path in self.known and not _tells(place):
             return
         data = self._read(path)
         if data is None:
@@ -122,7 +113,7 @@ class ContentCheck:
             if self._readable(path, place, data):
                 self.found.misleading.add(path)
             return
-        checked = path in self._known or self._sums(path, data)
+        checked = path in self.known or self._sums(path, data)
         if checked is None:
             return
         try:
@@ -152,8 +143,8 @@ class ContentCheck:
         if found != size:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
         recorded = self.record is not None and path in self.record.files
-        summed = path not in self._known and self.tree.has(layout.HadoopChecksum(path).render())
-        looked_through = self._unpack and path not in self._known
+        summed = path not in self.known and self.tree.has(layout.HadoopChecksum(path).render())
+        looked_through = self.unpack and path not in self.known
         if not recorded and not summed and not looked_through:
             end = self._read(path, max(size - len(SST_MAGIC), 0))
             self.found.files += end is not None
@@ -204,30 +195,27 @@ class ContentCheck:
 
     def _sums(self, path: str, data: bytes) -> bool | None:
         """Compare a file's checksums: whether there was one, or None if it did not fit."""
-        fits = self._fits(path, data, layout.HadoopChecksum(path).render(), parse_hadoop_checksum, RESTORE)
-        if fits is False:
+        hadoop = self._fits(path, data, layout.HadoopChecksum(path), RESTORE)
+        if hadoop is False:
             return None
-        spark = self._fits(path, data, layout.SparkChecksum(path).render(), parse_spark_checksum, RESTORE)
-        return None if spark is False else bool(fits or spark)
+        spark = self._fits(path, data, layout.SparkChecksum(path), RESTORE)
+        return None if spark is False else bool(hadoop or spark)
 
     def _fits(
-        self,
-        path: str,
-        data: bytes,
-        sums: str,
-        parse: Callable[[bytes, str], HadoopChecksum | SparkChecksum],
-        hint: str,
+        self, path: str, data: bytes, by: layout.HadoopChecksum | layout.SparkChecksum, hint: str
     ) -> bool | None:
-        """Whether a file fits a checksum of it, which has to fit Hadoop's own of that; None without one."""
+        """Whether a file fits a checksum of it; None without one. Spark's has one of Hadoop's itself."""
+        sums = by.render()
         beside = self._read(sums) if self.tree.has(sums) else None
         if beside is None:
             return None
-        if parse is parse_spark_checksum:
-            own = layout.HadoopChecksum(sums).render()
-            if self._fits(sums, beside, own, parse_hadoop_checksum, CHECKSUM) is False:
-                return False
         try:
-            mismatch = parse(beside, sums).mismatch(data)
+            if isinstance(by, layout.HadoopChecksum):
+                mismatch = parse_hadoop_checksum(beside, sums).mismatch(data)
+            elif self._fits(sums, beside, layout.HadoopChecksum(sums), CHECKSUM) is False:
+                return False
+            else:
+                mismatch = parse_spark_checksum(beside, sums).mismatch(data)
         except (Corrupt, Unsupported) as error:
             self._problem(sums, said(error, sums), CHECKSUM)
             return False
@@ -245,11 +233,11 @@ class ContentCheck:
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
         if place.kind is Kind.ZIP:
-            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self._known)
+            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self.known)
             return
         if self.codec not in READABLE:
             return
-        whole = path not in self._known and (self._unpack or not checked)
+        whole = path not in self.known and (self.unpack or not checked)
         tells = place.kind is Kind.CHANGELOG and _tells(place)
         if not whole and not tells:
             return

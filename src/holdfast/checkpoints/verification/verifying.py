@@ -99,7 +99,7 @@ def _look(
         raise no_checkpoint(storage)
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
-    check = ContentCheck(storage, tree, codec, known, unpack=unpack, record=record)
+    check = ContentCheck(storage, tree, codec, known, unpack, record)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     for done, (path, place) in enumerate(files):
         if tell is not None:
