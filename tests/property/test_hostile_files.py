@@ -25,7 +25,7 @@ from holdfast.checkpoints.state.states import StateCodec, operator_states
 from holdfast.errors import Corrupt
 from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed, lz4_block
-from holdfast.formats.files.records import changelog_records, delta_records, parse_head
+from holdfast.formats.files.records import parse_head, records_of
 from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot, snapshot_entries
 from holdfast.formats.files.sst import check_sst, sst_entries
 from holdfast.formats.limits import PARTITIONS, ZIP_ENTRIES
@@ -128,7 +128,7 @@ def commit(data: bytes) -> None:
 
 def changelog(stream: bytes) -> None:
     assert not any("/" in each.unique_id for each in parse_head(stream, WHERE).lineage)
-    drained(changelog_records(stream, WHERE))
+    drained(records_of(Kind.CHANGELOG, stream, WHERE))
 
 
 def hadoop(data: bytes) -> None:
@@ -175,7 +175,7 @@ PLAN = json.dumps(
 def repacked(codec: str) -> Callable[[bytes], None]:
     def parse(stream: bytes) -> None:
         assert decompressed(compressed(stream, codec), codec, WHERE) == stream
-        drained(delta_records(stream, WHERE))
+        drained(records_of(Kind.DELTA, stream, WHERE))
 
     return parse
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, store_names
-from holdfast.checkpoints.logs.logs import Logs, operator_folders, read_operator
-from holdfast.checkpoints.operator_naming import named
+from holdfast.checkpoints.checkpoint import listed_stores
+from holdfast.checkpoints.logs.logs import Logs, written_ms
 from holdfast.checkpoints.problems import no_checkpoint
-from holdfast.checkpoints.stores import StoreFolder
+from holdfast.checkpoints.stores import noted_operators
 from holdfast.checkpoints.values import Batch, OperatorBatch, ProgressCallback
-from holdfast.formats.logs.operator_metadata import OperatorMetadata
-from holdfast.formats.operators import OperatorName
-from holdfast.layout import Log, LogFile, StoreId
-from holdfast.storage.local import file_of
+from holdfast.layout import Log
 from holdfast.storage.port import Storage
 
 # What tells how long a batch took: a supervisor, or nothing but the times of the log files.
@@ -50,59 +47,31 @@ def history(
     if not logs.offered and not logs.committed and storage.size(layout.METADATA) is None:
         raise no_checkpoint(storage)
     batches = logs.committed if last is None else logs.committed[max(len(logs.committed) - last, 0) :]
-    folders = operator_folders(storage, logs.newest)
-    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
-    names = named(storage, noted, logs.newest)
-    total = sum(len(folder.partitions) for folder in folders)
+    operators = noted_operators(storage, logs.newest)
+    total = sum(len(operator.folder.partitions) for operator in operators)
     added: list[dict[int, OperatorBatch]] = []
     done = 0
-    for folder in folders:
-        counted = _Counted(storage, logs, noted[folder.operator_id], names[folder.operator_id])
-        for partition in folder.partitions:
-            counted.add(partition, batches)
+    for operator in operators:
+        files: Counter[int] = Counter()
+        sizes: Counter[int] = Counter()
+        for partition in operator.folder.partitions:
+            for folder in listed_stores(storage, logs, operator, partition):
+                for batch_id in batches:
+                    count, size = folder.new_bytes(batch_id + 1)
+                    files[batch_id] += count
+                    sizes[batch_id] += size
             done += 1
             if tell is not None:
                 tell(done, total, "reading partitions")
-        added.append(counted.batches())
+        name = operator.named
+        added.append(
+            {
+                batch_id: OperatorBatch(name.operator_id, name.spark_name, count, sizes[batch_id], name)
+                for batch_id, count in files.items()
+            }
+        )
     made = (_batch(storage, logs, batch_id, added) for batch_id in batches)
     return tuple(batch for batch in made if batch is not None)
-
-
-class _Counted:
-    """Files and bytes of an operator, by batch."""
-
-    def __init__(
-        self, storage: Storage, logs: Logs, metadata: OperatorMetadata | None, name: OperatorName
-    ) -> None:
-        self._storage = storage
-        self._logs = logs
-        self._operator_id = name.operator_id
-        first = storage.list(f"{layout.STATE}/{name.operator_id}/0").names if metadata is None else ()
-        self._names = store_names(metadata, first)
-        self._name = name
-        self._codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
-        self._sums: dict[int, tuple[int, int]] = {}
-
-    def add(self, partition: int, batches: tuple[int, ...]) -> None:
-        for index, name in enumerate(self._names):
-            store = StoreId(self._operator_id, partition, name)
-            listing = self._storage.list(store.folder)
-            names = frozenset(listing.names)
-            folder = StoreFolder(self._storage, store, listing, self._codec, names)
-
-            def unique_id(version: int, store: StoreId = store, index: int = index) -> str | None:
-                return self._logs.unique_id(store, index, version)
-
-            for batch_id in batches:
-                files, size = folder.new_bytes(batch_id + 1, unique_id)
-                before = self._sums.get(batch_id, (0, 0))
-                self._sums[batch_id] = (before[0] + files, before[1] + size)
-
-    def batches(self) -> dict[int, OperatorBatch]:
-        return {
-            batch_id: OperatorBatch(self._operator_id, self._name.spark_name, files, size, self._name)
-            for batch_id, (files, size) in self._sums.items()
-        }
 
 
 def _batch(
@@ -111,8 +80,8 @@ def _batch(
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
         return None  # the query has forgotten this batch since the logs were listed
-    committed_ms = _written_ms(storage, LogFile(Log.COMMITS, batch_id).render())
-    offered_ms = _written_ms(storage, LogFile(Log.OFFSETS, batch_id).render())
+    committed_ms = written_ms(storage, Log.COMMITS, batch_id)
+    offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
     duration_ms = None
     if committed_ms is not None and offered_ms is not None:
         # The files of a copy bear the time of the copying.
@@ -131,12 +100,3 @@ def _batch(
         duration_ms=duration_ms,
         duration_source=None if duration_ms is None else FROM_FILES,
     )
-
-
-def _written_ms(storage: Storage, path: str) -> int | None:
-    """When a file on this machine was written."""
-    file = file_of(storage, path)
-    try:
-        return None if file is None else int(file.stat().st_mtime * 1000)
-    except OSError:
-        return None  # it is gone meanwhile

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.operator_naming import named, variables
+from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.operator_naming import variables
 from holdfast.checkpoints.problems import no_checkpoint
-from holdfast.checkpoints.stores import StoreFolder, partitions_of
+from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operators, partitions_of
 from holdfast.checkpoints.values import Checkpoint, Operator, Source, Store
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.formats.files.compression import codec_name
 from holdfast.formats.logs.offset_log import CODEC, OffsetLog
-from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.query import parse_query
-from holdfast.formats.operators import OperatorName
-from holdfast.layout import DEFAULT_STORE, Kind, StoreId
+from holdfast.layout import Kind, StoreId
 from holdfast.storage.port import Storage, full
 
 DEFAULT_CODEC = "lz4"
@@ -63,23 +63,21 @@ def state_format(storage: Storage) -> int | None:
     return 1 if commit.state_ids is None else 2
 
 
-def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
-    """An operator's stores, in the order that the commit log keeps.
-
-    Args:
-        metadata: The operator's metadata, where there is some.
-        found: The names of what is in the folder of its first partition.
-    """
-    if metadata is not None and metadata.stores:
-        return tuple(store.name for store in metadata.stores)
-    known = {layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS}
-    named = sorted(name for name in found if "." not in name and name not in known)
-    return tuple(named) or (DEFAULT_STORE,)
-
-
 def codec_of(offsets: OffsetLog | None) -> str:
     """The compression of state files that a batch was fixed to."""
     return codec_name(offsets.confs.get(CODEC, DEFAULT_CODEC)) if offsets is not None else DEFAULT_CODEC
+
+
+def listed_stores(
+    storage: Storage, logs: Logs, operator: NotedOperator, partition: int
+) -> Iterator[StoreFolder]:
+    """The stores of one partition with all of their names, for who looks at many batches."""
+    codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
+    for index, name in enumerate(operator.store_names):
+        store = StoreId(operator.folder.operator_id, partition, name)
+        listing = storage.list(store.folder)
+        unique_id = partial(logs.unique_id, store, index)
+        yield StoreFolder(storage, store, listing, codec, unique_id, frozenset(listing.names))
 
 
 def _read(storage: Storage, logs: Logs) -> Checkpoint:
@@ -90,13 +88,7 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
     offered = logs.offered[-1] if logs.offered else None
     planned = logs.offsets(offered) if offered is not None and offered != newest else None
     shown = offsets or planned
-    folders = [] if newest is None else operator_folders(storage, newest)
-    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
-    names = named(storage, noted, newest)
-    operators = [
-        _operator(storage, logs, folder, noted[folder.operator_id], names, newest or 0, shown)
-        for folder in folders
-    ]
+    operators = [] if newest is None else noted_operators(storage, newest)
     return Checkpoint(
         uri=storage.uri,
         query_id=query_id,
@@ -107,7 +99,7 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
         planned_ms=None if offsets is None else offsets.timestamp_ms,
         confs={} if shown is None else dict(shown.confs),
         sources=_sources(offsets, planned),
-        operators=tuple(operators),
+        operators=tuple(_operator(storage, logs, operator, newest or 0, shown) for operator in operators),
         log_versions=None if offsets is None or commit is None else (offsets.version, commit.version),
     )
 
@@ -140,68 +132,53 @@ def _sources(offsets: OffsetLog | None, planned: OffsetLog | None) -> tuple[Sour
 
 
 def _operator(
-    storage: Storage,
-    logs: Logs,
-    folder: OperatorFolder,
-    metadata: OperatorMetadata | None,
-    called: Mapping[int, OperatorName],
-    newest: int,
-    offsets: OffsetLog | None,
+    storage: Storage, logs: Logs, noted: NotedOperator, newest: int, offsets: OffsetLog | None
 ) -> Operator:
-    first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
-    names = store_names(metadata, first)
+    operator_id, metadata = noted.folder.operator_id, noted.metadata
     commit = logs.commit(newest)
-    ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(folder.operator_id)
-    partitions = partitions_of(storage, folder, metadata, offsets, newest)
+    ids = None if commit is None or commit.state_ids is None else commit.state_ids.get(operator_id)
+    partitions = partitions_of(storage, noted.folder, metadata, offsets, newest)
     codec = codec_of(offsets)
+
+    def folder(partition: int, index: int) -> StoreFolder:
+        store = StoreId(operator_id, partition, noted.store_names[index])
+        unique_id = partial(logs.unique_id, store, index)
+        return StoreFolder(storage, store, storage.list(store.folder), codec, unique_id)
+
     stores = [
-        _store(storage, logs, StoreId(folder.operator_id, partition, name), index, newest + 1, codec)
+        _store(folder(partition, index), newest + 1)
         for partition in range(partitions.count)
-        for index, name in enumerate(names)
+        for index in range(len(noted.store_names))
     ]
     return Operator(
-        operator_id=folder.operator_id,
+        operator_id=operator_id,
         name="" if metadata is None else metadata.name,
         partitions=partitions.count,
         gathered=partitions.gathered,
-        store_names=names,
+        store_names=noted.store_names,
         format_version=1 if ids is None else 2,
         variables=variables(metadata),
         stores=tuple(stores),
-        oldest=_oldest(storage, StoreId(folder.operator_id, 0, names[0])),
-        named=called[folder.operator_id],
+        oldest=folder(0, 0).oldest(),
+        named=noted.named,
     )
 
 
-def _store(storage: Storage, logs: Logs, store: StoreId, index: int, version: int, codec: str) -> Store:
-    folder = StoreFolder(storage, store, storage.list(store.folder), codec)
-
-    def unique_id(of: int) -> str | None:
-        return logs.unique_id(store, index, of)
-
-    chain = folder.chain(version, unique_id)
-    size = sum(folder.size(file) for file in chain.files)
-    keys = None
+def _store(folder: StoreFolder, version: int) -> Store:
+    chain = folder.chain(version)
+    keys = -1
     if chain.files and chain.files[0].kind is Kind.ZIP:
-        try:
-            base = folder.snapshot(chain.files[0])
-            size += base.size_bytes
-            keys = base.keys if base.keys >= 0 else None
-        except NotFound:
-            pass  # the query has gone on since, and what it no longer needs is deleted
+        with suppress(NotFound):  # the query has gone on since, and what it no longer needs is deleted
+            keys = folder.snapshot(chain.files[0]).keys
     return Store(
-        id=store,
+        id=folder.store,
         version=version,
         files=chain.files,
         missing=chain.missing,
-        size_bytes=size,
-        new_bytes=folder.new_bytes(version, unique_id)[1],
-        base_keys=keys,
+        size_bytes=folder.read_bytes(chain),
+        new_bytes=folder.new_bytes(version)[1],
+        base_keys=keys if keys >= 0 else None,
     )
-
-
-def _oldest(storage: Storage, store: StoreId) -> int | None:
-    return StoreFolder(storage, store, storage.list(store.folder), DEFAULT_CODEC).oldest()
 
 
 def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from holdfast import layout
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
-from holdfast.formats.logs.plan_note import NOTE, parse_note
+from holdfast.formats.logs.plan_note import NOTE, Plan, parse_note
 from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, is_internal, operator_names
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -34,6 +34,16 @@ def named(
     )
 
 
+def noted_plan(storage: Storage, batch_id: int) -> Plan | None:
+    """The plan that a batch ran under; None where none was noted, or the note cannot be read."""
+    path = OwnFile(NOTE).render()
+    try:
+        note = parse_note(storage.read(path), full(storage.uri, path))
+    except (NotFound, Corrupt):
+        return None
+    return None if note is None else note.at(batch_id)
+
+
 def variables(metadata: OperatorMetadata | None) -> tuple[str, ...]:
     """The state variables of transformWithState, without those that Spark keeps for itself."""
     listed = () if metadata is None else metadata.properties.get("stateVariables", [])
@@ -45,13 +55,8 @@ def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None)
     """The plan of a query that Holdfast started has them in Spark's order. A single one needs no plan."""
     if not numbers:
         return {}
-    path = OwnFile(NOTE).render()
-    try:
-        note = parse_note(storage.read(path), full(storage.uri, path))
-        plan = None if note is None or batch_id is None else note.at(batch_id)
-        names = () if plan is None else plan.operators
-    except (NotFound, Corrupt):
-        names = ()
+    plan = None if batch_id is None else noted_plan(storage, batch_id)
+    names = () if plan is None else plan.operators
     if len(names) != len(numbers):
         listed = (name for name in storage.list(layout.OWN).names if name.startswith(_PREFIX))
         names = tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in listed)

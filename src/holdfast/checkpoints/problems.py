@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import Corrupt, NotFound
@@ -41,9 +43,17 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
     )
 
 
-def row_damaged(where: str, error: Exception) -> Corrupt:
-    """The error for a row of state that cannot be taken apart."""
-    return Corrupt("a row of state is damaged", where=where, found=str(error), hint=SEE_DAMAGE)
+@contextmanager
+def taking_rows_apart(where: str) -> Iterator[None]:
+    """Within the block, a row of state that cannot be taken apart is an error of ours.
+
+    Raises:
+        Corrupt: There was one.
+    """
+    try:
+        yield
+    except (struct.error, ValueError, IndexError) as error:
+        raise Corrupt("a row of state is damaged", where=where, found=str(error), hint=SEE_DAMAGE) from error
 
 
 def other_size(where: str, size: int, expected: int) -> Corrupt:

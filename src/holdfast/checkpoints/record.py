@@ -22,7 +22,7 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -133,13 +133,7 @@ class Record:
 
     def entries(self) -> list[dict[str, Any]]:
         """The lines that give it back."""
-        first = {
-            "format": FORMAT,
-            "checkpoint": self.identity.checkpoint,
-            "query_id": self.identity.query_id,
-            "origin": self.identity.origin,
-        }
-        lines: list[dict[str, Any]] = [first]
+        lines: list[dict[str, Any]] = [{"format": FORMAT, **asdict(self.identity)}]
         if self.batch_id is not None:
             spark = {} if self.spark is None else {"spark": self.spark}
             lines.append({"batch": self.batch_id, "files": self.files, **spark})

@@ -8,10 +8,11 @@ each changelog names those before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast import layout
-from holdfast.checkpoints.logs.logs import OperatorFolder
+from holdfast.checkpoints.logs.logs import OperatorFolder, operator_folders, read_operator
+from holdfast.checkpoints.operator_naming import named
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import Lineage, parse_head
@@ -19,9 +20,9 @@ from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import parse_schema
-from holdfast.formats.operators import KeyPlacement, operator_kind
+from holdfast.formats.operators import KeyPlacement, OperatorName, operator_kind
 from holdfast.formats.text import json_object
-from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.storage.port import Listing, Storage
 
 UniqueId = Callable[[int], "str | None"]
@@ -37,6 +38,59 @@ class Chain:
 
     files: tuple[StoreFile, ...]
     missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotedOperator:
+    """An operator, with what Spark and Holdfast have noted of it.
+
+    Attributes:
+        folder: Its folder.
+        metadata: Spark's notes; None where there are none.
+        named: What it is called.
+        store_names: Its stores, in the order that the commit log keeps.
+    """
+
+    folder: OperatorFolder
+    metadata: OperatorMetadata | None
+    named: OperatorName
+    store_names: tuple[str, ...]
+
+
+def noted_operators(storage: Storage, newest: int | None) -> list[NotedOperator]:
+    """The operators that have a folder, by number.
+
+    Args:
+        storage: The checkpoint.
+        newest: The newest batch whose metadata counts.
+
+    Raises:
+        Corrupt: An operator's metadata is damaged.
+    """
+    folders = operator_folders(storage, newest)
+    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
+    names = named(storage, noted, newest)
+    operators = []
+    for folder in folders:
+        metadata = noted[folder.operator_id]
+        first = storage.list(f"{layout.STATE}/{folder.operator_id}/0").names if metadata is None else ()
+        stores = store_names(metadata, first)
+        operators.append(NotedOperator(folder, metadata, names[folder.operator_id], stores))
+    return operators
+
+
+def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
+    """An operator's stores, in the order that the commit log keeps.
+
+    Args:
+        metadata: The operator's metadata, where there is some.
+        found: The names of what is in the folder of its first partition.
+    """
+    if metadata is not None and metadata.stores:
+        return tuple(store.name for store in metadata.stores)
+    known = {layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS}
+    names = sorted(name for name in found if "." not in name and name not in known)
+    return tuple(names) or (DEFAULT_STORE,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,39 +166,34 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
     return all(fields == [] or (metadata is None and fields == _LIMIT_KEY) for fields in keys)
 
 
+@dataclass(slots=True, eq=False)
 class StoreFolder:
     """A store's folder, listed once; files are looked into when they are asked for.
 
-    Args:
+    Attributes:
         storage: The checkpoint.
         store: The store.
         listing: What is in its folder.
         codec: The compression of its changes.
-        names: The names in the folder, where they are known; else each file is asked for by its name, and the
-            names are listed only where that is not enough.
+        unique_id: The id under which a version was committed, or None.
+        listed: The names in the folder, where they are known; else each file is asked for by its name, and
+            the names are listed only where that is not enough.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        store: StoreId,
-        listing: Listing,
-        codec: str,
-        names: frozenset[str] | None = None,
-    ) -> None:
-        self._storage = storage
-        self._codec = codec
-        self.store = store
-        self.listing = listing
-        self._names = names
-        self._snapshots: dict[str, SnapshotMetadata] = {}
+    storage: Storage
+    store: StoreId
+    listing: Listing
+    codec: str
+    unique_id: UniqueId
+    listed: frozenset[str] | None = None
+    _snapshots: dict[str, SnapshotMetadata] = field(default_factory=dict, init=False)
 
     @property
     def names(self) -> frozenset[str]:
         """The names in the folder, listed when they are first needed."""
-        if self._names is None:
-            self._names = frozenset(self.listing.names)
-        return self._names
+        if self.listed is None:
+            self.listed = frozenset(self.listing.names)
+        return self.listed
 
     def files(self) -> list[StoreFile]:
         """Every version there is a file of. Cost: each name is parsed."""
@@ -159,16 +208,15 @@ class StoreFolder:
         )
         return min(versions, default=None)
 
-    def chain(self, version: int, unique_id: UniqueId) -> Chain:
+    def chain(self, version: int) -> Chain:
         """The files that have to be read for a version, as Spark picks them: from its newest base on.
 
         Args:
             version: The version; 0 is the empty store and needs nothing.
-            unique_id: The id under which a version was committed, or None.
         """
         files: list[StoreFile] = []
         while version > 0:
-            unique, base, change = self._made_by(version, unique_id, files)
+            unique, base, change = self._made_by(version, files)
             if base is not None:
                 files.append(base)
                 break
@@ -178,9 +226,9 @@ class StoreFolder:
             version -= 1
         return Chain(tuple(reversed(files)), None)
 
-    def made_by(self, version: int, unique_id: UniqueId) -> list[StoreFile]:
+    def made_by(self, version: int) -> list[StoreFile]:
         """The files that a batch has written: its change, its base, or both."""
-        _, *made = self._made_by(version, unique_id, [])
+        _, *made = self._made_by(version, [])
         return [file for file in made if file is not None]
 
     def whole(
@@ -223,7 +271,7 @@ class StoreFolder:
         """
         path = file.render()
         if path not in self._snapshots:
-            self._snapshots[path] = parse_snapshot(self._storage.read(path), path, whole=False)
+            self._snapshots[path] = parse_snapshot(self.storage.read(path), path, whole=False)
         return self._snapshots[path]
 
     def lineage(self, file: StoreFile) -> tuple[Lineage, ...]:
@@ -234,20 +282,30 @@ class StoreFolder:
             Corrupt: It is damaged.
         """
         path = file.render()
-        return parse_head(decompressed(self._storage.read(path), self._codec, path), path).lineage
+        return parse_head(decompressed(self.storage.read(path), self.codec, path), path).lineage
 
     def size(self, file: StoreFile) -> int:
         """A file's bytes; 0 if it is gone."""
         return self.listing.size(file.name) or 0
 
-    def new_bytes(self, version: int, unique_id: UniqueId) -> tuple[int, int]:
+    def read_bytes(self, chain: Chain) -> int:
+        """The bytes of the files of a version, data files of RocksDB among them; what is gone has none."""
+        own = sum(self.size(file) for file in chain.files)
+        return own + sum(
+            shared.size_bytes
+            for file in chain.files
+            if file.kind is Kind.ZIP
+            for shared in self._shared(file)
+        )
+
+    def new_bytes(self, version: int) -> tuple[int, int]:
         """Files and bytes that a batch has added, data files of RocksDB among them."""
         count = size = 0
-        for file in self.made_by(version, unique_id):
+        for file in self.made_by(version):
             count += 1
             size += self.size(file)
             if file.kind is Kind.ZIP:
-                before = {shared.name for shared in self._shared_before(version, unique_id)}
+                before = {shared.name for shared in self._shared_before(version)}
                 added = [shared for shared in self._shared(file) if shared.name not in before]
                 count += len(added)
                 size += sum(shared.size_bytes for shared in added)
@@ -259,10 +317,10 @@ class StoreFolder:
         except NotFound:
             return ()
 
-    def _shared_before(self, version: int, unique_id: UniqueId) -> tuple[SharedFile, ...]:
+    def _shared_before(self, version: int) -> tuple[SharedFile, ...]:
         """The data files of the newest snapshot before a version."""
         for earlier in range(version - 1, 0, -1):
-            made = self.made_by(earlier, unique_id)
+            made = self.made_by(earlier)
             zips = [file for file in made if file.kind is Kind.ZIP]
             if zips:
                 return self._shared(zips[0])
@@ -271,7 +329,7 @@ class StoreFolder:
         return ()
 
     def _has(self, name: str) -> bool:
-        return self.listing.size(name) is not None if self._names is None else name in self._names
+        return self.listing.size(name) is not None if self.listed is None else name in self.listed
 
     def _at(self, version: int, unique: str | None, kinds: tuple[Kind, Kind]) -> StoreFile | None:
         for kind in kinds:
@@ -281,10 +339,10 @@ class StoreFolder:
         return None
 
     def _made_by(
-        self, version: int, unique_id: UniqueId, later: list[StoreFile]
+        self, version: int, later: list[StoreFile]
     ) -> tuple[str | None, StoreFile | None, StoreFile | None]:
         """The id of a version, its base and its change."""
-        unique = unique_id(version)
+        unique = self.unique_id(version)
         base, change = self._at(version, unique, _BASES), self._at(version, unique, _CHANGES)
         if unique is None and base is None and change is None:
             unique = self._unique_id_of(version, later)

@@ -52,16 +52,10 @@ class Tree:
                 yield path, layout.parse(path)
 
     def _walk(self, storage: Storage, folder: str) -> None:
-        names = self._list(storage, folder)
+        listing = self._listings[folder] = storage.list(folder)
+        names = self._names[folder] = frozenset(listing.names)
         for name in sorted(subfolders(folder, names)):
             self._walk(storage, layout.join(folder, name))
-
-    def _list(self, storage: Storage, folder: str) -> frozenset[str]:
-        if folder not in self._names:
-            listing = storage.list(folder)
-            self._listings[folder] = listing
-            self._names[folder] = frozenset(listing.names)
-        return self._names[folder]
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:

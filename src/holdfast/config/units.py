@@ -59,7 +59,9 @@ _DURATION_SHAPE = 'a duration with its unit, such as "250ms", "10s", "1 minute",
 _SIZE_SHAPE = 'a size with its unit, such as "64k", "512m" or "10 GB" (1 k = 1024 bytes)'
 
 
-def parse_duration(value: Duration, setting: str = "duration", *, allow_zero: bool = False) -> int:
+def parse_duration(
+    value: Duration, setting: str = "duration", *, allow_zero: bool = False, bare_ms: bool = False
+) -> int:
     """Read a duration as whole milliseconds.
 
     Args:
@@ -67,12 +69,17 @@ def parse_duration(value: Duration, setting: str = "duration", *, allow_zero: bo
             milliseconds. Text without a unit is refused: a reader could not tell what it means.
         setting: The name that an error gives.
         allow_zero: Whether nothing at all is a right answer.
+        bare_ms: Whether a bare number in text is milliseconds, as Flink reads it.
 
     Raises:
         Invalid: The value cannot be read, is negative, zero where that is not allowed, finer than a
             millisecond, or longer than a century.
     """
-    return _duration(value, setting, allow_zero=allow_zero, bare_ms=False)
+    ms = _milliseconds(value, setting, bare_ms=bare_ms)
+    whole_ms = _whole(ms, value, setting, _DURATION_SHAPE, "milliseconds", allow_zero=allow_zero)
+    if whole_ms > MAX_DURATION_MS:
+        raise refused(setting, value, "at most a hundred years")
+    return whole_ms
 
 
 def optional_ms(value: Duration | None) -> int | None:
@@ -80,32 +87,20 @@ def optional_ms(value: Duration | None) -> int | None:
     return None if value is None else parse_duration(value, allow_zero=True)
 
 
-def parse_flink_duration(value: Duration, setting: str = "duration", *, allow_zero: bool = False) -> int:
-    """Read a duration as Flink does: like `parse_duration`, and a bare number in text is milliseconds.
-
-    Raises:
-        Invalid: As `parse_duration`.
-    """
-    return _duration(value, setting, allow_zero=allow_zero, bare_ms=True)
-
-
-def parse_size(value: Size, setting: str = "size", *, allow_zero: bool = False) -> int:
+def parse_size(value: Size, setting: str = "size") -> int:
     """Read a size as whole bytes.
 
     Units are powers of 1024 whether written "m", "MB" or "MiB", as in Spark and Flink. A number that
     is not text is bytes; text without a unit is refused.
 
     Raises:
-        Invalid: The value cannot be read, is negative, zero where that is not allowed, not a whole
-            number of bytes, or larger than the JVM can count.
+        Invalid: The value cannot be read, is negative, zero, not a whole number of bytes, or larger than
+            the JVM can count.
     """
-    size = _bytes(value, setting)
-    _check_range(size, value, setting, _SIZE_SHAPE, allow_zero=allow_zero)
-    if size.denominator != 1:
-        raise refused(setting, value, "a whole number of bytes")
-    if size > MAX_SIZE_BYTES:
+    size_bytes = _whole(_bytes(value, setting), value, setting, _SIZE_SHAPE, "bytes", allow_zero=False)
+    if size_bytes > MAX_SIZE_BYTES:
         raise refused(setting, value, f"at most {MAX_SIZE_BYTES} bytes")
-    return int(size)
+    return size_bytes
 
 
 def exact_duration(ms: int) -> str:
@@ -182,16 +177,6 @@ def days(n: float) -> timedelta:
     return timedelta(days=_finite(n, "days"))
 
 
-def _duration(value: Duration, setting: str, *, allow_zero: bool, bare_ms: bool) -> int:
-    ms = _milliseconds(value, setting, bare_ms=bare_ms)
-    _check_range(ms, value, setting, _DURATION_SHAPE, allow_zero=allow_zero)
-    if ms.denominator != 1:
-        raise refused(setting, value, "a whole number of milliseconds")
-    if ms > MAX_DURATION_MS:
-        raise refused(setting, value, "at most a hundred years")
-    return int(ms)
-
-
 def _milliseconds(value: object, setting: str, *, bare_ms: bool) -> Fraction:
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1), 1_000)
@@ -251,11 +236,14 @@ def _unsigned(text: str) -> tuple[str, int]:
     return (lowered[1:].lstrip(), -1) if lowered.startswith("-") else (lowered, 1)
 
 
-def _check_range(amount: Fraction, value: object, setting: str, shape: str, *, allow_zero: bool) -> None:
+def _whole(amount: Fraction, value: object, setting: str, shape: str, unit: str, *, allow_zero: bool) -> int:
     if amount < 0:
         raise refused(setting, value, f"nothing negative: {shape}")
     if amount == 0 and not allow_zero:
         raise refused(setting, value, f"more than zero: {shape}")
+    if amount.denominator != 1:
+        raise refused(setting, value, f"a whole number of {unit}")
+    return int(amount)
 
 
 def _finite(n: object, name: str) -> float:

@@ -79,10 +79,14 @@ def decode_utf(data: bytes) -> str:
 
 def encode_utf(text: str) -> bytes:
     """Text as `writeUTF` puts it, with its length before it."""
-    if text.isascii() and "\0" not in text:
-        data = text.encode("ascii")
-    else:
-        units = text.encode("utf-16-le")
-        halves = "".join(chr(unit) for (unit,) in struct.iter_unpack("<H", units))
-        data = halves.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+    data = modified_utf8(text)
     return struct.pack(">H", len(data)) + data
+
+
+def modified_utf8(text: str) -> bytes:
+    """Text as Java writes it: by UTF-16 units, and without a zero byte."""
+    if text.isascii() and "\0" not in text:
+        return text.encode("ascii")
+    units = struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass"))
+    halves = "".join(chr(unit) for (unit,) in units)
+    return halves.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")

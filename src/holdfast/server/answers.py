@@ -62,9 +62,9 @@ def wants_page(path: str, headers: Mapping[str, str]) -> bool:
     return is_page(path) and form_of(path, headers) is Form.PAGE
 
 
-def problem(path: str, error: HoldfastError, status: int | None = None) -> Json:
+def problem(path: str, error: HoldfastError) -> Json:
     """An error in the shape of the resources that a path belongs to."""
-    code = error.http_status if status is None else status
+    code = error.http_status
     answer = Json(error.as_dict(), code) if is_own(path) else flink_problem(code, str(error))
     if code == 503:
         answer.headers["retry-after"] = RETRY_AFTER_S

@@ -62,13 +62,12 @@ class TtlCache:
     A failure is not kept: the next caller computes the value again.
     """
 
-    def __init__(self, fresh_s: float = FRESH_S) -> None:
-        self._fresh_s = fresh_s
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(
-        self, key: Hashable, compute: Callable[[], T], fresh_s: float | None = None, version: Any = None
+        self, key: Hashable, compute: Callable[[], T], fresh_s: float = FRESH_S, version: Any = None
     ) -> T:
         """The value of a key: at most `fresh_s` old, or computed from the same version."""
         with self._lock:
@@ -79,7 +78,7 @@ class TtlCache:
         with entry.lock:
             age = time.monotonic() - entry.at
             same = version is not None and version == entry.version
-            if not entry.known or not (same or age <= (self._fresh_s if fresh_s is None else fresh_s)):
+            if not entry.known or not (same or age <= fresh_s):
                 entry.value = compute()
                 entry.at, entry.version, entry.known = time.monotonic(), version, True
             return cast("T", entry.value)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import NotFound, Unavailable, Unsupported
+from holdfast.storage.local import flush_folder
 
 _HERE: Final = -100  # AT_FDCWD: paths are absolute
 _LINUX_EXCHANGE: Final = 2
@@ -45,11 +46,7 @@ def exchange(one: Path, other: Path) -> None:
             hint=_LOOK_AT_DISK,
         )
     for folder in {one.absolute().parent, other.absolute().parent}:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_folder(folder)
 
 
 def _call() -> Any:

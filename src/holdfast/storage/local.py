@@ -174,11 +174,7 @@ class LocalStorage:
 
     def _flush_folder(self, folder: str) -> None:
         """A file's name is safe only when its folder is."""
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_folder(folder)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -207,6 +203,15 @@ class Located(Protocol):
 def file_of(storage: Storage, path: str) -> Path | None:
     """Where a storage has a file on this machine; None if its bytes have to be read from it."""
     return storage.file_of(path) if isinstance(storage, Located) else None
+
+
+def flush_folder(folder: str | Path) -> None:
+    """Have what is in a folder outlive a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read(descriptor: int, start: int, length: int | None) -> bytes:

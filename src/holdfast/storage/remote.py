@@ -7,8 +7,9 @@ configuration. Spark's own settings are not read here, because that would take a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError, Unavailable, Unsupported
@@ -21,8 +22,7 @@ _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
 _HTTP: Final = "webhdfs"
 # HDFS says it of a path that goes on below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
-
-_T = TypeVar("_T")
+_CHECK: Final = "check the address, the credentials and the network"
 
 
 class RemoteStorage:
@@ -60,8 +60,7 @@ class RemoteStorage:
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
         go_on()
-
-        def read() -> bytes:
+        with self._asking(path):
             if start == 0 and length is None:
                 return bytes(self._fs.cat_file(self._at(path)))
             size = int(self._fs.info(self._at(path))["size"])
@@ -70,33 +69,28 @@ class RemoteStorage:
                 return b""
             return bytes(self._fs.cat_file(self._at(path), start=start, end=min(end, size)))
 
-        return self._ask(path, read)
-
     def list(self, path: str = "") -> Names:
         """See `Storage`."""
-
-        def entries() -> dict[str, int | None]:
-            folder = self._at(path).rstrip("/")
+        folder = self._at(path).rstrip("/")
+        with self._asking(path):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.ls(folder, detail=True)
+                entries = self._fs.ls(folder, detail=True)
             except OSError as error:
                 if _nothing_there(error):
-                    return {}
+                    return Names({})
                 raise
-            return {
+            sizes = {
                 name: int(entry["size"] or 0) if entry["type"] == "file" else None
-                for entry in found
+                for entry in entries
                 # A file lists itself; an object store may hold an empty object for the directory.
                 if (name := entry["name"].rstrip("/").rpartition("/")[2]) and not _same(entry["name"], folder)
             }
-
-        return Names(self._ask(path, entries))
+        return Names(sizes)
 
     def size(self, path: str) -> int | None:
         """See `Storage`."""
-
-        def size() -> int | None:
+        with self._asking(path):
             self._fs.invalidate_cache()
             try:
                 found = self._fs.info(self._at(path))
@@ -106,13 +100,10 @@ class RemoteStorage:
                 raise
             return int(found["size"]) if found["type"] == "file" else None
 
-        return self._ask(path, size)
-
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """See `Storage`."""
         target = self._at(path)
-
-        def put() -> None:
+        with self._asking(path):
             if not replace and self.size(path) is not None:
                 raise FileExistsError
             if not self._renames:
@@ -129,8 +120,6 @@ class RemoteStorage:
                 self._fs.rm_file(beside)
                 raise
 
-        self._ask(path, put)
-
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
         giver = self if origin is None else origin
@@ -140,18 +129,13 @@ class RemoteStorage:
         if self.size(target) is not None:
             raise file_exists(self._uri, target)
         address = giver._at(source)
-        self._ask(source, lambda: self._fs.cp_file(address, self._at(target)))
+        with self._asking(source):
+            self._fs.cp_file(address, self._at(target))
 
     def delete(self, path: str) -> None:
         """See `Storage`."""
-
-        def remove() -> None:
-            try:
-                self._fs.rm_file(self._at(path))
-            except FileNotFoundError:
-                return
-
-        self._ask(path, remove)
+        with self._asking(path), suppress(FileNotFoundError):
+            self._fs.rm_file(self._at(path))
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
         target = self._at(path)
@@ -172,9 +156,11 @@ class RemoteStorage:
     def _at(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}" if path else self._root
 
-    def _ask(self, path: str, call: Callable[[], _T]) -> _T:
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """Within the block errors of the library about a path are told as our own."""
         try:
-            return call()
+            yield
         except HoldfastError:
             raise
         except FileExistsError as error:
@@ -185,8 +171,8 @@ class RemoteStorage:
             raise Unavailable(
                 "the storage does not do what it was asked",
                 where=full(self._uri, path),
-                found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-                hint="check the address, the credentials and the network",
+                found=_in_a_line(error),
+                hint=_CHECK,
             ) from error
 
 
@@ -224,8 +210,9 @@ def _filesystem(protocol: str, host: str, uri: str) -> Any:
         ) from error
     except Exception as error:
         raise Unavailable(
-            "the storage cannot be reached",
-            where=uri,
-            found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            hint="check the address, the credentials and the network",
+            "the storage cannot be reached", where=uri, found=_in_a_line(error), hint=_CHECK
         ) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

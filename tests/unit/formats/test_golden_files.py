@@ -10,9 +10,8 @@ from holdfast import layout
 from holdfast.formats.files.checksums import hadoop_checksum, parse_hadoop_checksum, parse_spark_checksum
 from holdfast.formats.files.compression import decompressed
 from holdfast.formats.files.records import (
-    changelog_records,
-    delta_records,
     parse_head,
+    records_of,
     render_records,
 )
 from holdfast.formats.files.snapshot import METADATA, parse_metadata, parse_snapshot
@@ -54,11 +53,11 @@ def test_state_renders_back(name: str) -> None:
         stream = decompressed(data, "lz4", path)
         if place.kind is Kind.CHANGELOG:
             head = parse_head(stream, path)
-            records = list(changelog_records(stream, path))
+            records = list(records_of(Kind.CHANGELOG, stream, path))
             assert render_head(head) + render_records(records, head.version) == stream
             assert (head.version in (3, 4)) == (place.unique_id is not None)
         else:
-            assert render_records(list(delta_records(stream, path))) == stream
+            assert render_records(list(records_of(Kind.DELTA, stream, path))) == stream
 
 
 def test_the_index_of_a_snapshot_renders_back(name: str) -> None:

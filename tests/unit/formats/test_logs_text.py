@@ -119,7 +119,7 @@ def test_files_that_a_source_has_seen() -> None:
     log = parse_source(SEEN, "sources/0/1.compact")
     assert log.seen("x") == (SeenFile("file:///in/0.json", 11, 0), SeenFile("file:///in/1.json", 12, 1))
     assert log.render() == SEEN
-    assert log.up_to(0, "x").render() == SEEN.split(b'\n{"path":"file:///in/1')[0]
+    assert log.between(0, 0, "x").render() == SEEN.split(b'\n{"path":"file:///in/1')[0]
 
 
 def test_other_sources_keep_what_they_like() -> None:

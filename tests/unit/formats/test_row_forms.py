@@ -48,14 +48,14 @@ LISTS = {
 def test_one_value(case: str) -> None:
     form, value = SINGLE[case]
     assert form.rows(value, "") == ((LONG,), False)
-    assert form.bare()(value) == LONG
+    assert form.bare_all([value]) == [LONG]
 
 
 @pytest.mark.parametrize("case", LISTS)
 def test_a_list(case: str) -> None:
     form, value = LISTS[case]
     assert form.rows(value, "") == ((LONG, OTHER), True)
-    assert form.bare()(value) == sized(LONG) + sized(OTHER)
+    assert form.bare_all([value]) == [sized(LONG) + sized(OTHER)]
 
 
 @pytest.mark.parametrize("case", ["merged", "sums"])

@@ -17,15 +17,15 @@ from holdfast.formats.files.records import (
     Head,
     Lineage,
     Record,
-    changelog_records,
-    delta_records,
     parse_head,
+    records_of,
     render_records,
     without_keys,
 )
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.java_io import decode_utf, encode_utf
 from holdfast.formats.logs.state_schema import ColumnFamily, StateSchema, parse_schema
+from holdfast.layout import Kind
 
 RECORDS = (
     Record(Change.PUT, b"k1", b"value"),
@@ -41,18 +41,18 @@ LINEAGE = b'\x00\x02v4\x00\x2f[{"version":1,"checkpointUniqueId":"a-long-i"}]'
 
 
 def test_records_as_they_stand_on_disk() -> None:
-    assert tuple(delta_records(PLAIN, "f")) == RECORDS
+    assert tuple(records_of(Kind.DELTA, PLAIN, "f")) == RECORDS
     assert render_records(RECORDS) == PLAIN
-    assert tuple(changelog_records(PLAIN, "f")) == RECORDS
-    assert tuple(changelog_records(b"\0\x02v2" + MARKED, "f")) == RECORDS
+    assert tuple(records_of(Kind.CHANGELOG, PLAIN, "f")) == RECORDS
+    assert tuple(records_of(Kind.CHANGELOG, b"\0\x02v2" + MARKED, "f")) == RECORDS
     assert render_records(RECORDS, 2) == MARKED
-    assert tuple(changelog_records(LINEAGE + MARKED, "f")) == RECORDS
+    assert tuple(records_of(Kind.CHANGELOG, LINEAGE + MARKED, "f")) == RECORDS
 
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_merges_are_records_too(version: int) -> None:
     head = render_head(Head(version, (), 0))
-    assert tuple(changelog_records(head + render_records(MERGED, version), "f")) == MERGED
+    assert tuple(records_of(Kind.CHANGELOG, head + render_records(MERGED, version), "f")) == MERGED
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -70,7 +70,7 @@ def test_a_stream_without_some_keys_is_otherwise_as_it_was(version: int) -> None
     stream = render_head(head) + render_records(records, version)
     left = without_keys(
         stream,
-        changelog_records(stream, "f"),
+        records_of(Kind.CHANGELOG, stream, "f"),
         {b"goes"},
         lambda key: key[1:],
         parse_head(stream, "f"),
@@ -97,7 +97,7 @@ def test_the_head_of_a_changelog() -> None:
 )
 def test_a_stream_without_a_head_is_version_1(stream: bytes) -> None:
     assert parse_head(stream, "f") == Head(1, (), 0)
-    assert all(each.change is Change.PUT for each in changelog_records(stream, "f"))
+    assert all(each.change is Change.PUT for each in records_of(Kind.CHANGELOG, stream, "f"))
 
 
 @pytest.mark.parametrize("stream", [PLAIN, LINEAGE + MARKED, b"\0\x02v2" + MARKED])
@@ -106,7 +106,7 @@ def test_a_stream_that_is_cut_off_or_goes_on_is_damaged(stream: bytes) -> None:
     damaged += [stream[:length] for length in range(1, len(stream))]
     for each in damaged:
         with pytest.raises(Corrupt):
-            list(changelog_records(each, "f"))
+            list(records_of(Kind.CHANGELOG, each, "f"))
 
 
 def test_a_lineage_with_a_gap_is_damaged() -> None:

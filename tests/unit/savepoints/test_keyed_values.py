@@ -12,7 +12,7 @@ from holdfast.checkpoints.keyed.key_groups import KeyGroups
 from holdfast.errors import Corrupt
 from holdfast.savepoints.differences.keyed_values import keyed_rows
 from holdfast.testing import Harness
-from holdfast.worker.state.store import MemoryStore
+from holdfast.worker.state.store import BASE, FORMS, LOG, MemoryStore
 
 EVENTS = "shop string, till int, op string, amount long, drink string, ts timestamp"
 
@@ -53,11 +53,11 @@ def groups_of(store: MemoryStore) -> KeyGroups:
     for group in store.groups:
         stored = store.load(group)
         if stored.forms is not None:
-            found.forms[group] = stored.forms
+            found.blobs[FORMS][group] = (stored.forms,)
         if stored.base:
-            found.base[group] = list(stored.base)
+            found.blobs[BASE][group] = tuple(stored.base)
         if stored.log:
-            found.log[group] = list(stored.log)
+            found.blobs[LOG][group] = tuple(stored.log)
     return found
 
 
@@ -99,8 +99,8 @@ def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
 def test_a_group_that_was_folded(harness: Harness) -> None:
     harness.send(*(event(each) for each in range(20)))
     folded = harness.cleaned()
-    assert any(groups_of(folded.inspect.store).base.values())
-    assert not any(groups_of(folded.inspect.store).log.values())
+    assert any(groups_of(folded.inspect.store).blobs[BASE].values())
+    assert not any(groups_of(folded.inspect.store).blobs[LOG].values())
     before, after = (
         sorted((repr(key), repr(value)) for key, value in keyed_rows(groups_of(each.inspect.store), "here"))
         for each in (harness, folded)
@@ -111,11 +111,11 @@ def test_a_group_that_was_folded(harness: Harness) -> None:
 def test_a_blob_that_is_damaged(harness: Harness) -> None:
     harness.send(*(event(each) for each in range(20)))
     groups = groups_of(harness.inspect.store)
-    group = next(iter(groups.log))
-    groups.log[group][0] = groups.log[group][0][:-40]
+    group, (first, *others) = next(iter(groups.blobs[LOG].items()))
+    groups.blobs[LOG][group] = (first[:-40], *others)
     with pytest.raises(Corrupt):
         list(keyed_rows(groups, "operator 0"))
     groups = groups_of(harness.inspect.store)
-    groups.forms.clear()
+    groups.blobs[FORMS].clear()
     with pytest.raises(Corrupt, match="a key group cannot be read"):
         list(keyed_rows(groups, "operator 0"))

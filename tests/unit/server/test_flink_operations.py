@@ -9,10 +9,11 @@ import pytest
 from served import NOW_MS, SHOP, Served
 
 from holdfast import savepoints
+from holdfast.formats.java_io import modified_utf8
 from holdfast.jobs.operations.executor import OperationExecutor
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import JobState
-from holdfast.server.flink.throwable import modified_utf8, serialized
+from holdfast.server.flink.throwable import serialized
 from holdfast.server.flink.vertices import vertex_id
 
 OURS = "0123456789abcdef0123456789abcdef"

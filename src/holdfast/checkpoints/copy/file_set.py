@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
+from holdfast.checkpoints.checkpoint import codec_of, read_query_id
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.logs.source_folders import source_folders
+from holdfast.checkpoints.logs.source_folders import log_files, source_folders
 from holdfast.checkpoints.problems import batch_not_kept, file_gone, other_size
 from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.stores import StoreFolder, partitions_of
+from holdfast.checkpoints.stores import StoreFolder, partitions_of, store_names
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.lost_state import require_state
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.formats.logs.offset_log import log_offset
 from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.logs.source_log import SourceLog, compact_interval, parse_source
+from holdfast.formats.logs.source_log import compact_interval, parse_source
 from holdfast.formats.providers import known_provider
 from holdfast.layout import Kind, StoreId
 from holdfast.storage.port import Storage, full
@@ -72,10 +73,7 @@ class CutFile:
         if self.how is How.SCHEMA_PATHS:
             return parse_operator(data, self.origin).moved_to(root).render()
         if self.how is How.SOURCE_LOG:
-            log = parse_source(data, self.origin).up_to(self.last, self.origin)
-            seen = log.seen(self.origin)
-            lines = [line for line, entry in zip(log.lines, seen, strict=True) if entry.entry >= self.first]
-            return SourceLog(log.version, tuple(lines), log.zero).render()
+            return parse_source(data, self.origin).between(self.first, self.last, self.origin).render()
         return data
 
 
@@ -136,7 +134,7 @@ def cut(storage: Storage, batch_id: int | None = None, record: Record | None = N
     files = [
         *_log_files(storage, logs, wanted),
         *_source_files(storage, tree, logs, wanted),
-        *_own_files(tree),
+        *(_whole(path) for path, place in tree.places() if isinstance(place, layout.OwnFile)),
     ]
     folders = operator_folders(storage, wanted)
     evidence = require_state(storage, logs, [folder.operator_id for folder in folders], wanted, record)
@@ -168,36 +166,20 @@ def _log_files(storage: Storage, logs: Logs, batch_id: int) -> Iterator[CutFile]
             yield _whole(layout.LogFile(layout.Log.COMMITS, kept_id).render())
 
 
-def _own_files(tree: Tree) -> Iterator[CutFile]:
-    for path, place in tree.places():
-        if isinstance(place, layout.OwnFile):
-            yield _whole(path)
-
-
 def _source_files(storage: Storage, tree: Tree, logs: Logs, batch_id: int) -> Iterator[CutFile]:
     folders = sorted(tree.names(layout.SOURCES))
     newest = logs.offsets(batch_id)
     if newest is None:
         raise file_gone(storage, layout.LogFile(layout.Log.OFFSETS, batch_id).render(), batch_id)
-    sources = source_folders(folders, newest, lambda: _kept(logs, batch_id), storage.uri)
+    sources = source_folders(folders, newest, lambda: logs.offsets_up_to(batch_id), storage.uri)
     for source in folders:
         last = log_offset(newest.offsets.get(sources.get(source, "")))
-        places = [
-            place
-            for name in tree.names(f"{layout.SOURCES}/{source}")
-            if isinstance(place := layout.parse(f"{layout.SOURCES}/{source}/{name}"), layout.SourceLogFile)
-        ]
+        places = log_files(source, tree.names(f"{layout.SOURCES}/{source}"))
         if last is None:
             # Kafka and others note where they began, which holds for every batch.
             yield from (_whole(place.render()) for place in places)
         else:
             yield from _entries(storage, places, source, last, batch_id)
-
-
-def _kept(logs: Logs, batch_id: int) -> list[OffsetLog]:
-    """The offset log up to a batch, as far as it is kept."""
-    found = (logs.offsets(planned_id) for planned_id in logs.offered if planned_id <= batch_id)
-    return [offsets for offsets in found if offsets is not None]
 
 
 def _entries(
@@ -259,8 +241,9 @@ def _store_files(
     listing = tree.listing(store.folder)
     if listing is None:
         raise file_gone(storage, store.folder, batch_id)
-    folder = StoreFolder(storage, store, listing, codec_of(logs.offsets(batch_id)), tree.names(store.folder))
-    chain = folder.chain(batch_id + 1, lambda version: logs.unique_id(store, index, version))
+    codec, unique_id = codec_of(logs.offsets(batch_id)), partial(logs.unique_id, store, index)
+    folder = StoreFolder(storage, store, listing, codec, unique_id, tree.names(store.folder))
+    chain = folder.chain(batch_id + 1)
     if chain.missing is not None:
         raise file_gone(storage, chain.missing, batch_id)
     for file in chain.files:

@@ -63,18 +63,16 @@ class CheckpointGuard:
     Args:
         checkpoint: The checkpoint.
         timing: The clocks.
+
+    Attributes:
+        marks: Every file of it as it was at first.
     """
 
     def __init__(self, checkpoint: Storage, timing: Timing) -> None:
         self._checkpoint = checkpoint
         self._timing = timing
-        self._marks = file_marks(checkpoint)
+        self.marks = file_marks(checkpoint)
         self._look_s = _LOOK_FAR_S if local_path(checkpoint.uri) is None else _LOOK_S
-
-    @property
-    def marks(self) -> Marks:
-        """Every file of it as it was at first."""
-        return self._marks
 
     def watch(self, wanted_ms: int, tell: ProgressCallback | None, note: str) -> None:
         """See that nothing is written to it for some time.
@@ -104,7 +102,7 @@ class CheckpointGuard:
         Raises:
             Conflict: A query uses it.
         """
-        moves = moves_between(self._marks, file_marks(self._checkpoint))
+        moves = moves_between(self.marks, file_marks(self._checkpoint))
         if moves:
             raise written_meanwhile(self._checkpoint.uri, moves)
 

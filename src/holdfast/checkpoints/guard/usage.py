@@ -5,19 +5,18 @@ Nothing in a checkpoint says whether a plain query runs on it. This is the evide
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median_high
 from typing import Final
 
 from holdfast.checkpoints.guard.processes import ProcessScan, scan_processes
-from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.logs.logs import Logs, written_ms
 from holdfast.config.locations import local_path
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.json_shapes import JsonShape, json_as
-from holdfast.layout import Log, LogFile
+from holdfast.layout import Log
 from holdfast.storage.port import Storage
 
 # So many of the newest batches tell what is usual.
@@ -74,12 +73,18 @@ def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
     logs = Logs(checkpoint)
     planned = max(logs.offered, default=None)
     planned_ms = _planned_times(logs)
+
+    def age_ms(log: Log, batch_id: int | None, *noted_ms: int) -> int | None:
+        file_ms = None if batch_id is None else written_ms(checkpoint, log, batch_id)
+        times = [*noted_ms, *([] if file_ms is None else [file_ms])]
+        return max(0, now_ms - max(times)) if times else None
+
     return CheckpointUsage(
         uri=checkpoint.uri,
         planned=planned,
-        planned_age_ms=_age(now_ms, _written_ms(checkpoint, Log.OFFSETS, planned), planned_ms[-1:]),
+        planned_age_ms=age_ms(Log.OFFSETS, planned, *planned_ms[-1:]),
         committed=logs.newest,
-        committed_age_ms=_age(now_ms, _written_ms(checkpoint, Log.COMMITS, logs.newest), []),
+        committed_age_ms=age_ms(Log.COMMITS, logs.newest),
         interval_ms=_interval(planned_ms),
         scan=ProcessScan(possible=False) if place is None else scan_processes(place),
     )
@@ -101,22 +106,6 @@ def _planned_times(logs: Logs) -> list[int]:
 def _interval(times: list[int]) -> int | None:
     gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return median_high(gaps) if gaps else None
-
-
-def _written_ms(checkpoint: Storage, log: Log, batch_id: int | None) -> int | None:
-    """When a batch's file was written; None where that cannot be told."""
-    place = local_path(checkpoint.uri)
-    if place is None or batch_id is None:
-        return None
-    try:
-        return os.stat(place / LogFile(log, batch_id).render()).st_mtime_ns // 1_000_000  # noqa: PTH116 - as a number
-    except OSError:
-        return None
-
-
-def _age(now_ms: int, written_ms: int | None, noted_ms: list[int]) -> int | None:
-    times = [*noted_ms, *([] if written_ms is None else [written_ms])]
-    return max(0, now_ms - max(times)) if times else None
 
 
 def _line(what: str, batch_id: int | None, age_ms: int | None) -> str:

@@ -26,7 +26,7 @@ from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
 from holdfast.storage.port import Storage
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering, numbering_by
-from holdfast.worker.state.store import BASE, FORMS, META, Meta
+from holdfast.worker.state.store import BASE, FORMS, LOG, META, Meta
 
 if TYPE_CHECKING:
     from holdfast.worker.state.blob_schema import BlobSchema
@@ -203,38 +203,31 @@ class KeyGroups:
     """The key groups of one partition, gathered as their rows are read.
 
     Attributes:
-        metas: Each group's record.
-        forms: The forms of its tables, as JSON.
-        base: Its base.
-        log: Its changes since, in order.
+        blobs: What each group has, by the variable that it is in: its record and the forms of its tables,
+            a blob each, its base, and its changes since in their order.
     """
 
-    metas: dict[int, bytes] = field(default_factory=dict)
-    forms: dict[int, bytes] = field(default_factory=dict)
-    base: dict[int, list[bytes]] = field(default_factory=dict)
-    log: dict[int, list[bytes]] = field(default_factory=dict)
+    blobs: dict[str, dict[int, tuple[bytes, ...]]] = field(
+        default_factory=lambda: {name: {} for name in KEYED_VARIABLES}
+    )
 
     def add(self, codec: StateCodec, pairs: Pairs) -> None:
         """Take in rows of Spark's store; those that are not ours are left out."""
-        name = codec.name.family
-        if name not in KEYED_VARIABLES:
+        blobs = self.blobs.get(codec.name.family)
+        if blobs is None:
             return
         for key, value in pairs:
             rows, _ = codec.values.rows(value, codec.where)
             group = group_of_key(codec, key)
-            blobs = [bytes(codec.value_values(row)["b"]) for row in rows]
-            if name == META:
-                self.metas[group] = blobs[0]
-            elif name == FORMS:
-                self.forms[group] = blobs[0]
-            else:
-                (self.base if name == BASE else self.log)[group] = blobs
+            blobs[group] = tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
     def groups(self) -> Iterator[KeyGroup]:
         """What was gathered, ascending."""
-        for group in sorted(self.metas.keys() | self.base.keys() | self.log.keys()):
-            base, log = tuple(self.base.get(group, ())), tuple(self.log.get(group, ()))
-            yield KeyGroup(group, self.metas.get(group), self.forms.get(group, b"{}"), base, log)
+        metas, forms, bases, logs = (self.blobs[name] for name in (META, FORMS, BASE, LOG))
+        for group in sorted(metas.keys() | bases.keys() | logs.keys()):
+            meta = metas[group][0] if group in metas else None
+            form = forms[group][0] if group in forms else b"{}"
+            yield KeyGroup(group, meta, form, bases.get(group, ()), logs.get(group, ()))
 
 
 def stored_groups(storage: Storage, operator: OperatorStates) -> Iterator[KeyGroup]:

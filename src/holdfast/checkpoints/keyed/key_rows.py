@@ -128,7 +128,12 @@ def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -
     """
     from holdfast.worker.state.blob_schema import ROWS
 
-    parts = parts_of(group, where) if h is None else _narrowed(parts_of(group, where), h)
+    parts = parts_of(group, where)
+    if h is not None:
+        parts = [
+            Part(part.form, {name: run.take(run.of_hashes(h)) for name, run in part.tables.items()})
+            for part in parts
+        ]
     elements = _elements_of(parts)
     try:
         for part in parts:
@@ -149,13 +154,6 @@ def shared_rows(group: KeyGroup, where: str) -> Iterator[SharedRow]:
             if identity[1] == SHARED:
                 for _, key, value, _ in found.of(identity):
                     yield SharedRow(name, key, value, group.group)
-
-
-def _narrowed(parts: Sequence[Part], h: NDArray[np.uint64]) -> list[Part]:
-    return [
-        Part(part.form, {name: run.take(run.of_hashes(h)) for name, run in part.tables.items()})
-        for part in parts
-    ]
 
 
 def _elements_of(parts: Sequence[Part]) -> dict[str, _Elements]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.logs.source_folders import source_folders
+from holdfast.checkpoints.logs.source_folders import log_files, source_folders
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.source_log import SeenFile, parse_source
@@ -116,13 +116,9 @@ def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange
 
 def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) -> Mapping[str, str]:
     """The folder of each source's own log, by the source's name; a source may stand in the plan twice."""
-
-    def kept() -> list[OffsetLog]:
-        planned = (logs.offsets(number) for number in logs.offered if number <= batch_id)
-        return [batch for batch in planned if batch is not None]
-
+    names = storage.list(layout.SOURCES).names
     try:
-        owners = source_folders(storage.list(layout.SOURCES).names, offsets, kept, storage.uri)
+        owners = source_folders(names, offsets, lambda: logs.offsets_up_to(batch_id), storage.uri)
     except Unsupported:
         return {}
     by_end = {offsets.offsets[name]: folder for folder, name in owners.items()}
@@ -144,31 +140,24 @@ def _read(storage: Storage, read: InputRange, folder: str | None, begun: bool) -
         return read
     if not begun:
         why = "the offsets of the batch before are no longer kept, so where this one began is not known"
-        return InputRange(read.source, read.after, read.upto, why_unknown=why)
+        return replace(read, why_unknown=why)
     if "reservoirVersion" in upto:
-        return InputRange(
-            read.source,
-            read.after,
-            read.upto,
-            table_after=_position(_object(read.after)),
-            table_upto=_position(upto),
-        )
+        return replace(read, table_after=_position(_object(read.after)), table_upto=_position(upto))
     if _is_kafka(upto):
         after = _object(read.after) if read.after else _first_offsets(storage, folder)
-        return InputRange(read.source, read.after, read.upto, topics=tuple(_topics(after, upto)))
+        return replace(read, topics=tuple(_topics(after, upto)))
     after_entry = log_offset(read.after)
     entries = range(0 if after_entry is None else after_entry + 1, (log_offset(read.upto) or 0) + 1)
     seen = None if not folder else _files(storage, folder, entries)
     if seen is None:
         why = "the entries of the source's own log are not in the checkpoint"
-        return InputRange(read.source, read.after, read.upto, why_unknown=why)
-    return InputRange(read.source, read.after, read.upto, files=tuple(file.path for file in seen))
+        return replace(read, why_unknown=why)
+    return replace(read, files=tuple(file.path for file in seen))
 
 
 def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | None:
     """The files of these entries of a source's log; None where some of the entries are lost."""
-    places = [layout.parse(f"{layout.SOURCES}/{folder}/{name}") for name in _names(storage, folder)]
-    logs = [place for place in places if isinstance(place, SourceLogFile)]
+    logs = log_files(folder, storage.list(f"{layout.SOURCES}/{folder}").names)
     single = {place.entry: place for place in logs if not place.compact}
     compacted = sorted((place for place in logs if place.compact), key=lambda place: place.entry)
     needed: dict[SourceLogFile, None] = {}
@@ -187,10 +176,6 @@ def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | No
             continue
         return None  # a query that runs has compacted it meanwhile
     return found
-
-
-def _names(storage: Storage, folder: str) -> list[str]:
-    return sorted(storage.list(f"{layout.SOURCES}/{folder}").names)
 
 
 def _is_kafka(offset: Mapping[str, Any]) -> bool:

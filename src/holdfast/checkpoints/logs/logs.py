@@ -10,6 +10,7 @@ from holdfast.errors import NotFound
 from holdfast.formats.logs.commit_log import CommitLog, parse_commit
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, parse_operator
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
 
 
@@ -26,8 +27,8 @@ class Logs:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self.committed = _batches(storage, layout.COMMITS)
-        self.offered = _batches(storage, layout.OFFSETS)
+        self.committed = tuple(numbers(storage.list(layout.COMMITS).names))
+        self.offered = tuple(numbers(storage.list(layout.OFFSETS).names))
         self._known = frozenset(self.committed)
         self._commits: dict[int, CommitLog | None] = {}
         self._offsets: dict[int, OffsetLog | None] = {}
@@ -60,6 +61,15 @@ class Logs:
             data = _read(self._storage, path)
             self._offsets[batch_id] = None if data is None else parse_offsets(data, path)
         return self._offsets[batch_id]
+
+    def offsets_up_to(self, batch_id: int) -> list[OffsetLog]:
+        """The offsets of the batches up to one, as far as they are kept.
+
+        Raises:
+            Corrupt: A file is damaged.
+        """
+        planned = (self.offsets(planned_id) for planned_id in self.offered if planned_id <= batch_id)
+        return [offsets for offsets in planned if offsets is not None]
 
     def unique_id(self, store: layout.StoreId, index: int, version: int) -> str | None:
         """The unique id under which a store's version was committed.
@@ -127,6 +137,15 @@ def numbers(names: Iterable[str]) -> list[int]:
     return sorted(number for number in found if number is not None)
 
 
+def written_ms(storage: Storage, log: layout.Log, batch_id: int) -> int | None:
+    """When a batch's file of a log was written; None where it is gone or not on this machine."""
+    file = file_of(storage, layout.LogFile(log, batch_id).render())
+    try:
+        return None if file is None else file.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+
+
 def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> str | None:
     folder = f"{layout.STATE}/{operator_id}/{layout.OPERATOR_METADATA}"
     names = storage.list(folder).names
@@ -137,10 +156,6 @@ def _metadata_path(storage: Storage, operator_id: int, newest: int | None) -> st
     versions = numbers(storage.list(f"{folder}/v2").names)
     usable = [version for version in versions if newest is None or version <= newest] or versions[:1]
     return layout.OperatorMetadataFile(operator_id, usable[-1]).render() if usable else None
-
-
-def _batches(storage: Storage, folder: str) -> tuple[int, ...]:
-    return tuple(numbers(storage.list(folder).names))
 
 
 def _read(storage: Storage, path: str) -> bytes | None:

@@ -7,10 +7,12 @@ are one source is written nowhere; they have the same offset in every batch, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from holdfast import layout
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
+from holdfast.layout import SourceLogFile
 
 
 def source_folders(
@@ -48,6 +50,12 @@ def source_folders(
             hint="give each reading of the stream a frame of its own, so that it has a log of its own",
         )
     return found[0] if found else own
+
+
+def log_files(source: str, names: Iterable[str]) -> list[SourceLogFile]:
+    """The entries of a source's log, of the names in its folder."""
+    places = (layout.parse(f"{layout.SOURCES}/{source}/{name}") for name in names)
+    return [place for place in places if isinstance(place, SourceLogFile)]
 
 
 def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[str]:

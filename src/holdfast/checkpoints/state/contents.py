@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.problems import row_damaged
+from holdfast.checkpoints.problems import taking_rows_apart
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
@@ -116,7 +116,7 @@ def state_contents(
 
 
 def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Keys and values of rows without what is around them, as `ValueForm.bare` puts it.
+    """Keys and values of rows without what is around them, as `ValueForm.bare_all` puts it.
 
     Raises:
         Corrupt: A key or a value is damaged.
@@ -149,10 +149,8 @@ def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
     Raises:
         Corrupt: A value is damaged.
     """
-    try:
+    with taking_rows_apart(codec.where):
         return codec.values.bare_all([value for _, value in pairs])
-    except (struct.error, ValueError, IndexError) as error:
-        raise row_damaged(codec.where, error) from error
 
 
 class ContentSum:

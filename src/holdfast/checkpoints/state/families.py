@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from holdfast.checkpoints.state.states import OperatorStates
-from holdfast.formats.files.snapshot import SnapshotMetadata
+from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.formats.rows.row_forms import FAMILY_BYTES
-from holdfast.layout import DEFAULT_STORE
+from holdfast.layout import DEFAULT_STORE, Kind, StoreFile
+from holdfast.storage.port import Storage
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -57,6 +58,16 @@ class Families:
             return cls(None)
         named = {str(name): int(number) for name, number in numbers.items()}
         return cls(named, int(fields.get("maxColumnFamilyId") or 0))
+
+    @classmethod
+    def in_base(
+        cls, storage: Storage, operator: OperatorStates, store: str, base: StoreFile | None
+    ) -> Families:
+        """Those of a store by its base, of which the index is read; only a snapshot of RocksDB's has them."""
+        if base is None or base.kind is not Kind.ZIP:
+            return cls.of(operator, store, None)
+        path = base.render()
+        return cls.of(operator, store, parse_snapshot(storage.read(path), path, whole=False))
 
     @property
     def forgotten(self) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.state.families import Pairs
-from holdfast.checkpoints.state.lookup import Sought, changed_by, family_number, rows_in
+from holdfast.checkpoints.state.families import Families, Pairs
+from holdfast.checkpoints.state.lookup import Sought, changed_by, rows_in
 from holdfast.checkpoints.state.states import OperatorStates
-from holdfast.checkpoints.stores import StoreFolder, UniqueId
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.port import Storage
 
@@ -66,20 +65,16 @@ def kept_rows(
         Unsupported: The state is of a kind that cannot be read.
     """
     store = StoreId(operator.operator_id, partition, wanted[0].codec.name.store)
-    folder, unique_id = operator.folder(storage, store)
+    folder = operator.folder(storage, store)
     walk = _Walk(storage, operator, store, wanted)
     for batch_id in batches:
-        chain = folder.chain(batch_id + 1, unique_id)
+        chain = folder.chain(batch_id + 1)
         if chain.missing is not None:
             walk.lost()
             continue
-        change = _change_of(folder, batch_id + 1, unique_id)
+        change = next((file for file in folder.made_by(batch_id + 1) if file.kind in _CHANGES), None)
         written = walk.step(batch_id, chain.files, change)
         yield KeptRows(batch_id, partition, tuple(list(rows.items()) for rows in walk.rows), written)
-
-
-def _change_of(folder: StoreFolder, version: int, unique_id: UniqueId) -> StoreFile | None:
-    return next((file for file in folder.made_by(version, unique_id) if file.kind in _CHANGES), None)
 
 
 class _Walk:
@@ -105,15 +100,12 @@ class _Walk:
         after = self._last == batch_id - 1 and self._last is not None
         self._last = batch_id
         base = chain[0] if chain and chain[0].kind is Kind.ZIP else None
+        if base is not None and after and base.version != batch_id + 1:
+            base = None
         # A family that is new has its number from the snapshot that came with it.
-        if base is not None and (base.version == batch_id + 1 or not after):
-            self._numbers = [
-                family_number(self._storage, self._operator, base, part.codec.name) for part in self._wanted
-            ]
-        elif not after or change is None:
-            self._numbers = [
-                family_number(self._storage, self._operator, None, part.codec.name) for part in self._wanted
-            ]
+        if base is not None or not after or change is None:
+            families = Families.in_base(self._storage, self._operator, self._store.name, base)
+            self._numbers = [families.prefixes.get(part.codec.name.family) for part in self._wanted]
         if after and change is not None:
             return self._changed(change)
         before = self.rows

@@ -6,21 +6,18 @@ the files whose bytes have the key's in them are read record by record. Nothing 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.checkpoints.problems import row_damaged
+from holdfast.checkpoints.problems import taking_rows_apart
 from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.key_partition import partition_of_key, placing_fields
-from holdfast.checkpoints.state.replay import Overlay
+from holdfast.checkpoints.state.replay import Overlay, key_of
 from holdfast.checkpoints.state.rocksdb import Snapshot, opened
-from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName
-from holdfast.formats.files.compression import decompressed
+from holdfast.checkpoints.state.states import OperatorStates, StateCodec
 from holdfast.formats.files.records import Record, records_of
-from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
 from holdfast.formats.rows.row_forms import KeyKind
 from holdfast.formats.rows.spark_types import Atom
 from holdfast.formats.rows.unsafe_row import RowCodec
@@ -75,10 +72,10 @@ def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
         row = RowCodec(codec.key_type).encode(values) if whole else b""
         return Sought(codec, row, True, row, row.__eq__) if whole else decoded
     if whole and plain_key:
-        start = codec.key_codec().start(values) or b""
+        start = codec.key_codec.start(values) or b""
         return Sought(codec, start, True, start, start.__eq__)
     searched = dict(list(values.items())[: placing_fields(codec)])
-    found = None if plain_key else codec.key_codec().start(searched)
+    found = None if plain_key else codec.key_codec.start(searched)
     if found is None:
         return decoded
     if whole:
@@ -142,12 +139,10 @@ def rows_in(
         Corrupt: A file is damaged.
         Unsupported: The state is of a kind that cannot be read.
     """
-    try:
+    with taking_rows_apart(full(storage.uri, store.folder)):
         if any(file.kind in (Kind.DELTA, Kind.SNAPSHOT) for file in chain):
             return _in_memory(storage, operator, chain, wanted)
         return _in_rocksdb(storage, operator, chain, wanted)
-    except (struct.error, ValueError, IndexError) as error:
-        raise row_damaged(full(storage.uri, store.folder), error) from error
 
 
 def changed_by(
@@ -174,40 +169,14 @@ def changed_by(
         NotFound: The file is gone.
         Corrupt: It is damaged.
     """
-    path = change.render()
-    try:
-        stream = decompressed(storage.read(path), operator.codec, path)
-        if wanted.needle not in stream:
-            return None
-        records = list(_about(records_of(change.kind, stream, path), number, wanted, operator))
+    with taking_rows_apart(full(storage.uri, store.folder)):
+        records = _about(storage, operator, change, number, wanted)
         if not records:
             return None
         overlay = Overlay(operator.values)
         overlay.add(records)
         rows = overlay.over([(number + key, value) for key, value in before.items()])
         return {key[len(number) :]: value for key, value in rows}
-    except (struct.error, ValueError, IndexError) as error:
-        raise row_damaged(full(storage.uri, store.folder), error) from error
-
-
-def family_number(
-    storage: Storage, operator: OperatorStates, base: StoreFile | None, name: StateName
-) -> bytes | None:
-    """What the keys of a state begin with in its store, as a snapshot says.
-
-    Args:
-        storage: The checkpoint.
-        operator: The operator.
-        base: A snapshot of the store; None where there is none.
-        name: The state.
-
-    Returns:
-        None where nothing had been written to it by then.
-    """
-    if base is None or base.kind is not Kind.ZIP:
-        return _family(operator, None, name)
-    metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
-    return _family(operator, metadata, name)
 
 
 def _in_rocksdb(
@@ -222,26 +191,16 @@ def _in_rocksdb(
             stack.enter_context(opened(storage, chain[0], operator.values.delimiter)) if whole else None
         )
         metadata = None if snapshot is None else snapshot.metadata
-        number = _family(operator, metadata, wanted.codec.name)
+        name = wanted.codec.name
+        # Spark writes a snapshot with the batch that makes a family, and notes its number there.
+        number = Families.of(operator, name.store, metadata).prefixes.get(name.family)
         if number is None:
-            return {}
+            return {}  # nothing was ever written to it
         overlay = Overlay(operator.values)
         for file in chain[1:] if whole else chain:
-            path = file.render()
-            stream = decompressed(storage.read(path), operator.codec, path)
-            # Most files have nothing of the key, and need not be taken apart.
-            if wanted.needle in stream:
-                overlay.add(_about(records_of(file.kind, stream, path), number, wanted, operator))
+            overlay.add(_about(storage, operator, file, number, wanted))
         found = overlay.over(_base_rows(snapshot, number, wanted))
         return {key[len(number) :]: value for key, value in found}
-
-
-def _family(operator: OperatorStates, snapshot: SnapshotMetadata | None, name: StateName) -> bytes | None:
-    """What the keys of a family begin with; None where nothing was ever written to it.
-
-    Spark writes a snapshot with the batch that makes a family, and notes its number there.
-    """
-    return Families.of(operator, name.store, snapshot).prefixes.get(name.family)
 
 
 def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iterator[tuple[bytes, bytes]]:
@@ -258,13 +217,18 @@ def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iter
 
 
 def _about(
-    records: Iterator[Record], number: bytes, wanted: Sought, operator: OperatorStates
-) -> Iterator[Record]:
-    """The records of the keys that are looked for."""
-    for record in records:
-        key = record.key if record.value is not None else operator.values.deleted(record.key)
+    storage: Storage, operator: OperatorStates, file: StoreFile, number: bytes, wanted: Sought
+) -> list[Record]:
+    """The records of the keys that are looked for. Most files have none, and need not be taken apart."""
+    stream = operator.stream(storage, file)
+    if wanted.needle not in stream:
+        return []
+    records = []
+    for record in records_of(file.kind, stream, file.render()):
+        key = key_of(record, operator.values)
         if key.startswith(number) and wanted.needle in key and wanted.holds(key[len(number) :]):
-            yield record
+            records.append(record)
+    return records
 
 
 def _in_memory(
@@ -273,14 +237,8 @@ def _in_memory(
     """The last word on each key, from the newest file back to the base."""
     last: dict[bytes, bytes | None] = {}
     for file in reversed(chain):
-        stream = decompressed(storage.read(file.render()), operator.codec, file.render())
-        if wanted.needle not in stream:
-            continue
-        here: dict[bytes, bytes | None] = {}
-        for record in _about(records_of(file.kind, stream, file.render()), b"", wanted, operator):
-            key = record.key if record.value is not None else operator.values.deleted(record.key)
-            here[key] = record.value
-        last = {**here, **last}
+        records = _about(storage, operator, file, b"", wanted)
+        last = {**{key_of(record, operator.values): record.value for record in records}, **last}
         if wanted.whole and last:
             break
     return {key: value for key, value in last.items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from holdfast.formats.files.records import Change, Record
@@ -13,14 +14,17 @@ _ABSENT = object()
 Row = tuple[bytes, bytes]
 
 
+def key_of(record: Record, values: ValueForm) -> bytes:
+    """The key that a record is about; the record of a delete may have a checksum before it."""
+    return values.deleted(record.key) if record.change is Change.DELETE else record.key
+
+
+@dataclass(slots=True)
 class _Appended:
     """Values that RocksDB would merge: behind those of the base, or on their own."""
 
-    __slots__ = ("onto_base", "parts")
-
-    def __init__(self, parts: list[bytes], *, onto_base: bool) -> None:
-        self.parts = parts
-        self.onto_base = onto_base
+    parts: list[bytes]
+    onto_base: bool
 
 
 class Overlay:

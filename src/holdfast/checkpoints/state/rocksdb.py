@@ -58,7 +58,7 @@ class Snapshot:
             Corrupt: A data file is damaged.
         """
         last: bytes | None = None
-        try:
+        with _naming_damage(self._storage, self._file, self.metadata):
             rows = self._database.items()
             while chunk := list(islice(rows, size)):
                 last = chunk[-1][0]  # before it is given away: who has it may change it
@@ -69,8 +69,6 @@ class Snapshot:
             end.status()
             if (bytes(end.key()) if end.valid() else None) != last:
                 raise EOFError("its rows end before its last one")
-        except Exception as error:  # rocksdict raises nothing more special
-            raise _damage(self._storage, self._file, self.metadata, error) from error
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None.
@@ -78,11 +76,9 @@ class Snapshot:
         Raises:
             Corrupt: A data file is damaged.
         """
-        try:
-            found = self._database.get(key)
-        except Exception as error:  # rocksdict raises nothing more special
-            raise _damage(self._storage, self._file, self.metadata, error) from error
-        return None if found is None else bytes(found)
+        with _naming_damage(self._storage, self._file, self.metadata):
+            value = self._database.get(key)
+        return None if value is None else bytes(value)
 
     def starting_with(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The keys that begin with these bytes, with their values, in order. Cost: a search, and each row.
@@ -90,7 +86,7 @@ class Snapshot:
         Raises:
             Corrupt: A data file is damaged.
         """
-        try:
+        with _naming_damage(self._storage, self._file, self.metadata):
             rows = self._database.iter()
             rows.seek(start)
             while rows.valid():
@@ -100,8 +96,6 @@ class Snapshot:
                 yield key, bytes(rows.value())
                 rows.next()
             rows.status()
-        except Exception as error:  # rocksdict raises nothing more special
-            raise _damage(self._storage, self._file, self.metadata, error) from error
 
 
 @contextmanager
@@ -125,7 +119,7 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
     with tempfile.TemporaryDirectory(prefix="holdfast-rows-", ignore_cleanup_errors=True) as temporary:
         place = Path(temporary, "db")
         metadata = laid_out(storage, file, place)
-        try:
+        with _naming_damage(storage, file, metadata):
             known, families = database_options(Path(temporary, "options"), delimiter, len(metadata.shared))
             database = Rdict(
                 str(place),
@@ -133,8 +127,6 @@ def opened(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snap
                 column_families=families,
                 access_type=AccessType.read_only(error_if_log_file_exist=False),
             )
-        except Exception as error:  # as above
-            raise _damage(storage, file, metadata, error) from error
         try:
             yield Snapshot(database, metadata, file, storage)
         finally:
@@ -217,19 +209,27 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
             check_sst(read, size, full(storage.uri, path), blocks=blocks)
 
 
-def _damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata, error: Exception) -> Exception:
-    """The error for what RocksDB says, with the name that a data file has in the checkpoint."""
-    text = str(error)
-    named = _IN_MESSAGE.search(text)
-    names = {shared.local_name: shared for shared in metadata.shared}
-    shared = names.get(named[1]) if named is not None else None
-    where = file.render()
-    if shared is not None:
-        where = layout.SharedFile(file.store, shared.folder, shared.name).render()
-    found = text.splitlines()[0] if text else type(error).__name__
-    return Corrupt(
-        "RocksDB cannot read a snapshot",
-        where=full(storage.uri, where),
-        found=re.sub(r"/\S*/", "", found)[:200],
-        hint=SEE_DAMAGE,
-    )
+@contextmanager
+def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata) -> Iterator[None]:
+    """Say within the block what RocksDB says, with the name that a data file has in the checkpoint.
+
+    Raises:
+        Corrupt: RocksDB says something.
+    """
+    try:
+        yield
+    except Exception as error:  # rocksdict raises nothing more special
+        text = str(error)
+        named = _IN_MESSAGE.search(text)
+        names = {shared.local_name: shared for shared in metadata.shared}
+        shared = names.get(named[1]) if named is not None else None
+        where = file.render()
+        if shared is not None:
+            where = layout.SharedFile(file.store, shared.folder, shared.name).render()
+        found = text.splitlines()[0] if text else type(error).__name__
+        raise Corrupt(
+            "RocksDB cannot read a snapshot",
+            where=full(storage.uri, where),
+            found=re.sub(r"/\S*/", "", found)[:200],
+            hint=SEE_DAMAGE,
+        ) from error

@@ -7,23 +7,19 @@ RocksDB's is not.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
-from holdfast.checkpoints.problems import SEE_DAMAGE, row_damaged
+from holdfast.checkpoints.problems import SEE_DAMAGE, taking_rows_apart
 from holdfast.checkpoints.state.families import Families, Pairs
-from holdfast.checkpoints.state.replay import Overlay
+from holdfast.checkpoints.state.replay import Overlay, key_of
 from holdfast.checkpoints.state.rocksdb import opened
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operator_states
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
-from holdfast.formats.files.compression import decompressed
-from holdfast.formats.files.records import Change, Record, parse_head, records_of
-from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.rows.row_forms import ValueForm
+from holdfast.formats.files.records import parse_head, records_of
 from holdfast.layout import Kind, StoreFile, StoreId
 from holdfast.storage.giving_up import go_on
 from holdfast.storage.port import Storage, full
@@ -106,7 +102,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
     overlay = Overlay(operator.values)
     marked = False
     for file in changes:
-        stream = _stream(storage, operator, file)
+        stream = operator.stream(storage, file)
         path = file.render()
         if file.kind is Kind.CHANGELOG:
             marked = marked or parse_head(stream, path).version % 2 == 0
@@ -116,7 +112,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
 
 def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a base of the memory provider's."""
-    records = records_of(base.kind, _stream(storage, operator, base), base.render())
+    records = records_of(base.kind, operator.stream(storage, base), base.render())
     return ((record.key, record.value) for record in records if record.value is not None)
 
 
@@ -142,32 +138,27 @@ def stored_values(
         Corrupt: A file is damaged.
         Unsupported: The state is of a kind that cannot be read.
     """
-    chain = operator.chain(storage, store)
-    found: dict[tuple[str, bytes], bytes] = {}
-    try:
-        with ExitStack() as stack:
-            base, changes = _split(chain)
-            if base is None or base.kind is not Kind.ZIP:
-                wanted = set(keys)
-                for codec, pairs in store_chunks(storage, operator, store):
-                    family = codec.name.family
-                    found.update({(family, key): value for key, value in pairs if (family, key) in wanted})
-                return found
-            snapshot = stack.enter_context(opened(storage, base, operator.values.delimiter))
-            prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
-            names = {prefixes[family] + key: (family, key) for family, key in keys if family in prefixes}
-            overlay = Overlay(operator.values)
-            for file in changes:
-                records = records_of(file.kind, _stream(storage, operator, file), file.render())
-                overlay.add(record for record in records if _key_of(record, operator.values) in names)
-            rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
-            return {names[key]: value for key, value in overlay.over(rows)}
-    except (struct.error, ValueError, IndexError) as error:
-        raise row_damaged(full(storage.uri, store.folder), error) from error
-
-
-def _key_of(record: Record, values: ValueForm) -> bytes:
-    return values.deleted(record.key) if record.change is Change.DELETE else record.key
+    base, changes = _split(operator.chain(storage, store))
+    if base is None or base.kind is not Kind.ZIP:
+        wanted = set(keys)
+        return {
+            (codec.name.family, key): value
+            for codec, pairs in store_chunks(storage, operator, store)
+            for key, value in pairs
+            if (codec.name.family, key) in wanted
+        }
+    with (
+        taking_rows_apart(full(storage.uri, store.folder)),
+        opened(storage, base, operator.values.delimiter) as snapshot,
+    ):
+        prefixes = Families.of(operator, store.name, snapshot.metadata).prefixes
+        names = {prefixes[family] + key: (family, key) for family, key in keys if family in prefixes}
+        overlay = Overlay(operator.values)
+        for file in changes:
+            records = records_of(file.kind, operator.stream(storage, file), file.render())
+            overlay.add(record for record in records if key_of(record, operator.values) in names)
+        rows = ((key, value) for key in names if (value := snapshot.get(key)) is not None)
+        return {names[key]: value for key, value in overlay.over(rows)}
 
 
 def store_chunks(
@@ -179,24 +170,22 @@ def store_chunks(
         NotFound: A file is gone.
         Corrupt: A file is damaged.
     """
-    try:
-        with ExitStack() as stack:
-            found = layers(storage, operator, store)
-            snapshot = None
-            chunks: Iterable[Pairs] = ()
-            if found.base is not None and found.base.kind is Kind.ZIP:
-                snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
-                chunks = snapshot.chunks(CHUNK)
-            elif found.base is not None:
-                rows = base_rows(storage, operator, found.base)
-                chunks = iter(lambda: list(islice(rows, CHUNK)), [])
-            named = None if snapshot is None else snapshot.metadata
-            families = Families.of(operator, store.name, named, marked=found.marked)
-            for chunk in _sorted_out(found.changes.over_chunks(chunks, CHUNK), families, operator, store):
+    with taking_rows_apart(full(storage.uri, store.folder)), ExitStack() as stack:
+        found = layers(storage, operator, store)
+        snapshot = None
+        chunks: Iterable[Pairs] = ()
+        if found.base is not None and found.base.kind is Kind.ZIP:
+            snapshot = stack.enter_context(opened(storage, found.base, operator.values.delimiter))
+            chunks = snapshot.chunks(CHUNK)
+        elif found.base is not None:
+            rows = base_rows(storage, operator, found.base)
+            chunks = iter(lambda: list(islice(rows, CHUNK)), [])
+        named = None if snapshot is None else snapshot.metadata
+        families = Families.of(operator, store.name, named, marked=found.marked)
+        for chunk in found.changes.over_chunks(chunks, CHUNK):
+            for prefix, pairs in families.sorted_out(chunk):
                 go_on()
-                yield chunk
-    except (struct.error, ValueError, IndexError) as error:
-        raise row_damaged(full(storage.uri, store.folder), error) from error
+                yield operator.codec_of(store.name, _family(families, prefix, store)), pairs
 
 
 def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
@@ -205,33 +194,13 @@ def base_families(storage: Storage, operator: OperatorStates, store: StoreId) ->
     Cost: its base's index is read, and no row.
     """
     base, _ = _split(operator.chain(storage, store))
-    metadata = None
-    if base is not None and base.kind is Kind.ZIP:
-        metadata = parse_snapshot(storage.read(base.render()), base.render(), whole=False)
-    return Families.of(operator, store.name, metadata)
+    return Families.in_base(storage, operator, store.name, base)
 
 
 def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreFile, ...]]:
     if chain and chain[0].kind.whole:
         return chain[0], chain[1:]
     return None, chain
-
-
-def _stream(storage: Storage, operator: OperatorStates, file: StoreFile) -> bytes:
-    path = file.render()
-    return decompressed(storage.read(path), operator.codec, path)
-
-
-def _sorted_out(
-    chunks: Iterable[Pairs],
-    families: Families,
-    operator: OperatorStates,
-    store: StoreId,
-) -> Iterator[tuple[StateCodec, Pairs]]:
-    """Rows by state."""
-    for chunk in chunks:
-        for prefix, pairs in families.sorted_out(chunk):
-            yield operator.codec_of(store.name, _family(families, prefix, store)), pairs
 
 
 def _family(families: Families, prefix: bytes, store: StoreId) -> str:

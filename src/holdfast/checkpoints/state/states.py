@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import codec_of, read_query_id, store_names
-from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.operator_naming import named
+from holdfast.checkpoints.checkpoint import codec_of, read_query_id
+from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import batch_not_kept, file_gone
-from holdfast.checkpoints.stores import StoreFolder, UniqueId, partitions_of
+from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operators, partitions_of
 from holdfast.checkpoints.values import NAMES
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.files.compression import decompressed
 from holdfast.formats.logs.offset_log import ENCODING, MERGE_OPERATOR, ROW_CHECKSUM, OffsetLog
-from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.logs.state_schema import ColumnFamily, parse_schema
 from holdfast.formats.operators import OperatorName, is_internal, state_name
 from holdfast.formats.providers import known_provider
@@ -81,33 +81,23 @@ class StateName:
         return f"operator {self.shown_operator}" + ("" if alone else f", state {self.state_name}")
 
 
+@dataclass(eq=False)
 class StateCodec:
     """Takes apart the rows of one state.
 
-    Args:
+    Attributes:
         name: The state.
         values: How values are put into bytes.
-        schema: Its schema; None where there is none.
+        schema: Its schema as Spark wrote it; None where there is none.
         key_form: How keys are put into bytes.
         where: Where it is, for messages.
     """
 
-    def __init__(
-        self, name: StateName, values: ValueForm, schema: ColumnFamily | None, key_form: KeyForm, where: str
-    ) -> None:
-        self.name = name
-        self.values = values
-        self.where = where
-        self._schema = schema
-        self._key_form = key_form
-        self._key: KeyCodec | None = None
-        self._key_row: RowCodec | None = None
-        self._value_row: RowCodec | None = None
-
-    @property
-    def schema(self) -> ColumnFamily | None:
-        """The schema as Spark wrote it."""
-        return self._schema
+    name: StateName
+    values: ValueForm
+    schema: ColumnFamily | None
+    key_form: KeyForm
+    where: str
 
     def require_schema(self) -> ColumnFamily:
         """The schema.
@@ -115,7 +105,7 @@ class StateCodec:
         Raises:
             Corrupt: There is none.
         """
-        if self._schema is None:
+        if self.schema is None:
             raise Corrupt(
                 "a state has no schema",
                 where=self.where,
@@ -123,9 +113,9 @@ class StateCodec:
                 expected=f"it in {layout.STATE_SCHEMA}",
                 hint="see what else is damaged with `holdfast checkpoint verify`",
             )
-        return self._schema
+        return self.schema
 
-    @property
+    @cached_property
     def key_type(self) -> Struct:
         """The fields of a key.
 
@@ -133,9 +123,9 @@ class StateCodec:
             Corrupt: There is no schema.
             Unsupported: It has a type that is not known here.
         """
-        return self._type("key")
+        return parse_struct(self.require_schema().key_schema, self.where)
 
-    @property
+    @cached_property
     def value_type(self) -> Struct:
         """The fields of a value, or of an element of a list.
 
@@ -143,30 +133,31 @@ class StateCodec:
             Corrupt: There is no schema.
             Unsupported: It has a type that is not known here.
         """
-        return self._type("value")
+        return parse_struct(self.require_schema().value_schema, self.where)
 
     def first_fields(self, count: int) -> Struct:
         """The first fields of a key."""
-        whole = self._type("key")
-        return Struct(whole.names[:count], whole.types[:count])
+        return Struct(self.key_type.names[:count], self.key_type.types[:count])
 
-    @property
-    def key_form(self) -> KeyForm:
-        """How keys are put into bytes."""
-        return self._key_form
-
+    @cached_property
     def key_codec(self) -> KeyCodec:
         """What reads keys as RocksDB's provider stores them, and knows how they begin."""
-        if self._key is None:
-            self._key = KeyCodec(self._key_form, self._type("key"), self.where)
-        return self._key
+        return KeyCodec(self.key_form, self.key_type, self.where)
+
+    @cached_property
+    def _key_row(self) -> RowCodec:
+        return RowCodec(self.key_type)
+
+    @cached_property
+    def _value_row(self) -> RowCodec:
+        return RowCodec(self.value_type)
 
     @property
     def plain_keys(self) -> int | None:
         """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
         if not self.values.rocksdb or self.values.avro:
             return 0
-        return 1 if self._key_form.kind is KeyKind.ROW else None
+        return 1 if self.key_form.kind is KeyKind.ROW else None
 
     def key_row(self, key: bytes) -> bytes:
         """The UnsafeRow of a stored key.
@@ -174,11 +165,8 @@ class StateCodec:
         Raises:
             Corrupt: The bytes cannot be a key.
         """
-        if not self.values.rocksdb or self.values.avro:
-            return key
-        if self._key_form.kind is KeyKind.ROW:
-            return key[1:]
-        return self.key_codec().row(key)
+        skip = self.plain_keys
+        return self.key_codec.row(key) if skip is None else key[skip:]
 
     def stored_key(self, row: bytes) -> bytes:
         """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
@@ -186,31 +174,16 @@ class StateCodec:
         Raises:
             Corrupt: The bytes cannot be a key.
         """
-        if not self.values.rocksdb or self.values.avro:
-            return row
-        if self._key_form.kind is KeyKind.ROW:
-            return b"\0" + row
-        return self.key_codec().stored(row)
+        skip = self.plain_keys
+        return self.key_codec.stored(row) if skip is None else b"\0" * skip + row
 
     def key_values(self, row: bytes) -> Any:
         """The values of a key's row; Avro stays bytes."""
-        if self.values.avro:
-            return row
-        if self._key_row is None:
-            self._key_row = RowCodec(self._type("key"))
-        return self._key_row.decode(row, self.where)
+        return row if self.values.avro else self._key_row.decode(row, self.where)
 
     def value_values(self, row: bytes) -> Any:
         """The values of a value's row; Avro stays bytes."""
-        if self.values.avro:
-            return row
-        if self._value_row is None:
-            self._value_row = RowCodec(self._type("value"))
-        return self._value_row.decode(row, self.where)
-
-    def _type(self, side: str) -> Struct:
-        schema = self.require_schema()
-        return parse_struct(schema.key_schema if side == "key" else schema.value_schema, self.where)
+        return row if self.values.avro else self._value_row.decode(row, self.where)
 
 
 class OperatorStates:
@@ -220,27 +193,24 @@ class OperatorStates:
         self,
         logs: Logs,
         batch_id: int,
-        folder: OperatorFolder,
-        metadata: OperatorMetadata | None,
+        noted: NotedOperator,
         schemas: Mapping[str, Mapping[str, ColumnFamily]],
-        names: tuple[str, ...],
         partitions: int,
         uri: str,
-        named: OperatorName,
     ) -> None:
         offsets = logs.offsets(batch_id)
-        self._folder = full(uri, f"{layout.STATE}/{folder.operator_id}")
-        self._logs = logs
+        self.logs = logs
         self.batch_id = batch_id
-        self._metadata = metadata
-        self._schemas = schemas
-        self._codecs: dict[tuple[str, str], StateCodec] = {}
-        self.operator_id = folder.operator_id
-        self.name = "" if metadata is None else metadata.name
-        self.named = named
-        self.store_names = names
+        self.operator_id = noted.folder.operator_id
+        self.named = noted.named
+        self.name = noted.named.spark_name
+        self.store_names = noted.store_names
         self.partitions = partitions
         self.codec = codec_of(offsets)
+        self._metadata = noted.metadata
+        self._schemas = schemas
+        self._codecs: dict[tuple[str, str], StateCodec] = {}
+        self._folder = full(uri, f"{layout.STATE}/{self.operator_id}")
         self.values = _value_form(offsets, self._folder)
 
     def codec_of(self, store: str, family: str) -> StateCodec:
@@ -266,19 +236,13 @@ class OperatorStates:
 
     def times(self) -> tuple[int, int | None]:
         """When the batch was planned, and its watermark if it has one, in milliseconds."""
-        offsets = self._logs.offsets(self.batch_id)
+        offsets = self.logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
-    @property
-    def logs(self) -> Logs:
-        """The checkpoint's logs, as they were when this was read."""
-        return self._logs
-
-    def folder(self, storage: Storage, store: StoreId) -> tuple[StoreFolder, UniqueId]:
-        """A store's folder, listed now, and under which id the commit log has each version."""
-        index = self.store_names.index(store.name)
-        folder = StoreFolder(storage, store, storage.list(store.folder), self.codec)
-        return folder, lambda version: self._logs.unique_id(store, index, version)
+    def folder(self, storage: Storage, store: StoreId) -> StoreFolder:
+        """A store's folder, listed now."""
+        unique_id = partial(self.logs.unique_id, store, self.store_names.index(store.name))
+        return StoreFolder(storage, store, storage.list(store.folder), self.codec, unique_id)
 
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
         """The files of a store at the batch.
@@ -286,11 +250,20 @@ class OperatorStates:
         Raises:
             NotFound: One is gone.
         """
-        folder, unique_id = self.folder(storage, store)
-        chain = folder.chain(self.batch_id + 1, unique_id)
+        chain = self.folder(storage, store).chain(self.batch_id + 1)
         if chain.missing is not None:
             raise file_gone(storage, chain.missing, self.batch_id)
         return chain.files
+
+    def stream(self, storage: Storage, file: StoreFile) -> bytes:
+        """What is in a file of changes, or of a store in memory.
+
+        Raises:
+            NotFound: It is gone.
+            Corrupt: It is damaged.
+        """
+        path = file.render()
+        return decompressed(storage.read(path), self.codec, path)
 
     def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
         if schema is not None and schema.encoder.strip():
@@ -325,20 +298,13 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
     if wanted not in logs.committed:
         raise batch_not_kept(storage, logs.committed, wanted)
     offsets = logs.offsets(wanted)
-    found = []
-    folders = operator_folders(storage, wanted)
-    noted = {folder.operator_id: read_operator(storage, folder.metadata_path) for folder in folders}
-    called = named(storage, noted, wanted)
-    for folder in folders:
-        metadata = noted[folder.operator_id]
-        root = f"{layout.STATE}/{folder.operator_id}"
-        first = storage.list(f"{root}/0").names if metadata is None else ()
-        names = store_names(metadata, first)
-        schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in names}
-        count = partitions_of(storage, folder, metadata, offsets, wanted).count
-        name = called[folder.operator_id]
-        found.append(OperatorStates(logs, wanted, folder, metadata, schemas, names, count, storage.uri, name))
-    return found
+    operators = []
+    for noted in noted_operators(storage, wanted):
+        folder = noted.folder
+        schemas = {name: _schema(storage, folder.operator_id, name, wanted) for name in noted.store_names}
+        count = partitions_of(storage, folder, noted.metadata, offsets, wanted).count
+        operators.append(OperatorStates(logs, wanted, noted, schemas, count, storage.uri))
+    return operators
 
 
 def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.record import Record
@@ -29,6 +30,15 @@ from holdfast.storage.port import Storage
 
 RESTORE = "put back the file from a copy, or go on from an older state; do not start the query on this one"
 CHECKSUM = "delete the checksum if the file itself is known to be right; Hadoop and Spark go on without it"
+_LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
+# What reads a whole file, by what the file is; state has readers of its own, by its kind.
+PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
+    layout.QueryMetadata: parse_query,
+    layout.LogFile: lambda data, path: _LOGS[layout.split(path)[0]](data, path),
+    layout.SourceLogFile: lambda data, path: parse_source(data, path).seen(path),
+    layout.OperatorMetadataFile: parse_operator,
+    layout.SchemaFile: parse_schema,
+}
 
 
 @dataclass(slots=True)
@@ -56,37 +66,33 @@ class Content:
     compared: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class ContentCheck:
     """Checks files one by one.
 
-    Args:
+    Attributes:
         storage: The checkpoint.
         tree: What is in it.
         codec: The compression of its state files.
         known: Files whose bytes are known to be right. They are read only for what others are compared with.
         unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
         record: What the files were when their batches were committed.
+        found: What reading them has brought to light.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        tree: Tree,
-        codec: str,
-        known: Container[str] = (),
-        *,
-        unpack: bool = True,
-        record: Record | None = None,
-    ) -> None:
-        self._storage = storage
-        self._tree = tree
-        self._codec = codec
-        self._known = known
-        self._unpack = unpack
-        self._record = record
-        self.found = Content()
-        if codec not in READABLE:
-            what = f"state files are compressed with {codec}, which is not read here; only checksums tell"
+    storage: Storage
+    tree: Tree
+    codec: str
+    known: Container[str]
+    unpack: bool
+    record: Record | None
+    found: Content = field(default_factory=Content, init=False)
+
+    def __post_init__(self) -> None:
+        if self.codec not in READABLE:
+            what = (
+                f"state files are compressed with {self.codec}, which is not read here; only checksums tell"
+            )
             self.found.remarks.append(Remark(layout.STATE, what))
 
     def check(self, path: str, place: Place) -> None:
@@ -94,7 +100,7 @@ class ContentCheck:
 
         A file that is gone by now is left alone: a running query deletes what it no longer needs.
         """
-        if path in self._known and not _tells(place):
+        if path in self.known and not _tells(place):
             return
         data = self._read(path)
         if data is None:
@@ -107,7 +113,7 @@ class ContentCheck:
             if self._readable(path, place, data):
                 self.found.misleading.add(path)
             return
-        checked = path in self._known or self._sums(path, data)
+        checked = path in self.known or self._sums(path, data)
         if checked is None:
             return
         try:
@@ -131,14 +137,14 @@ class ContentCheck:
         Returns:
             What is wrong with it. Whether that is damage depends on who needs it.
         """
-        found = self._tree.size(path)
+        found = self.tree.size(path)
         if found is None:
             return "it is not there"
         if found != size:
             return f"it has {found} bytes, and the snapshot that needs it says {size}"
-        recorded = self._record is not None and path in self._record.files
-        summed = path not in self._known and self._tree.has(layout.HadoopChecksum(path).render())
-        looked_through = self._unpack and path not in self._known
+        recorded = self.record is not None and path in self.record.files
+        summed = path not in self.known and self.tree.has(layout.HadoopChecksum(path).render())
+        looked_through = self.unpack and path not in self.known
         if not recorded and not summed and not looked_through:
             end = self._read(path, max(size - len(SST_MAGIC), 0))
             self.found.files += end is not None
@@ -156,10 +162,10 @@ class ContentCheck:
         return what
 
     def _unlike(self, path: str, data: bytes) -> str | None:
-        if self._record is None or path not in self._record.files:
+        if self.record is None or path not in self.record.files:
             return None
         self.found.compared += 1
-        return self._record.mismatch(path, data)
+        return self.record.mismatch(path, data)
 
     @staticmethod
     def _end(path: str, end: bytes | None) -> str | None:
@@ -183,78 +189,60 @@ class ContentCheck:
 
     def _read(self, path: str, start: int = 0) -> bytes | None:
         try:
-            return self._storage.read(path, start)
+            return self.storage.read(path, start)
         except NotFound:
             return None
 
     def _sums(self, path: str, data: bytes) -> bool | None:
         """Compare a file's checksums: whether there was one, or None if it did not fit."""
-        seen = False
-        hadoop = layout.HadoopChecksum(path).render()
-        spark = layout.SparkChecksum(path).render()
-        for sums, parse in ((hadoop, parse_hadoop_checksum), (spark, parse_spark_checksum)):
-            beside = self._read(sums) if self._tree.has(sums) else None
-            if beside is None:
-                continue
-            if sums == spark and not self._own_sums(sums, beside):
-                return None
-            try:
-                mismatch = parse(beside, sums).mismatch(data)
-            except (Corrupt, Unsupported) as error:
-                self._problem(sums, said(error, sums), CHECKSUM)
-                return None
-            if mismatch is not None:
-                self._problem(path, f"it does not fit {sums}: {mismatch}", RESTORE)
-                return None
-            seen = True
-        return seen
+        hadoop = self._fits(path, data, layout.HadoopChecksum(path), RESTORE)
+        if hadoop is False:
+            return None
+        spark = self._fits(path, data, layout.SparkChecksum(path), RESTORE)
+        return None if spark is False else bool(hadoop or spark)
 
-    def _own_sums(self, path: str, data: bytes) -> bool:
-        """Compare a checksum of Spark's with Hadoop's of it."""
-        hadoop = layout.HadoopChecksum(path).render()
-        beside = self._read(hadoop) if self._tree.has(hadoop) else None
+    def _fits(
+        self, path: str, data: bytes, by: layout.HadoopChecksum | layout.SparkChecksum, hint: str
+    ) -> bool | None:
+        """Whether a file fits a checksum of it; None without one. Spark's has one of Hadoop's itself."""
+        sums = by.render()
+        beside = self._read(sums) if self.tree.has(sums) else None
         if beside is None:
-            return True
+            return None
         try:
-            mismatch = parse_hadoop_checksum(beside, hadoop).mismatch(data)
-        except Corrupt as error:
-            self._problem(hadoop, said(error, hadoop), CHECKSUM)
+            if isinstance(by, layout.HadoopChecksum):
+                mismatch = parse_hadoop_checksum(beside, sums).mismatch(data)
+            elif self._fits(sums, beside, layout.HadoopChecksum(sums), CHECKSUM) is False:
+                return False
+            else:
+                mismatch = parse_spark_checksum(beside, sums).mismatch(data)
+        except (Corrupt, Unsupported) as error:
+            self._problem(sums, said(error, sums), CHECKSUM)
             return False
         if mismatch is not None:
-            self._problem(path, f"it does not fit {hadoop}: {mismatch}", CHECKSUM)
+            self._problem(path, f"it does not fit {sums}: {mismatch}", hint)
         return mismatch is None
 
     def _content(self, path: str, place: Place, data: bytes, checked: bool) -> None:
         if isinstance(place, StoreFile):
             self._state(path, place, data, checked)
-        elif isinstance(place, layout.SourceLogFile):
-            parse_source(data, path).seen(path)
-        elif isinstance(place, layout.LogFile):
-            parse: Callable[[bytes, str], object] = (
-                parse_offsets if place.log is layout.Log.OFFSETS else parse_commit
-            )
-            parse(data, path)
-        elif isinstance(place, layout.OperatorMetadataFile):
-            parse_operator(data, path)
-        elif isinstance(place, layout.SchemaFile):
-            parse_schema(data, path)
-        elif isinstance(place, layout.QueryMetadata):
-            parse_query(data, path)
+        elif type(place) in PARSERS:
+            PARSERS[type(place)](data, path)
         elif isinstance(place, layout.OwnFile) and path.endswith(".json"):
             json_object(decoded(data, "a note of Holdfast's", path), "a note of Holdfast's", path)
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
         if place.kind is Kind.ZIP:
-            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self._known)
+            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self.known)
             return
-        if self._codec not in READABLE:
+        if self.codec not in READABLE:
             return
-        whole = path not in self._known and (self._unpack or not checked)
+        whole = path not in self.known and (self.unpack or not checked)
         tells = place.kind is Kind.CHANGELOG and _tells(place)
         if not whole and not tells:
             return
         stream = (
-            decompressed(data, self._codec, path) if whole else beginning(data, self._codec, path, HEAD_BYTES)
+            decompressed(data, self.codec, path) if whole else beginning(data, self.codec, path, HEAD_BYTES)
         )
         if tells:
             self.found.lineages[path] = parse_head(stream, path).lineage

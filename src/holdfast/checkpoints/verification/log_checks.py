@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
-from holdfast.checkpoints.logs.source_folders import read_twice, source_folders
+from holdfast.checkpoints.logs.source_folders import log_files, read_twice, source_folders
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.verification.file_checks import RESTORE
 from holdfast.checkpoints.verification.findings import Problem, Remark, said
@@ -168,14 +168,10 @@ def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iter
 
 def _ids_differ(logs: Logs) -> Iterator[Problem]:
     """Each batch gives its state files new ids, so two commits with one id are two copies of one."""
+    commits = {batch_id: _commit(logs, batch_id) for batch_id in logs.committed}
+    ids = {batch_id: commit.state_ids for batch_id, commit in commits.items() if commit is not None}
     for before, after in pairwise(logs.committed):
-        first, second = _commit(logs, before), _commit(logs, after)
-        if (
-            first is not None
-            and second is not None
-            and first.state_ids
-            and first.state_ids == second.state_ids
-        ):
+        if ids.get(before) and ids.get(before) == ids.get(after):
             file = layout.LogFile(layout.Log.COMMITS, after).render()
             yield Problem(file, f"it names the state files of batch {before}", _EDITED)
 
@@ -214,13 +210,9 @@ def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem 
 
 
 def _entries(tree: Tree, source: str) -> tuple[set[int], set[int]]:
-    plain: set[int] = set()
-    compact: set[int] = set()
-    for name in tree.names(f"{layout.SOURCES}/{source}"):
-        place = layout.parse(f"{layout.SOURCES}/{source}/{name}")
-        if isinstance(place, layout.SourceLogFile):
-            (compact if place.compact else plain).add(place.entry)
-    return plain, compact
+    places = log_files(source, tree.names(f"{layout.SOURCES}/{source}"))
+    compact = {place.entry for place in places if place.compact}
+    return {place.entry for place in places if not place.compact}, compact
 
 
 def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
@@ -228,16 +220,12 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
     newest = max([needed, *plain, *compact])
     start = max(compact, default=0)
     interval = compact_interval(compact)
-    missing = 0
-    for entry in range(start, newest + 1):
-        if missing == _MOST_NAMED:
-            return
-        if entry not in plain and entry not in compact:
-            place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
-            what = f"entry {entry} of source {source} is not there, and the offset log has {needed}"
-            hint = "put it back from a copy; without it Spark cannot tell which files it has read"
-            missing += 1
-            yield Problem(place.render(), what, hint)
+    missing = (entry for entry in range(start, newest + 1) if entry not in plain and entry not in compact)
+    for entry in islice(missing, _MOST_NAMED):
+        place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
+        what = f"entry {entry} of source {source} is not there, and the offset log has {needed}"
+        hint = "put it back from a copy; without it Spark cannot tell which files it has read"
+        yield Problem(place.render(), what, hint)
 
 
 def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Problem]:

@@ -8,16 +8,18 @@ are still there, since Spark numbers them from 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.operator_naming import noted_plan
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.verification.log_checks import readable
-from holdfast.errors import Corrupt, NotFound, Unsupported
-from holdfast.formats.logs.plan_note import NOTE, Plan, parse_note
+from holdfast.errors import Corrupt
+from holdfast.formats.logs.plan_note import NOTE
 from holdfast.storage.port import Storage, full
 
 NONE_OR_GONE: Final = "it keeps no state, or its state is gone"
@@ -62,7 +64,7 @@ def state_evidence(
     lost: dict[int, str] = {}
     commit = readable(lambda: logs.commit(batch_id))
     named = None if commit is None else commit.state_ids
-    for operator_id in sorted({} if named is None else named):
+    for operator_id in named or ():
         lost[operator_id] = f"batch {batch_id} committed some"
     if record is not None:
         for operator_id, files in _recorded(record).items():
@@ -105,22 +107,16 @@ def require_state(
     return evidence
 
 
-def _recorded(record: Record) -> dict[int, int]:
+def _recorded(record: Record) -> Counter[int]:
     """How many files of state the record names, by operator."""
-    counts: dict[int, int] = {}
-    for path in record.files:
-        place = layout.parse(path)
-        if isinstance(place, (layout.StoreFile, layout.SharedFile)):
-            counts[place.store.operator_id] = counts.get(place.store.operator_id, 0) + 1
-    return counts
+    return Counter(
+        place.store.operator_id
+        for place in map(layout.parse, record.files)
+        if isinstance(place, (layout.StoreFile, layout.SharedFile))
+    )
 
 
 def _plan_keeps_state(storage: Storage, batch_id: int) -> bool | None:
     """Whether the plan of a batch keeps state; None where none was noted."""
-    path = layout.OwnFile(NOTE).render()
-    try:
-        note = parse_note(storage.read(path), path)
-    except (NotFound, Corrupt, Unsupported):
-        return None
-    plan: Plan | None = None if note is None else note.at(batch_id)
+    plan = noted_plan(storage, batch_id)
     return None if plan is None else bool(plan.operators) or any(step.stateful for step in plan.steps)

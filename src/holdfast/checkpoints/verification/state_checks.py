@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import store_names
 from holdfast.checkpoints.logs.logs import Logs, OperatorFolder, operator_folders, read_operator
-from holdfast.checkpoints.record import Record
-from holdfast.checkpoints.stores import Chain, StoreFolder, partitions_of
-from holdfast.checkpoints.tree import Tree
-from holdfast.checkpoints.verification.file_checks import RESTORE, Content, ContentCheck
+from holdfast.checkpoints.stores import Chain, StoreFolder, UniqueId, partitions_of, store_names
+from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark
 from holdfast.checkpoints.verification.log_checks import readable
 from holdfast.checkpoints.verification.lost_state import state_evidence
 from holdfast.config.locations import canonical_uri
 from holdfast.errors import HoldfastError
-from holdfast.formats.files.snapshot import SharedFile
 from holdfast.formats.logs.offset_log import OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place, schema_root
 from holdfast.formats.providers import PROVIDERS, provider_class
 from holdfast.layout import Kind, StoreFile, StoreId
-from holdfast.storage.port import Storage
 
 _FOREIGN = "it belongs to another partition, store or batch; put back the right file from a copy"
 _NOWHERE = Path("/")
 
 
-@dataclass(frozen=True, slots=True)
-class StateFound:
-    """What was found of one checkpoint's state.
+class StateCheck:
+    """Checks the state of every operator against the logs.
+
+    Args:
+        check: What has read the files, and reads the data files of RocksDB.
+        logs: The checkpoint's logs.
 
     Attributes:
         found: Problems and remarks.
@@ -41,69 +38,37 @@ class StateFound:
         foreign: The provider, if its files are not known here.
     """
 
-    found: tuple[Problem | Remark, ...]
-    restorable: frozenset[int]
-    stateful: bool | None = None
-    foreign: str | None = None
-
-
-class StateCheck:
-    """Checks the state of every operator against the logs.
-
-    Args:
-        storage: The checkpoint.
-        tree: What is in it.
-        logs: Its logs.
-        content: What reading the files has brought to light.
-        check: Reads the data files of RocksDB.
-        codec: The compression of state files.
-        record: What the files were when their batches were committed.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        tree: Tree,
-        logs: Logs,
-        content: Content,
-        check: ContentCheck,
-        codec: str,
-        record: Record | None = None,
-    ) -> None:
-        self._storage = storage
-        self._tree = tree
+    def __init__(self, check: ContentCheck, logs: Logs) -> None:
+        self._storage = check.storage
+        self._tree = check.tree
         self._logs = logs
-        self._content = content
+        self._content = check.found
         self._check = check
-        self._codec = codec
-        self._record = record
-        self._foreign: str | None = None
-        self._bad = {*content.problems}
-        self._found: list[Problem | Remark] = []
+        self._bad = {*check.found.problems}
         self._shared: dict[str, str | None] = {}
-        self._restorable = frozenset(logs.committed)
+        self.found: list[Problem | Remark] = []
+        self.restorable = frozenset(logs.committed)
+        self.stateful: bool | None = None
+        self.foreign: str | None = None
 
-    def run(self) -> StateFound:
+    def run(self) -> None:
         """Look at every operator."""
         newest = self._logs.newest
+        if newest is None:
+            return
         folders = operator_folders(self._storage, newest)
-        stateful = None
-        if newest is not None:
-            offsets = readable(partial(self._logs.offsets, newest))
-            for folder in folders:
-                self._operator(folder, newest, offsets)
-            stateful = self._lost_operators({folder.operator_id for folder in folders}, newest)
-        return StateFound(tuple(self._found), self._restorable, stateful, self._foreign)
-
-    def _lost_operators(self, present: set[int], newest: int) -> bool | None:
-        """Operators of which nothing is there; whether the query keeps state at all."""
-        evidence = state_evidence(self._storage, self._logs, present, newest, self._record)
+        offsets = readable(partial(self._logs.offsets, newest))
+        for folder in folders:
+            self._operator(folder, newest, offsets)
+        # Operators of which nothing is there.
+        present = {folder.operator_id for folder in folders}
+        evidence = state_evidence(self._storage, self._logs, present, newest, self._check.record)
         for file, what in evidence.lost:
-            self._found.append(Problem(file, what, RESTORE))
-            self._restorable = frozenset()
+            self.found.append(Problem(file, what, RESTORE))
+            self.restorable = frozenset()
         if evidence.untold is not None:
-            self._found.append(Remark(layout.STATE, evidence.untold))
-        return evidence.stateful
+            self.found.append(Remark(layout.STATE, evidence.untold))
+        self.stateful = evidence.stateful
 
     def _operator(self, folder: OperatorFolder, newest: int, offsets: OffsetLog | None) -> None:
         metadata = readable(partial(read_operator, self._storage, folder.metadata_path))
@@ -117,10 +82,10 @@ class StateCheck:
                     f"operator {folder.operator_id} has no name: Spark before 4.0 noted none, and this is no "
                     "damage; it is told by its stores, and what goes by an operator's name does not know it"
                 )
-                self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+                self.found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
             else:
                 what = f"operator {folder.operator_id} has no metadata"
-                self._found.append(Problem(file, what, RESTORE))
+                self.found.append(Problem(file, what, RESTORE))
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
         count = partitions_of(self._storage, folder, metadata, offsets, newest).count
         if metadata is not None:
@@ -131,8 +96,8 @@ class StateCheck:
         provider = None if offsets is None else provider_class(offsets.confs)
         if provider is not None and provider not in PROVIDERS:
             what = f"the provider {provider} keeps its state in a way that is not known here"
-            self._found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
-            self._foreign = provider
+            self.found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
+            self.foreign = provider
             return
         for partition in sorted({*range(count), *folder.partitions}):
             for index, name in enumerate(names):
@@ -153,7 +118,7 @@ class StateCheck:
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
                     what = f"it fixes {fixed} partitions, and {path} says {store.partitions}"
                     hint = "put back both from the same copy; with the wrong number keys lose their state"
-                    self._found.append(Problem(file, what, hint))
+                    self.found.append(Problem(file, what, hint))
                     return
 
     def _ids_agree(self, operator_id: int, partitions: int, stores: int, newest: int) -> bool:
@@ -169,7 +134,7 @@ class StateCheck:
             return True
         file = layout.LogFile(layout.Log.COMMITS, newest).render()
         what = f"it names {given} files for operator {operator_id}, which has {partitions} x {stores} stores"
-        self._found.append(Problem(file, what, RESTORE))
+        self.found.append(Problem(file, what, RESTORE))
         return False
 
     def _schemas(self, metadata: OperatorMetadata, folder: OperatorFolder) -> None:
@@ -178,16 +143,16 @@ class StateCheck:
             if metadata.version == 1:
                 file = layout.SchemaFile(metadata.operator_id, store.name).render()
                 if folder.partitions and not self._tree.has(file):
-                    self._found.append(Problem(file, "the schema of the store is not there", RESTORE))
+                    self.found.append(Problem(file, "the schema of the store is not there", RESTORE))
                 continue
             for schema in store.schema_paths:
                 place = schema_place(schema)
                 if place is None or not self._tree.has(place):
                     what = f"the schema that {path} names is not there"
-                    self._found.append(Problem(place or path, what, RESTORE))
+                    self.found.append(Problem(place or path, what, RESTORE))
                 elif not self._is_here(schema_root(schema)):
                     what = f"it names schemas in {schema_root(schema)}: a restart reads and writes them there"
-                    self._found.append(Remark(path, what))
+                    self.found.append(Remark(path, what))
                     return
 
     def _is_here(self, root: str | None) -> bool:
@@ -198,50 +163,47 @@ class StateCheck:
         except HoldfastError:
             return False
 
-    def _folder(self, store: StoreId) -> StoreFolder | None:
-        listing = self._tree.listing(store.folder)
-        if listing is None:
-            return None
-        return StoreFolder(self._storage, store, listing, self._codec, self._tree.names(store.folder))
-
     def _beyond(self, store: StoreId, newest: int, count: int) -> None:
-        folder = self._folder(store)
-        current = [] if folder is None else [file for file in folder.files() if file.version == newest + 1]
+        names = self._tree.names(store.folder)
+        files = (layout.version_file(store, name) for name in names)
+        current = [file for file in files if file is not None and file.version == newest + 1]
         if current:
             what = f"batch {newest} wrote it, and operator {store.operator_id} should have {count} partitions"
-            self._found.append(
+            self.found.append(
                 Problem(current[0].render(), what, "the number of partitions was changed by hand")
             )
 
     def _store(self, store: StoreId, index: int, newest: int) -> None:
-        folder = self._folder(store)
-        if folder is None:
+        listing = self._tree.listing(store.folder)
+        if listing is None:
             what = f"batch {newest} needs this partition of operator {store.operator_id}, and it is not there"
-            self._found.append(Problem(store.folder, what, RESTORE))
-            self._restorable = frozenset()
+            self.found.append(Problem(store.folder, what, RESTORE))
+            self.restorable = frozenset()
             return
-
-        def unique_id(version: int) -> str | None:
-            return readable(partial(self._logs.unique_id, store, index, version))
-
-        known = {version: unique_id(version) for version in (batch + 1 for batch in self._logs.committed)}
-        chain = self._chain(folder, newest + 1, known)
+        known = {
+            version: readable(partial(self._logs.unique_id, store, index, version))
+            for version in (batch_id + 1 for batch_id in self._logs.committed)
+        }
+        unique_id = self._unique_ids(store, newest + 1, known)
+        names = self._tree.names(store.folder)
+        folder = StoreFolder(self._storage, store, listing, self._check.codec, unique_id, names)
+        chain = folder.chain(newest + 1)
         if chain.missing is not None:
             what = f"batch {newest} left state that cannot be read without it, and it is not there"
-            self._found.append(Problem(chain.missing, what, RESTORE))
+            self.found.append(Problem(chain.missing, what, RESTORE))
         self._lineages(folder, known, newest)
         self._data_files(folder, chain, newest)
         good = folder.whole(newest + 1, known.get, frozenset(self._bad), self._content.misleading)
-        self._restorable = frozenset(batch_id for batch_id in self._restorable if batch_id + 1 in good)
+        self.restorable = frozenset(batch_id for batch_id in self.restorable if batch_id + 1 in good)
 
-    def _chain(self, folder: StoreFolder, version: int, known: Mapping[int, str | None]) -> Chain:
-        """The files of a version: by the commit log as far as it goes back, by lineage before that."""
+    def _unique_ids(self, store: StoreId, version: int, known: Mapping[int, str | None]) -> UniqueId:
+        """The ids of a version and those before: by the commit log, and before that by lineage."""
         newest = known.get(version)
         if newest is None:
-            return folder.chain(version, lambda _: None)
-        path = StoreFile(folder.store, version, Kind.CHANGELOG, newest).render()
+            return lambda _: None
+        path = StoreFile(store, version, Kind.CHANGELOG, newest).render()
         before = {built_on.version: built_on.unique_id for built_on in self._content.lineages.get(path, ())}
-        return folder.chain(version, lambda of: known.get(of) or before.get(of))
+        return lambda of: known.get(of) or before.get(of)
 
     def _lineages(self, folder: StoreFolder, known: Mapping[int, str | None], newest: int) -> None:
         """A changelog names the versions before it; the commit log has named them too."""
@@ -268,7 +230,7 @@ class StateCheck:
 
     def _problem(self, path: str, what: str) -> None:
         self._bad.add(path)
-        self._found.append(Problem(path, what, _FOREIGN))
+        self.found.append(Problem(path, what, _FOREIGN))
 
     def _data_files(self, folder: StoreFolder, chain: Chain, newest: int) -> None:
         """The data files of each snapshot. An old one that lost some is on its way out, and no damage."""
@@ -279,14 +241,11 @@ class StateCheck:
             if snapshot is None or file.version > newest + 1:
                 continue
             for shared in snapshot.shared:
-                place, what = self._shared_file(folder.store, shared)
+                place = layout.SharedFile(folder.store, shared.folder, shared.name).render()
+                if place not in self._shared:
+                    self._shared[place] = self._check.check_data_file(place, shared.size_bytes)
+                what = self._shared[place]
                 if what is not None:
                     self._bad.add(path)
                     if path in needed:
-                        self._found.append(Problem(place, f"{what}; {path} needs it", RESTORE))
-
-    def _shared_file(self, store: StoreId, shared: SharedFile) -> tuple[str, str | None]:
-        path = layout.SharedFile(store, shared.folder, shared.name).render()
-        if path not in self._shared:
-            self._shared[path] = self._check.check_data_file(path, shared.size_bytes)
-        return path, self._shared[path]
+                        self.found.append(Problem(place, f"{what}; {path} needs it", RESTORE))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from holdfast import layout
@@ -14,7 +15,7 @@ from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import ProgressCallback
-from holdfast.checkpoints.verification.file_checks import Content, ContentCheck
+from holdfast.checkpoints.verification.file_checks import PARSERS, ContentCheck
 from holdfast.checkpoints.verification.findings import Problem, Remark, Verification
 from holdfast.checkpoints.verification.log_checks import check_logs, check_sources, readable
 from holdfast.checkpoints.verification.record_checks import check_record
@@ -25,15 +26,7 @@ from holdfast.layout import Kind, Place, StoreFile
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.checkpoints")
-_CHECKED = (
-    layout.QueryMetadata,
-    layout.LogFile,
-    layout.SourceLogFile,
-    layout.OperatorMetadataFile,
-    layout.SchemaFile,
-    layout.StoreFile,
-    layout.OwnFile,
-)
+_CHECKED: Final = (StoreFile, layout.OwnFile, *PARSERS)
 
 
 def verify(
@@ -71,69 +64,42 @@ def verify(
         Unsupported: Nothing is damaged as far as can be told, and the state is of a provider that is not
             known here.
     """
-
-    def look(only: frozenset[str] | None, tell: ProgressCallback | None) -> _Look:
-        return _look(storage, only, tell, known, unpack=unpack, record=record)
-
     _LOG.debug("verifying %s", storage.uri)
-    first = look(None, tell)
-    if not first.problems:
-        outcome = first.outcome(storage, first.problems)
-    else:
-        second = look(frozenset(first.problems), None)
-        both = {file: problem for file, problem in second.problems.items() if file in first.problems}
-        outcome = first.outcome(storage, both, second)
+    look = partial(_look, storage, known=known, unpack=unpack, record=record)
+    outcome, foreign = look(None, tell)
+    if not outcome.ok:
+        suspects = frozenset(problem.file for problem in outcome.problems)
+        second, foreign = look(suspects, None)
+        outcome = replace(
+            outcome,
+            batch_id=second.batch_id,
+            problems=tuple(problem for problem in second.problems if problem.file in suspects),
+            restorable=second.restorable,
+            stateful=second.stateful,
+        )
+    if outcome.ok and foreign is not None:
+        known_provider({PROVIDER: foreign}, storage.uri)
     _LOG.info("verified %s: %d problems", storage.uri, len(outcome.problems))
     return outcome
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    batch_id: int | None
-    problems: dict[str, Problem]
-    remarks: tuple[Remark, ...]
-    restorable: frozenset[int]
-    content: Content
-    recorded_batch: int | None
-    stateful: bool | None
-    foreign: str | None
-
-    def outcome(
-        self, storage: Storage, problems: dict[str, Problem], later: _Look | None = None
-    ) -> Verification:
-        newest = later or self
-        if not problems and newest.foreign is not None:
-            known_provider({PROVIDER: newest.foreign}, storage.uri)
-        return Verification(
-            uri=storage.uri,
-            batch_id=newest.batch_id,
-            problems=tuple(problems[file] for file in sorted(problems)),
-            remarks=self.remarks,
-            restorable=tuple(sorted(newest.restorable)),
-            files=self.content.files,
-            size_bytes=self.content.size_bytes,
-            recorded_batch=self.recorded_batch,
-            compared=self.content.compared,
-            stateful=newest.stateful,
-        )
 
 
 def _look(
     storage: Storage,
     only: frozenset[str] | None,
     tell: ProgressCallback | None,
-    known: Container[str],
     *,
+    known: Container[str],
     unpack: bool,
     record: Record | None,
-) -> _Look:
+) -> tuple[Verification, str | None]:
+    """What one look finds, at all files or only these, and the provider if its files are not known here."""
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
         raise no_checkpoint(storage)
     newest = logs.newest
     codec = codec_of(None if newest is None else readable(lambda: logs.offsets(newest)))
-    check = ContentCheck(storage, tree, codec, known, unpack=unpack, record=record)
+    check = ContentCheck(storage, tree, codec, known, unpack, record)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     for done, (path, place) in enumerate(files):
         if tell is not None:
@@ -145,7 +111,8 @@ def _look(
         if isinstance(finding, Problem) and finding.file not in content.problems:
             content.problems[finding.file] = finding
             content.misleading.add(finding.file)
-    state = StateCheck(storage, tree, logs, content, check, codec, record).run()
+    state = StateCheck(check, logs)
+    state.run()
     found = [*check_logs(tree, logs), *check_sources(storage, tree, logs), *state.found, *from_record]
     problems = dict(content.problems)
     for finding in found:
@@ -154,10 +121,19 @@ def _look(
     bad_batches = {
         place.batch_id for file in problems if isinstance(place := layout.parse(file), layout.LogFile)
     }
-    remarks = (*content.remarks, *(finding for finding in found if isinstance(finding, Remark)))
-    restorable = _startable(state.restorable - bad_batches, logs, problems)
-    recorded = None if record is None else record.batch_id
-    return _Look(newest, problems, remarks, restorable, content, recorded, state.stateful, state.foreign)
+    outcome = Verification(
+        uri=storage.uri,
+        batch_id=newest,
+        problems=tuple(problems[file] for file in sorted(problems)),
+        remarks=(*content.remarks, *(finding for finding in found if isinstance(finding, Remark))),
+        restorable=tuple(sorted(_startable(state.restorable - bad_batches, logs, problems))),
+        files=content.files,
+        size_bytes=content.size_bytes,
+        recorded_batch=None if record is None else record.batch_id,
+        compared=content.compared,
+        stateful=state.stateful,
+    )
+    return outcome, state.foreign
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:

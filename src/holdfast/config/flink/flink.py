@@ -32,6 +32,9 @@ C = TypeVar("C", bound=CheckpointFields)
 
 _KNOWN = {name: entry for entry in FLINK_KEYS for name in (entry.name, *entry.aliases)}
 
+# That of a key that is not in the table.
+_NO_ENTRY = FlinkKey("")
+
 _STRATEGIES: dict[str, Callable[..., RestartStrategy]] = {
     "none": no_restart,
     "fixed-delay": fixed_delay,
@@ -80,17 +83,12 @@ class FlinkSettings(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A key as it was written, with its entry in the table and its value, raw and read."""
+    """A key as it was written, with its value, raw and read, and its entry in the table, or an empty one."""
 
     written: str
     raw: object
-    entry: FlinkKey | None = None
     value: Any = None
-
-    def part(self, section: str) -> str | None:
-        """The field that this goes to, if it goes to that section."""
-        head, dot, name = (self.entry.target if self.entry else "").partition(".")
-        return name if dot and head == section else None
+    entry: FlinkKey = _NO_ENTRY
 
     def report(self, outcome: SettingOutcome, becomes: str, why: str) -> SettingReport:
         """The report of this key."""
@@ -128,19 +126,18 @@ def read_flink(
     backend: Backend = Memory() if kind == "memory" else _rocksdb(given)
     restart = _built(_STRATEGIES[strategy], _fields(given, strategy))
     reporter = _Reporter(checkpoint, backend, restart, strategy, given, storage_given=storage is not None)
-    savepoints: str | None = _chosen(given, "savepoints", None)
     return FlinkSettings(
         checkpoint=checkpoint,
         backend=backend,
         restart=restart,
-        savepoints=savepoints,
+        savepoints=_chosen(given, "savepoints", None),
         ha=_elections(given),
         lease_ms=_chosen(given, "ha.lease", None),
         report=tuple(reporter.knob(setting) for setting in given),
         further_conf={
             setting.entry.spark_key: shown(setting.value)
             for setting in given
-            if setting.entry and setting.entry.spark_key and reporter.reaches_spark(setting.entry)
+            if setting.entry.spark_key and reporter.reaches_spark(setting.entry)
         },
     )
 
@@ -158,7 +155,7 @@ class _Reporter:
 
     def knob(self, setting: _Given) -> SettingReport:
         entry = setting.entry
-        if entry is None:
+        if entry is _NO_ENTRY:
             return self._unknown(setting)
         section, _, name = entry.target.partition(".")
         if section == "checkpoint":
@@ -233,7 +230,7 @@ class _Reporter:
 def _look_up(written: str, raw: object) -> _Given:
     entry = _KNOWN.get(written)
     if entry is not None:
-        return _Given(written, raw, entry, entry.read(raw, written))
+        return _Given(written, raw, entry.read(raw, written), entry)
     if written.startswith(OWN_PREFIXES) and not written.startswith(tuple(f for f, _ in FLINK_FAMILIES)):
         close = difflib.get_close_matches(written, _KNOWN, n=1, cutoff=_ALIKE)
         if close:
@@ -250,10 +247,8 @@ def _look_up(written: str, raw: object) -> _Given:
 def _refuse_contradictions(given: list[_Given]) -> None:
     seen: dict[str, _Given] = {}
     for setting in given:
-        if setting.entry is None:
-            continue
         first = seen.setdefault(setting.entry.name, setting)
-        if first.value != setting.value:
+        if setting.entry is not _NO_ENTRY and first.value != setting.value:
             raise Invalid(
                 "one setting of Flink is given under two names, with different values",
                 where="Checkpoint.from_flink",
@@ -265,7 +260,7 @@ def _refuse_contradictions(given: list[_Given]) -> None:
 def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.PathLike[str] | None) -> C:
     fields = _fields(given, "checkpoint")
     if storage is not None:
-        fields["storage"] = _Given("storage", storage, None, storage)
+        fields["storage"] = _Given("storage", storage, storage)
     if "storage" not in fields:
         raise Invalid(
             "there is no place for the checkpoint",
@@ -285,18 +280,21 @@ def _rocksdb(given: list[_Given]) -> RocksDB:
 
 
 def _memory(given: list[_Given]) -> _Given | None:
-    named = {setting.entry.name: setting for setting in reversed(given) if setting.entry is not None}
+    named = {setting.entry.name: setting for setting in reversed(given)}
     return next((named[name] for name in _MEMORY_ORDER if name in named), None)
 
 
 def _fields(given: list[_Given], section: str) -> dict[str, _Given]:
-    return {name: setting for setting in given if (name := setting.part(section))}
+    head = f"{section}."
+    return {
+        setting.entry.target.removeprefix(head): setting
+        for setting in given
+        if setting.entry.target.startswith(head)
+    }
 
 
 def _chosen(given: list[_Given], target: str, default: Any) -> Any:
-    return next(
-        (setting.value for setting in given if setting.entry and setting.entry.target == target), default
-    )
+    return next((setting.value for setting in given if setting.entry.target == target), default)
 
 
 def _elections(given: list[_Given]) -> str | None:

@@ -65,9 +65,14 @@ _COMPACTION = "Spark leaves compaction to RocksDB's own defaults and has no sett
 _TIMERS = "Timers are part of the state of transformWithState and lie in RocksDB."
 
 
-def _spark(name: str, read: Reader, spark_key: str, why: str) -> FlinkKey:
-    """A setting that Spark has under another name."""
-    return FlinkKey(name, read=read, spark_key=spark_key, why=why)
+def _checkpoint(name: str, field: str, read: Reader, aliases: tuple[str, ...] = ()) -> FlinkKey:
+    """A setting of checkpoints that is a field of `Checkpoint`."""
+    return FlinkKey(f"{_CHECKPOINTING}{name}", f"checkpoint.{field}", read, aliases)
+
+
+def _rocksdb(name: str, read: Reader, spark_name: str, why: str) -> FlinkKey:
+    """A setting of RocksDB that Spark has under another name."""
+    return FlinkKey(f"{_BACKEND}{name}", read=read, spark_key=f"{ROCKSDB}.{spark_name}", why=why)
 
 
 def _always(name: str, why: str, **given: Any) -> FlinkKey:
@@ -76,40 +81,26 @@ def _always(name: str, why: str, **given: Any) -> FlinkKey:
 
 
 FLINK_KEYS: tuple[FlinkKey, ...] = (
-    FlinkKey(f"{_CHECKPOINTING}interval", "checkpoint.interval", duration),
-    FlinkKey(f"{_CHECKPOINTING}min-pause", "checkpoint.min_pause", duration),
-    FlinkKey(f"{_CHECKPOINTING}timeout", "checkpoint.timeout", duration),
-    FlinkKey(f"{_CHECKPOINTING}mode", "checkpoint.mode", mode),
-    FlinkKey(f"{_CHECKPOINTING}max-concurrent-checkpoints", "checkpoint.max_concurrent", number),
-    FlinkKey(f"{_CHECKPOINTING}tolerable-failed-checkpoints", "checkpoint.tolerable_failures", number),
-    FlinkKey(
-        f"{_CHECKPOINTING}unaligned.enabled", "checkpoint.unaligned", boolean, (f"{_CHECKPOINTING}unaligned",)
+    _checkpoint("interval", "interval", duration),
+    _checkpoint("min-pause", "min_pause", duration),
+    _checkpoint("timeout", "timeout", duration),
+    _checkpoint("mode", "mode", mode),
+    _checkpoint("max-concurrent-checkpoints", "max_concurrent", number),
+    _checkpoint("tolerable-failed-checkpoints", "tolerable_failures", number),
+    _checkpoint("unaligned.enabled", "unaligned", boolean, (f"{_CHECKPOINTING}unaligned",)),
+    _checkpoint(
+        "aligned-checkpoint-timeout", "aligned_timeout", duration, (f"{_CHECKPOINTING}alignment-timeout",)
     ),
-    FlinkKey(
-        f"{_CHECKPOINTING}aligned-checkpoint-timeout",
-        "checkpoint.aligned_timeout",
-        duration,
-        (f"{_CHECKPOINTING}alignment-timeout",),
-    ),
-    FlinkKey(f"{_CHECKPOINTING}externalized-checkpoint-retention", "checkpoint.on_cancel", retention),
-    FlinkKey(
-        f"{_CHECKPOINTING}num-retained", "checkpoint.retain", retained, ("state.checkpoints.num-retained",)
-    ),
-    FlinkKey(
-        f"{_CHECKPOINTING}incremental", "checkpoint.incremental", boolean, ("state.backend.incremental",)
-    ),
-    FlinkKey(
-        f"{_CHECKPOINTING}local-backup.enabled",
-        "checkpoint.local_recovery",
+    _checkpoint("externalized-checkpoint-retention", "on_cancel", retention),
+    _checkpoint("num-retained", "retain", retained, ("state.checkpoints.num-retained",)),
+    _checkpoint("incremental", "incremental", boolean, ("state.backend.incremental",)),
+    _checkpoint(
+        "local-backup.enabled",
+        "local_recovery",
         boolean,
         ("state.backend.local-recovery", "execution.state-recovery.from-local"),
     ),
-    FlinkKey(
-        f"{_CHECKPOINTING}dir",
-        "checkpoint.storage",
-        text,
-        ("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
-    ),
+    _checkpoint("dir", "storage", text, ("state.checkpoints.dir", "state.backend.fs.checkpointdir")),
     FlinkKey(
         f"{_CHECKPOINTING}savepoint-dir",
         "savepoints",
@@ -179,28 +170,24 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
     FlinkKey(f"{_BACKEND}writebuffer.size", "backend.write_buffer", size),
     FlinkKey(f"{_BACKEND}localdir", "backend.local_dir", text, ("state.backend.rocksdb.checkpointdir",)),
     FlinkKey(f"{_BACKEND}predefined-options", "backend.profile", profile),
-    _spark(
-        f"{_BACKEND}block.blocksize", kibibytes, f"{ROCKSDB}.blockSizeKB", "The data that one read brings in."
-    ),
-    _spark(
-        f"{_BACKEND}writebuffer.count",
+    _rocksdb("block.blocksize", kibibytes, "blockSizeKB", "The data that one read brings in."),
+    _rocksdb(
+        "writebuffer.count",
         positive,
-        f"{ROCKSDB}.maxWriteBufferNumber",
+        "maxWriteBufferNumber",
         "The write buffers that one store may fill before writes wait.",
     ),
-    _spark(
-        f"{_BACKEND}files.open", number, f"{ROCKSDB}.maxOpenFiles", "The files that one store keeps open."
-    ),
-    _spark(
-        f"{_BACKEND}memory.write-buffer-ratio",
+    _rocksdb("files.open", number, "maxOpenFiles", "The files that one store keeps open."),
+    _rocksdb(
+        "memory.write-buffer-ratio",
         share,
-        f"{ROCKSDB}.writeBufferCacheRatio",
+        "writeBufferCacheRatio",
         "The share of the bounded memory that write buffers may take.",
     ),
-    _spark(
-        f"{_BACKEND}memory.high-prio-pool-ratio",
+    _rocksdb(
+        "memory.high-prio-pool-ratio",
         share,
-        f"{ROCKSDB}.highPriorityPoolRatio",
+        "highPriorityPoolRatio",
         "The share of the bounded memory that is kept for indexes and filters.",
     ),
     FlinkKey(
@@ -265,11 +252,11 @@ FLINK_KEYS: tuple[FlinkKey, ...] = (
         why="What a leader needs to know is small, and kept at the place of the elections.",
     ),
     FlinkKey("high-availability.cluster-id", why="A leader is elected for each job, by the job's name."),
-    _spark(
+    FlinkKey(
         "parallelism.default",
-        positive,
-        SHUFFLE_PARTITIONS_KEY,
-        "Each stateful operator has as many partitions. The first start decides; rescale changes it.",
+        read=positive,
+        spark_key=SHUFFLE_PARTITIONS_KEY,
+        why="Each stateful operator has as many partitions. The first start decides; rescale changes it.",
     ),
 )
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.config.checks import refused
-from holdfast.config.units import exact_size, parse_flink_duration, parse_size
+from holdfast.config.units import exact_size, parse_duration, parse_size
 
 Reader = Callable[[object, str], object]
 
@@ -73,7 +73,7 @@ def share(value: object, key: str) -> float:
 def duration(value: object, key: str) -> int:
     """Read a duration as milliseconds; a bare number is milliseconds, and zero is left to the field."""
     if isinstance(value, (str, int, float, timedelta)):
-        return parse_flink_duration(value, key, allow_zero=True)
+        return parse_duration(value, key, allow_zero=True, bare_ms=True)
     raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
 
 

@@ -198,17 +198,15 @@ class RocksDB:
             becomes = ", ".join(f"{key} = {conf.get(key, unset)}" for key in keys)
             return SettingReport(name, value, SettingOutcome.SPARK, becomes or "Spark's own settings", why)
 
+        cache_size = shown_size(self.block_cache_bytes)
         if self.memory_bytes is None:
             why = "Each store of each partition takes its own caches and buffers, and nothing bounds the sum."
             memory = knob("memory", UNBOUNDED, why, BOUNDED_MEMORY_KEY)
-        else:
-            why = "One budget for caches and buffers of all stores of an executor, outside the JVM's heap."
-            memory = knob("memory", exact_size(self.memory_bytes), why, BOUNDED_MEMORY_KEY, MAX_MEMORY_KEY)
-        cache_size = shown_size(self.block_cache_bytes)
-        if self.memory_bytes is None:
             why = "The read cache of one store."
             block_cache = knob("block_cache", cache_size, why, BLOCK_CACHE_KEY, unset="8, Spark's own")
         else:
+            why = "One budget for caches and buffers of all stores of an executor, outside the JVM's heap."
+            memory = knob("memory", exact_size(self.memory_bytes), why, BOUNDED_MEMORY_KEY, MAX_MEMORY_KEY)
             why = 'The bounded memory is one cache for all stores. Set memory="unbounded" to size each.'
             block_cache = SettingReport("block_cache", cache_size, SettingOutcome.NO_USE, "", why)
         buffers = "Larger buffers mean fewer, longer writes."

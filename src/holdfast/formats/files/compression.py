@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from holdfast.errors import Corrupt, Unsupported
+from holdfast.errors import Unsupported
 from holdfast.formats.limits import LZ4_RATIO, SNAPPY_RATIO, Allowance
 from holdfast.formats.text import damaged
 
@@ -41,6 +41,8 @@ _SNAPPY_HEAD: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 # The size of a block that Spark writes, and how LZ4's token says it.
 _BLOCK: Final = 1 << 15
 _BLOCK_TOKEN: Final = 0x05
+# A number of ten groups has more bits than any that RocksDB or Snappy writes.
+_LONGEST: Final = 10
 # What is unpacked before it is counted.
 _PORTION: Final = 1 << 20
 
@@ -63,16 +65,7 @@ def decompressed(data: bytes, codec: str, where: str) -> bytes:
         Corrupt: The stream is damaged, cut off, or goes on behind its end.
         Unsupported: The codec is not one of `READABLE`.
     """
-    readers: dict[str, Callable[[bytes, str], bytes]] = {LZ4: _lz4, SNAPPY: _snappy, ZSTD: _zstd}
-    if codec not in readers:
-        raise Unsupported(
-            "this compression is not read here",
-            where=where,
-            found=codec,
-            expected=", ".join(READABLE),
-            hint=_OTHER_CODEC,
-        )
-    return readers[codec](data, where)
+    return b"".join(_unpacked(data, codec, where))
 
 
 def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
@@ -82,15 +75,13 @@ def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
         Corrupt: The stream is damaged, as far as it was read.
         Unsupported: The codec is not one of `READABLE`.
     """
-    if codec != LZ4:
-        return decompressed(data, codec, where)
-    found, there = [], 0
-    for block in _lz4_unpacked(data, where):
-        found.append(block)
+    blocks, there = [], 0
+    for block in _unpacked(data, codec, where):
+        blocks.append(block)
         there += len(block)
         if there >= size:
             break
-    return b"".join(found)
+    return b"".join(blocks)
 
 
 def compressed(data: bytes, codec: str) -> bytes:
@@ -140,7 +131,10 @@ def snappy_block(data: bytes) -> bytes:
     Raises:
         ValueError: It is damaged.
     """
-    length = _varint(data)
+    try:
+        length, _ = varint(data, 0)
+    except IndexError as error:
+        raise ValueError("a block without a length") from error
     if length > SNAPPY_RATIO * len(data):
         raise ValueError(f"{length} bytes in a block of {len(data)}")
     try:
@@ -200,24 +194,34 @@ def _to_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _lz4(data: bytes, where: str) -> bytes:
-    return b"".join(_lz4_unpacked(data, where))
+def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
+    """What is in the blocks of a stream, one after the other."""
+    readers = {LZ4: _lz4, SNAPPY: _snappy, ZSTD: _zstd}
+    if codec not in readers:
+        raise Unsupported(
+            "this compression is not read here",
+            where=where,
+            found=codec,
+            expected=", ".join(READABLE),
+            hint=_OTHER_CODEC,
+        )
+    try:
+        yield from readers[codec](data, where)
+    except ValueError as error:
+        text = str(error)
+        found = text.splitlines()[0] if text else "a block that cannot be unpacked"
+        raise damaged(_WHAT, where, found) from error
 
 
-def _lz4_unpacked(data: bytes, where: str) -> Iterator[bytes]:
+def _lz4(data: bytes, where: str) -> Iterator[bytes]:
     import xxhash
 
     allowance = Allowance(len(data), _WHAT, where)
     for number, (token, packed, length, expected) in enumerate(_lz4_blocks(data, where)):
         allowance.take(length)
-        if token & 0xF0 == _LZ4_RAW:
-            block = packed
-        else:
-            try:
-                block = lz4_block(packed, length)
-            except ValueError as error:
-                raise _no_block(where, str(error)) from error
-            _require_length(block, length, where)
+        block = packed if token & 0xF0 == _LZ4_RAW else lz4_block(packed, length)
+        if len(block) != length:
+            raise ValueError(f"{len(block)} bytes in a block of {length}")
         if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_HASH != expected:
             raise damaged(_WHAT, where, f"block {number}, whose bytes do not have their hash")
         yield block
@@ -245,53 +249,46 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
         raise damaged(_WHAT, where, f"{len(data) - at} bytes behind its end")
 
 
-def _snappy(data: bytes, where: str) -> bytes:
+def _snappy(data: bytes, where: str) -> Iterator[bytes]:
     if data[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
         raise damaged(_WHAT, where, repr(data[:8]), "the head of a snappy stream")
     allowance = Allowance(len(data), _WHAT, where)
-    parts = []
     at = len(_SNAPPY_HEAD)
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
         at += 4
         if size == 0 or at + size > len(data):
             raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
-        try:
-            parts.append(snappy_block(data[at : at + size]))
-        except ValueError as error:
-            raise _no_block(where, str(error)) from error
-        allowance.take(len(parts[-1]))
+        block = snappy_block(data[at : at + size])
+        allowance.take(len(block))
+        yield block
         at += size
-    return b"".join(parts)
 
 
-def _varint(block: bytes) -> int:
-    """The length of what is in a snappy block, which stands before it."""
-    length = 0
-    for index, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return length
-    raise ValueError("a block without a length")
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number that is written in groups of seven bits, the lowest first, and where it ends.
+
+    Raises:
+        ValueError: It has more bits than any number that is written so.
+        IndexError: It goes on behind the end of the data.
+    """
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 7 * _LONGEST:
+            raise ValueError("a number that does not end")
 
 
-def _zstd(data: bytes, where: str) -> bytes:
-    try:
-        return zstd_bytes(data, Allowance(len(data), _WHAT, where))
-    except ValueError as error:
-        raise _no_block(where, str(error)) from error
+def _zstd(data: bytes, where: str) -> Iterator[bytes]:
+    yield zstd_bytes(data, Allowance(len(data), _WHAT, where))
 
 
 def _arrow(name: str) -> Any:
     import pyarrow as pa
 
     return pa.Codec(name)
-
-
-def _require_length(block: bytes, length: int, where: str) -> None:
-    if len(block) != length:
-        raise _no_block(where, f"{len(block)} bytes in a block of {length}")
-
-
-def _no_block(where: str, found: str) -> Corrupt:
-    return damaged(_WHAT, where, found.splitlines()[0] if found else "a block that cannot be unpacked")

@@ -94,33 +94,14 @@ def parse_head(stream: bytes, where: str) -> Head:
     return Head(version, _lineage(json_value(text, _WHAT, where), where), at)
 
 
-def changelog_records(stream: bytes, where: str) -> Iterator[Record]:
-    """The records of a changelog, in the order in which they were made, to its very end.
-
-    Raises:
-        Corrupt: A record is damaged, the end is missing, or something stands behind it.
-    """
-    head = parse_head(stream, where)
-    return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)
-
-
-def delta_records(stream: bytes, where: str) -> Iterator[Record]:
-    """The records of a delta or a snapshot, to its very end.
-
-    Raises:
-        Corrupt: A record is damaged, the end is missing, or something stands behind it.
-    """
-    return _plain(stream, 0, where)
-
-
 def records_of(kind: Kind, stream: bytes, where: str) -> Iterator[Record]:
-    """The records of a file of its kind: of a changelog, or of a delta or a snapshot.
+    """The records of a changelog, a delta or a snapshot, in their order, to its very end.
 
     Raises:
         Corrupt: A record is damaged, the end is missing, or something stands behind it.
     """
-    read = changelog_records if kind is Kind.CHANGELOG else delta_records
-    return read(stream, where)
+    head = parse_head(stream, where) if kind is Kind.CHANGELOG else Head(1, (), 0)
+    return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)
 
 
 def render_records(records: Sequence[Record], version: int = 1) -> bytes:

@@ -17,7 +17,7 @@ from typing import Final
 from google_crc32c import value as crc32c
 
 from holdfast.errors import Corrupt, Unsupported
-from holdfast.formats.files.compression import lz4_block, snappy_block, zstd_bytes
+from holdfast.formats.files.compression import lz4_block, snappy_block, varint, zstd_bytes
 from holdfast.formats.files.snapshot import SST_MAGIC
 from holdfast.formats.limits import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Allowance
 from holdfast.formats.text import damaged
@@ -39,8 +39,7 @@ _NO_SUM, _CRC32C, _XXH32, _XXH64, _XXH3 = range(5)
 _CRC_DELTA: Final = 0xA282EAD8
 _LAST_BYTE: Final = 0x6B9083D9
 _WORD: Final = 0xFFFFFFFF
-# A number of ten bytes has more bits than any that RocksDB writes.
-_LONGEST: Final = 10
+
 
 Entry = tuple[bytes, bytes]
 Read = Callable[[int, int], bytes]
@@ -173,7 +172,7 @@ class _File:
             unpacked = snappy_block(block)
             self.allowance.take(len(unpacked))
             return unpacked
-        length, at = _varint(block, 0)
+        length, at = varint(block, 0)
         if kind == _ZSTD:
             unpacked = zstd_bytes(block[at:], self.allowance)
         else:
@@ -183,7 +182,7 @@ class _File:
         return unpacked
 
     def _claims(self, kind: int, block: bytes) -> None:
-        length, _ = _varint(block, 0)
+        length, _ = varint(block, 0)
         # What a packed byte can hold; of Zstandard what a whole file may, in which one block is nearly all.
         most = {_SNAPPY: SNAPPY_RATIO * len(block), _LZ4: LZ4_RATIO * len(block)}
         if length > most.get(_LZ4 if kind == _LZ4HC else kind, length):
@@ -245,7 +244,7 @@ def _bare_bounds(file: _File) -> bool:
     for name, value in _pairs(file.block(file.others)):
         if name == _PROPERTIES:
             block = file.block(_handle(value, 0)[0])
-            return any(entry == _BARE_BOUNDS and bool(_varint(said, 0)[0]) for entry, said in _pairs(block))
+            return any(entry == _BARE_BOUNDS and bool(varint(said, 0)[0]) for entry, said in _pairs(block))
     return False
 
 
@@ -254,9 +253,9 @@ def _pairs(block: bytes) -> Iterator[Entry]:
     end = _end_of_rows(block)
     at, key = 0, b""
     while at < end:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        size, at = _varint(block, at)
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        size, at = varint(block, at)
         key = key[:shared] + block[at : at + own]
         at += own + size
         if at > end:
@@ -274,15 +273,15 @@ def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
     at = start = size = behind = 0
     bound = b""
     while at < end:
-        shared, at = _varint(index, at)
-        own, at = _varint(index, at)
+        shared, at = varint(index, at)
+        own, at = varint(index, at)
         if not delta:
-            _, at = _varint(index, at)
+            _, at = varint(index, at)
         bound = bound[:shared] + index[at : at + own]
         at += own
         if delta and shared:
             start += size + _TRAILER
-            change, at = _varint(index, at)
+            change, at = varint(index, at)
             size += (change >> 1) ^ -(change & 1)
         else:
             (start, size), at = _handle(index, at)
@@ -305,9 +304,9 @@ def _rows(block: bytes) -> list[Entry]:
         if shared | own | size < 128:
             at += 3
         else:
-            shared, at = _varint(block, at)
-            own, at = _varint(block, at)
-            size, at = _varint(block, at)
+            shared, at = varint(block, at)
+            own, at = varint(block, at)
+            size, at = varint(block, at)
         value = at + own
         key = key[:shared] + block[at:value]
         at = value + size
@@ -332,19 +331,6 @@ def _end_of_rows(block: bytes) -> int:
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
     """The place and the size of a block, and where they end."""
-    start, at = _varint(data, at)
-    size, at = _varint(data, at)
+    start, at = varint(data, at)
+    size, at = varint(data, at)
     return (start, size), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 7 * _LONGEST:
-            raise ValueError("a number that does not end")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast import layout
@@ -73,14 +73,16 @@ class OperatorMetadata:
             {**store, _PATHS: [_moved(path, root) for path in store[_PATHS]]} if _PATHS in store else store
             for store in self.fields["stateStoreInfo"]
         ]
-        fields = {**self.fields, "stateStoreInfo": stores}
-        return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
+        return self._with_stores(stores)
 
     def with_partitions(self, partitions: int) -> OperatorMetadata:
         """The same with so many partitions."""
-        stores = [{**store, "numPartitions": partitions} for store in self.fields["stateStoreInfo"]]
-        fields = {**self.fields, "stateStoreInfo": stores}
-        return OperatorMetadata(self.version, self.operator_id, self.name, _stores(stores, ""), fields)
+        return self._with_stores(
+            [{**store, "numPartitions": partitions} for store in self.fields["stateStoreInfo"]]
+        )
+
+    def _with_stores(self, stores: list[dict[str, Any]]) -> OperatorMetadata:
+        return replace(self, stores=_stores(stores, ""), fields={**self.fields, "stateStoreInfo": stores})
 
     def render(self) -> bytes:
         """The file."""

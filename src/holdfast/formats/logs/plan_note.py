@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from holdfast.errors import Corrupt
 from holdfast.formats.text import damaged, decoded, json_object
 
 NOTE: Final = "plan.json"
@@ -130,7 +129,7 @@ def parse_note(data: bytes | str, where: str) -> PlanNote | None:
     try:
         return PlanNote(tuple((int(entry["from_batch"]), _plan(entry)) for entry in fields["plans"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(error, where) from error
+        raise damaged(_WHAT, where, f"{type(error).__name__}: {error}", "the plans of a query") from error
 
 
 def _plan(fields: Mapping[str, Any]) -> Plan:
@@ -141,7 +140,3 @@ def _plan(fields: Mapping[str, Any]) -> Plan:
         sink=None if fields["sink"] is None else PlanSink(**fields["sink"]),
         trigger=fields["trigger"],
     )
-
-
-def _damaged(error: Exception, where: str) -> Corrupt:
-    return damaged(_WHAT, where, f"{type(error).__name__}: {error}", "the plans of a query")

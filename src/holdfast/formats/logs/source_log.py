@@ -8,7 +8,7 @@ and lines of JSON; Kafka puts a zero byte before the version.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.formats.text import damaged, decoded, json_value, version_of
@@ -65,14 +65,14 @@ class SourceLog:
         """The file."""
         return b"\0" * self.zero + "\n".join([f"v{self.version}", *self.lines]).encode()
 
-    def up_to(self, entry: int, where: str) -> SourceLog:
-        """The same log without entries after this one, for a copy that ends there.
+    def between(self, first: int, last: int, where: str) -> SourceLog:
+        """The same log with these entries and those between them, for a copy that ends with the last.
 
         Raises:
             Corrupt: A line cannot be read.
         """
-        kept = [line for line, seen in zip(self.lines, self.seen(where), strict=True) if seen.entry <= entry]
-        return SourceLog(self.version, tuple(kept), self.zero)
+        lines = zip(self.lines, self.seen(where), strict=True)
+        return replace(self, lines=tuple(line for line, seen in lines if first <= seen.entry <= last))
 
 
 def parse_source(data: bytes, where: str) -> SourceLog:

@@ -51,12 +51,9 @@ class StateSchema:
     def render(self) -> bytes:
         """The file."""
         head = encode_utf(f"v{self.version}")
-        if self.version == 1:
-            only = self.families[0]
-            return head + encode_utf(only.key_schema) + encode_utf(only.value_schema)
-        if self.version == 2:
-            only = self.families[0]
-            return head + _chunks(only.key_schema) + _chunks(only.value_schema)
+        if self.version < 3:
+            only, write = self.families[0], encode_utf if self.version == 1 else _chunks
+            return head + write(only.key_schema) + write(only.value_schema)
         parts = [head, struct.pack(">i", len(self.families))]
         for family in self.families:
             parts += [

@@ -9,7 +9,7 @@ before the key of a delete.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -53,34 +53,16 @@ class ValueForm:
         """The key in the record of a delete."""
         return key[CHECKSUM_BYTES:] if self.checksums else key
 
-    def bare(self) -> Callable[[bytes], bytes]:
-        """What makes the same bytes of the same rows, whatever is around them: for hashes.
-
-        Of a single value that is the row itself; of a list each row with its length before it. What is made
-        raises `ValueError`, `IndexError` or `struct.error` for bytes that cannot be a value.
-        """
-        if not self.rocksdb:
-            return _behind_checksum if self.checksums else _as_it_is
-        if self.avro:
-            return (lambda value: b"".join(self._parts(value))) if self.checksums else _as_it_is
-        joined = self._joined
-        if self.checksums:
-
-            def checked(value: bytes) -> bytes:
-                return value[9:] if value[8] == 0 and _only(value) else joined(value)
-
-            return checked
-        return lambda value: value[1:] if value[0] == 0 else joined(value)
-
     def bare_all(self, values: Sequence[bytes]) -> list[bytes]:
-        """The same of many values, in a fraction of the time.
+        """The same bytes of the same rows, whatever is around them: for hashes.
+
+        Of a single value that is the row itself; of a list each row with its length before it.
 
         Raises:
             ValueError, IndexError, struct.error: Bytes that cannot be a value.
         """
         if not self.rocksdb or self.avro:
-            make = self.bare()
-            return [make(value) for value in values]
+            return [self._unmarked(value) for value in values]
         joined = self._joined
         if not self.checksums:
             return [value[1:] if value[0] == 0 else joined(value) for value in values]
@@ -129,9 +111,10 @@ class ValueForm:
         """
         try:
             if not self.rocksdb or self.avro:
-                return (self.bare()(value),), False
+                return (self._unmarked(value),), False
             if self.checksums:
-                single = value[8] == 0 and _only(value)
+                # The length of a single value is that of all that follows.
+                single = value[8] == 0 and int.from_bytes(value[4:8], "little") == len(value) - 8
                 return ((value[9:],), False) if single else (tuple(self._checked(value)), True)
             return ((value[1:],), False) if value[0] == 0 else (tuple(self._plain(value)), True)
         except (struct.error, ValueError, IndexError) as error:
@@ -168,6 +151,16 @@ class ValueForm:
                 _UINT.pack(crc) + _INT.pack(len(part)) + part for crc, part in zip(crcs, parts, strict=True)
             ]
         return self.delimiter.join(parts)
+
+    def _unmarked(self, value: bytes) -> bytes:
+        """The row of a value that has no mark before it: the memory provider's, or Avro's."""
+        if not self.checksums:
+            return value
+        if self.rocksdb:
+            return b"".join(self._parts(value))
+        if len(value) < CHECKSUM_BYTES:
+            raise ValueError("no checksum before it")
+        return value[CHECKSUM_BYTES:]
 
     def _joined(self, value: bytes) -> bytes:
         rows = self._checked(value) if self.checksums else self._plain(value)
@@ -206,21 +199,6 @@ class ValueForm:
 
 def _crcs(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
     return [crc32c(key + value) for key, value in zip(keys, values, strict=True)]
-
-
-def _as_it_is(value: bytes) -> bytes:
-    return value
-
-
-def _behind_checksum(value: bytes) -> bytes:
-    if len(value) < CHECKSUM_BYTES:
-        raise ValueError("no checksum before it")
-    return value[CHECKSUM_BYTES:]
-
-
-def _only(value: bytes) -> bool:
-    """Whether a value with a checksum is a single one: its length is that of all that follows."""
-    return int.from_bytes(value[4:8], "little") == len(value) - 8
 
 
 def _part(value: bytes, at: int) -> bytes:

@@ -158,7 +158,7 @@ def _ints(values: NDArray[Any], seeds: Any) -> Any:
 
 def _longs(values: NDArray[Any], seeds: Any) -> Any:
     found = seeds + _u(_P5 + 8)
-    found ^= _mixed(values)
+    found ^= _rotated(values * _u(_P2), 31) * _u(_P1)
     return _finished(_rotated(found, 27) * _u(_P1) + _u(_P4))
 
 
@@ -168,10 +168,6 @@ def _texts(values: Sequence[bytes], seeds: Any) -> Any:
 
     pairs = zip(values, seeds.tolist(), strict=True)
     return np.fromiter((xxhash.xxh64_intdigest(value, seed) for value, seed in pairs), np.uint64, len(values))
-
-
-def _mixed(values: NDArray[Any]) -> Any:
-    return _rotated(values * _u(_P2), 31) * _u(_P1)
 
 
 def _finished(found: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -39,6 +40,7 @@ _OPEN_PATHS: Final = ("/login", "/login/once", "/health")
 _OPEN_FOLDERS: Final = ("/static/",)
 
 
+@dataclass(frozen=True, slots=True)
 class Guard:
     """Lets a request through, or refuses it with a structured answer.
 
@@ -47,7 +49,7 @@ class Guard:
     something is refused where the browser says that another site asks. Without a token the server also
     answers nobody but its own user and root. A request that came over no connection is one of this process.
 
-    Args:
+    Attributes:
         app: What answers.
         settings: Who may ask.
         sessions: Who has logged in.
@@ -56,27 +58,17 @@ class Guard:
         answer_s: How long an answer may take to begin.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        *,
-        sessions: Sessions,
-        limit: GuessLimit | None,
-        body_s: float = BODY_S,
-        answer_s: float = ANSWER_S,
-    ) -> None:
-        self._app = app
-        self._settings = settings
-        self._sessions = sessions
-        self._limit = limit
-        self._body_s = body_s
-        self._answer_s = answer_s
+    app: ASGIApp
+    settings: ServerSettings
+    sessions: Sessions
+    limit: GuessLimit | None
+    body_s: float = BODY_S
+    answer_s: float = ANSWER_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         refused = self._refused(scope, headers)
@@ -107,13 +99,13 @@ class Guard:
     def _not_allowed(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         """A refusal for who may not ask; None for who may."""
         path, method = str(scope["path"]), str(scope["method"])
-        if self._limit is None:
+        if self.limit is None:
             return None if _same_user(scope) else _another_user(path)
-        if self._sessions.knows(session_of(scope)):
+        if self.sessions.knows(session_of(scope)):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            verdict = self._limit.judge(guesser(scope), given.strip())
+            verdict = self.limit.judge(guesser(scope), given.strip())
             if verdict.right:
                 return None
             if verdict.wait_s:
@@ -122,10 +114,10 @@ class Guard:
 
     def _known_host(self, headers: dict[str, str]) -> bool:
         """With a token any name will do: a page elsewhere does not have it."""
-        if self._limit is not None:
+        if self.limit is not None:
             return True
         name = _host_name(headers.get("host", ""))
-        return name == self._settings.host or is_loopback(name)
+        return name == self.settings.host or is_loopback(name)
 
     @staticmethod
     def _other_site(headers: dict[str, str]) -> bool:
@@ -148,7 +140,7 @@ class Guard:
         """Answer within the bounds of size and time; what has begun to be sent is not interrupted."""
         path = str(scope["path"])
         try:
-            body = await asyncio.wait_for(_body(receive), self._body_s)
+            body = await asyncio.wait_for(_body(receive), self.body_s)
         except (asyncio.TimeoutError, TimeoutError):
             await refusal(path, 408, "invalid", "the body did not come in time")(scope, receive, send)
             return
@@ -172,9 +164,9 @@ class Guard:
 
         # A thread cannot be ended from outside: what reads for long looks at this now and then.
         given_up = threading.Event()
-        answering = asyncio.ensure_future(_run(self._app, scope, take, give, given_up))
+        answering = asyncio.ensure_future(_run(self.app, scope, take, give, given_up))
         try:
-            await _begins(answering, begun, self._answer_s)
+            await _begins(answering, begun, self.answer_s)
             if begun.is_set() or answering.done():
                 await answering
             else:

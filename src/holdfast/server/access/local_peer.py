@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,22 +40,15 @@ class LocalPeer:
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self._uid: int | None = None
-        self._looked = False
-
-    @property
-    def uid(self) -> int | None:
-        """The user's number; None where nobody is there any more, or it is not told."""
-        if not self._looked:
-            self._uid, self._looked = self._look(), True
-        return self._uid
 
     @property
     def trusted(self) -> bool:
         """Whether it is this process's own user, or root, who needs no leave."""
         return self.uid in (os.geteuid(), _ROOT)
 
-    def _look(self) -> int | None:
+    @cached_property
+    def uid(self) -> int | None:
+        """The user's number; None where nobody is there any more, or it is not told."""
         connection = self._transport.get_extra_info("socket")
         if connection is None:
             return None

@@ -56,10 +56,11 @@ def router(plane: ControlPlane) -> APIRouter:
     ) -> Savepoints:
         """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
         if catalog is not None:
-            places_found = [path_policy.resolve(plane, catalog, "catalog")]
+            catalogs = [path_policy.resolve(plane, catalog, "catalog")]
         else:
-            places_found = list(dict.fromkeys(_catalogs(plane, job)))
-        by_catalog = {uri: _listed(plane, uri, limit) for uri in places_found}
+            catalogs = list(dict.fromkeys(_catalogs(plane, job)))
+        newest = {uri: reversed(plane.savepoints(uri)[-limit:]) for uri in catalogs}
+        by_catalog = {uri: [saved.as_dict() for saved in listed] for uri, listed in newest.items()}
         return Savepoints.model_validate({"catalogs": by_catalog})
 
     @api.get("/savepoints/show", summary="One savepoint")
@@ -88,8 +89,3 @@ def _catalogs(plane: ControlPlane, job: str | None) -> Iterator[str]:
         yield from plane.brief(name).catalogs
     if plane.settings.savepoints is not None:
         yield plane.settings.savepoints
-
-
-def _listed(plane: ControlPlane, uri: str, limit: int) -> list[dict[str, Any]]:
-    newest = reversed(plane.savepoints(uri)[-limit:])
-    return [savepoint.as_dict() for savepoint in newest]

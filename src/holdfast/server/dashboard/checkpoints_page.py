@@ -18,7 +18,6 @@ from holdfast.server.dashboard.views import (
     CheckpointsView,
     FilesLine,
     PartitionLine,
-    SourceLine,
     StoreLine,
     view_of,
 )
@@ -69,7 +68,7 @@ def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsVie
         new_bytes=checkpoint.new_bytes,
         charts=_charts(()) if checkpoint.operators else (),
         stores=tuple(_store(store, checkpoint) for store in shares(checkpoint)),
-        sources=tuple(view_of(SourceLine, source) for source in checkpoint.sources),
+        sources=checkpoint.sources,
         settings=dict(sorted(checkpoint.confs.items())),
     )
 

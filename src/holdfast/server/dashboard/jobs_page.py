@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.registry.reported_skew import newest_skew
-from holdfast.model import BatchProgress, HeavyKey, JobState, KeyedProgress, OperatorProgress, QueryStarted
+from holdfast.model import BatchProgress, JobState, KeyedProgress, KeyedState, OperatorProgress, QueryStarted
 from holdfast.observe.alerting import FIRING
 from holdfast.observe.batch_numbers import (
     access_seconds,
@@ -34,7 +35,6 @@ from holdfast.server.dashboard.views import (
     JobLine,
     JobsView,
     JobView,
-    KeyedStateLine,
     OperatorLine,
     Phase,
     QueryView,
@@ -187,8 +187,11 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
         lag_ms=plane.clock() - watermark if watermark else None,
         late_rows=sum(batch.late_rows for batch in batches),
         charts=_charts(batches),
-        operators=() if newest is None else _operators(newest, batches),
-        batches=tuple(_batch(batch) for batch in reversed(batches[-_BATCHES_SHOWN:])),
+        operators=tuple(_operator(operator, batches) for operator in newest.operators) if newest else (),
+        batches=tuple(
+            view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
+            for batch in reversed(batches[-_BATCHES_SHOWN:])
+        ),
         skew=_skew(details, query.name),
     )
 
@@ -199,23 +202,19 @@ def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
         reports = [report for name, report in newest_skew(details) if name == query]
     except NotFound:
         return ()
-    return tuple(
-        view_of(SkewLine, report, keys=tuple(_heavy_key(key) for key in report.heavy[:5]))
-        for report in reports
-    )
-
-
-def _heavy_key(key: HeavyKey) -> HeavyKeyLine:
-    return view_of(HeavyKeyLine, key, key=", ".join(str(part) for part in key.key))
+    lines = []
+    for report in reports:
+        keys = [view_of(HeavyKeyLine, key, key=", ".join(map(str, key.key))) for key in report.heavy[:5]]
+        lines.append(view_of(SkewLine, report, keys=tuple(keys)))
+    return tuple(lines)
 
 
 def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
     def points(value: Callable[[BatchProgress], float | None]) -> list[Point]:
-        values = [(batch, value(batch)) for batch in batches]
         return [
             Point(batch.batch_id, batch.batch_id, batch.committed_ms, number)
-            for batch, number in values
-            if number is not None
+            for batch in batches
+            if (number := value(batch)) is not None
         ]
 
     rates = [
@@ -242,21 +241,17 @@ def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
     return sum(rows) if rows and len(rows) == len(newest) else None
 
 
-def _operators(batch: BatchProgress, batches: Sequence[BatchProgress]) -> tuple[OperatorLine, ...]:
-    whole = max(1, state_bytes(batch))
-    return tuple(_operator(operator, whole, batches) for operator in batch.operators)
-
-
-def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedStateLine, ...]:
+def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedState, ...]:
     expired: Counter[str] = Counter()
     for former in (
         operator.keyed for batch in batches for operator in batch.operators if operator.name == keyed.name
     ):
         expired.update({} if former is None else {state.name: state.expired for state in former.states})
-    return tuple(view_of(KeyedStateLine, state, expired=expired[state.name]) for state in keyed.states)
+    return tuple(replace(state, expired=expired[state.name]) for state in keyed.states)
 
 
-def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchProgress]) -> OperatorLine:
+def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> OperatorLine:
+    """An operator in the newest of a query's batches."""
     keyed = operator.keyed
     access_s = access_seconds(operator)
     return view_of(
@@ -268,22 +263,21 @@ def _operator(operator: OperatorProgress, whole: int, batches: Sequence[BatchPro
         size_bytes=operator_bytes(operator),
         access_ms=None if access_s is None else access_s * 1000,
         cache_hits=cache_hit_ratio(operator),
-        share=operator_bytes(operator) / whole,
+        share=operator_bytes(operator) / max(1, state_bytes(batches[-1])),
         keyed=keyed is not None,
         timers=None if keyed is None else keyed.timers,
         states=() if keyed is None else _states(keyed, batches),
     )
 
 
-def _batch(batch: BatchProgress) -> BatchLine:
-    return view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
-
-
 def _attempt(attempt: Attempt) -> AttemptLine:
     failure = attempt.failure
-    if failure is None:
-        return view_of(AttemptLine, attempt, failure=None, detail=None)
-    return view_of(AttemptLine, attempt, failure=str(failure), detail=failure.detail or None)
+    return view_of(
+        AttemptLine,
+        attempt,
+        failure=None if failure is None else str(failure),
+        detail=None if failure is None else failure.detail or None,
+    )
 
 
 def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:

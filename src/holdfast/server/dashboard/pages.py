@@ -42,9 +42,7 @@ Look = Callable[[ControlPlane, Request], Any]
 def routes(plane: ControlPlane) -> list[BaseRoute]:
     """Every page, the files that they load, and what their buttons ask for."""
     looks: dict[str, tuple[str, Look]] = {
-        "/": ("jobs.html", lambda plane, _: jobs_view(plane)),
-        "/ui": ("jobs.html", lambda plane, _: jobs_view(plane)),
-        "/ui/jobs": ("jobs.html", lambda plane, _: jobs_view(plane)),
+        **dict.fromkeys(("/", "/ui", "/ui/jobs"), ("jobs.html", lambda plane, _: jobs_view(plane))),
         "/ui/alerts": ("alerts.html", lambda plane, _: alerts_view(plane)),
         "/ui/jobs/{job}/checkpoints": ("checkpoints.html", _checkpoints),
         "/ui/jobs/{job}/savepoints": (

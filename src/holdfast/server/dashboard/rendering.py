@@ -41,12 +41,11 @@ class Asset:
 def assets() -> Mapping[str, Asset]:
     """Every file that pages load, by name."""
     folder = resources.files("holdfast.server.dashboard") / "static"
-    files = {}
-    for file in folder.iterdir():
-        suffix = file.name.rpartition(".")[2]
-        if suffix in _TYPES:
-            files[file.name] = Asset(file.read_bytes(), _TYPES[suffix])
-    return files
+    return {
+        file.name: Asset(file.read_bytes(), _TYPES[suffix])
+        for file in folder.iterdir()
+        if (suffix := file.name.rpartition(".")[2]) in _TYPES
+    }
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import HoldfastError
@@ -20,12 +20,8 @@ _OPERATIONS_SHOWN: Final = 10
 _SHOWN: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known beside a catalog: queries by id, and what verifications said by savepoint."""
-
-    queries: Mapping[str, str]
-    proofs: Mapping[str, tuple[str, int]]
+# What verifications said, and when, by savepoint.
+_Proofs = Mapping[str, tuple[str, int]]
 
 
 def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
@@ -46,16 +42,14 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
         if operation.verb == "verify" and operation.result is not None and operation.ended_ms is not None:
             told = "whole" if operation.result.get("ok") else "damaged"
             proofs[str(operation.arguments.get("savepoint"))] = told, operation.ended_ms
-    known = _Known(queries, proofs)
     now = plane.clock()
-    running = details.status.supervised and not details.status.job.state.terminal
     return SavepointsView(
         **head_of(plane, details),
         directory=plane.settings.savepoints or details.savepoint_directory,
         beside=beside(details.status.job.checkpoint, FORK_BESIDE),
         can_take=bool(details.queries),
-        can_stop=running,
-        catalogs=tuple(_catalog(plane, catalog, known) for catalog in catalogs),
+        can_stop=details.status.supervised and not details.status.job.state.terminal,
+        catalogs=tuple(_catalog(plane, catalog, queries, proofs) for catalog in catalogs),
         operations=tuple(operation_line(operation, now) for operation in operations[:_OPERATIONS_SHOWN]),
     )
 
@@ -68,24 +62,24 @@ def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
     return list(catalogs)
 
 
-def _catalog(plane: ControlPlane, catalog: str, known: _Known) -> CatalogView:
+def _catalog(plane: ControlPlane, catalog: str, queries: Mapping[str, str], proofs: _Proofs) -> CatalogView:
     try:
         savepoints = plane.savepoints(catalog)
     except HoldfastError as error:
         return CatalogView(catalog, (), error.as_dict())
-    lines = [_line(savepoint, known) for savepoint in reversed(savepoints)]
-    return CatalogView(catalog, tuple(lines[:_SHOWN]), None)
+    lines = [_line(savepoint, queries, proofs) for savepoint in reversed(savepoints[-_SHOWN:])]
+    return CatalogView(catalog, tuple(lines), None)
 
 
-def _line(listed: Listed, known: _Known) -> SavepointLine:
-    proved, proved_ms = known.proofs.get(listed.uri, (None, None))
+def _line(listed: Listed, queries: Mapping[str, str], proofs: _Proofs) -> SavepointLine:
+    proved, proved_ms = proofs.get(listed.uri, (None, None))
     line = SavepointLine(
         listed.uri, listed.savepoint_id, listed.content, listed.problem, proved=proved, proved_ms=proved_ms
     )
     manifest = listed.manifest
     if manifest is None:
         return line
-    query = known.queries.get(manifest.query_id)
+    query = queries.get(manifest.query_id)
     return replace(
         line,
         label=manifest.label,

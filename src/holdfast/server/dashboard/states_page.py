@@ -109,8 +109,8 @@ def _look(address: str, asked: Asked, catalog: str | None) -> StateLook:
     reader = StateReader(place.storage, place.batch_id)
     states = tuple(_state(operator, state) for operator in reader.operators for state in operator.states)
     batch = reader.batch_id
-    at_ms = _planned_ms(Logs(place.storage), batch)
-    seen = StateLook(batch, at_ms, states)
+    offsets = Logs(place.storage).offsets(batch)
+    seen = StateLook(batch, None if offsets is None else offsets.timestamp_ms, states)
     if not states:
         return seen
     name = asked.state or states[0].name
@@ -162,11 +162,6 @@ def _history(
         for version in known.versions[-_MOMENTS:]
     ]
     return tuple(reversed(lines))
-
-
-def _planned_ms(logs: Logs, batch: int) -> int | None:
-    offsets = logs.offsets(batch)
-    return None if offsets is None else offsets.timestamp_ms
 
 
 def _state(operator: NamedOperator, state: NamedState) -> StateLine:

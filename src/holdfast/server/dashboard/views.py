@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from holdfast.model import JobState
+from holdfast.checkpoints.values import Source
+from holdfast.model import JobState, KeyedState
 from holdfast.server.dashboard.charts import Chart
 
 
@@ -144,21 +145,6 @@ class JobsView:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStateLine:
-    """A state of a keyed operator after the newest batch; a number that is not known is None.
-
-    Attributes:
-        entries: Keys with a value, elements of lists, entries of maps.
-        expired: Values whose time had run out, removed in the batches that are kept.
-    """
-
-    name: str
-    entries: int | None
-    size_bytes: int | None
-    expired: int
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorLine:
     """A stateful operator of a query after its newest batch.
 
@@ -173,7 +159,8 @@ class OperatorLine:
         share: Its part of the query's state.
         keyed: Whether it is one of Holdfast's keyed operators.
         timers: The timers of a keyed operator, where they are counted.
-        states: The states of a keyed operator.
+        states: The states of a keyed operator after the newest batch, with what has expired in the batches
+            that are kept.
     """
 
     name: str
@@ -192,7 +179,7 @@ class OperatorLine:
     share: float
     keyed: bool = False
     timers: int | None = None
-    states: tuple[KeyedStateLine, ...] = ()
+    states: tuple[KeyedState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,15 +390,6 @@ class StoreLine:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
-    """How far a source has been read, as its own JSON."""
-
-    name: str
-    offset: str | None
-    planned: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class FilesLine:
     """What a batch added to a checkpoint.
 
@@ -457,7 +435,7 @@ class CheckpointsView:
     new_bytes: int = 0
     charts: tuple[Chart, ...] = ()
     stores: tuple[StoreLine, ...] = ()
-    sources: tuple[SourceLine, ...] = ()
+    sources: tuple[Source, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     batches: tuple[FilesLine, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +20,7 @@ from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.vertices import Vertex, vertices
 
 ID: Final = re.compile(r"[0-9a-f]{32}")
+NO_BODY: Final = "EmptyRequestBody"
 _REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
 _NOT_FOUND = "org.apache.flink.runtime.rest.NotFoundException"
 
@@ -42,12 +43,14 @@ class Call:
         path: The parameters in the path.
         query: The parameters behind it; of a repeated one the last.
         body: The JSON object that was sent; empty where none was. Unknown fields are left alone.
+        what: What Flink calls the body.
     """
 
     plane: ControlPlane
     path: Mapping[str, str]
-    query: Mapping[str, str]
-    body: Mapping[str, Any]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    what: str = NO_BODY
 
     def id(self, name: str) -> str:
         """An id in the path.
@@ -96,26 +99,26 @@ class Call:
         """What a parameter behind the path names, with commas between."""
         return [part for part in self.query.get(name, default).split(",") if part]
 
-    def text(self, name: str, what: str) -> str | None:
+    def text(self, name: str) -> str | None:
         """A text of the body; None where it is not there or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, str):
-            raise unfit(what, f"{name} is {json.dumps(value)[:60]}, expected text")
+            raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected text")
         return value
 
-    def choice(self, name: str, what: str, allowed: tuple[str, ...]) -> str | None:
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
         """One of several words in the body; None where it is not there or null."""
-        value = self.text(name, what)
+        value = self.text(name)
         if value is not None and value not in allowed:
             names = ", ".join(allowed)
-            raise unfit(what, f'"{value}": not one of the values accepted for Enum class: [{names}]')
+            raise unfit(self.what, f'"{value}": not one of the values accepted for Enum class: [{names}]')
         return value
 
-    def flag(self, name: str, what: str) -> bool:
+    def flag(self, name: str) -> bool:
         """A yes or no in the body; no where it is not there or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, bool):
-            raise unfit(what, f"{name} is {json.dumps(value)[:60]}, expected true or false")
+            raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected true or false")
         return bool(value)
 
 
@@ -150,7 +153,7 @@ class Resource:
     method: str
     path: str
     handler: Handler
-    what: str = "EmptyRequestBody"
+    what: str = NO_BODY
 
     def routes(self, plane: ControlPlane) -> list[Route]:
         """It as routes, bare and below `/v1`."""
@@ -158,7 +161,7 @@ class Resource:
         async def answer(request: Request) -> Response:
             try:
                 body = _body(await request.body(), self.what)
-                call = Call(plane, request.path_params, dict(request.query_params), body)
+                call = Call(plane, request.path_params, dict(request.query_params), body, self.what)
                 result = await run_in_threadpool(self.handler, call)
             except Refused as refused:
                 return flink_problem(refused.status, refused.text)

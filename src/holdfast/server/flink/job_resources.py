@@ -225,13 +225,12 @@ def _exception(attempt: Attempt) -> dict[str, Any] | None:
     failure = attempt.failure
     if failure is None:
         return None
-    labels = {"where": failure.label}
     place = {} if failure.query is None else {"taskName": failure.query, "endpoint": "(driver)"}
     return {
         "exceptionName": failure.error_class,
         "stacktrace": failure.detail or f"{failure.error_class}: {failure.line}",
         "timestamp": attempt.ended_ms or attempt.began_ms,
-        "failureLabels": labels,
+        "failureLabels": {"where": failure.label},
         **place,
         "concurrentExceptions": [],
     }

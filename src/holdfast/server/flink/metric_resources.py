@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.jobs.monitoring.flink_metrics import flink_metrics
-from holdfast.jobs.registry.client import JobDetails
 from holdfast.server.flink.calls import Call, Resource, unreadable
 from holdfast.server.flink.checkpoint_resources import completed
 from holdfast.server.flink.vertices import Vertex, vertices
@@ -28,8 +27,7 @@ def jobs(call: Call) -> Any:
     """The metrics of all jobs, added up."""
     by_name: dict[str, list[float]] = {}
     for status in call.plane.jobs():
-        inner = Call(call.plane, {"jobid": status.job.job_id}, {}, {})
-        for name, value in _of_job(inner).items():
+        for name, value in _of_job(Call(call.plane, {"jobid": status.job.job_id})).items():
             if _NUMBER.fullmatch(value):  # a path is no sum
                 by_name.setdefault(name, []).append(float(value))
     return _aggregated(call, by_name)
@@ -58,7 +56,9 @@ def _of_job(call: Call) -> dict[str, str]:
     record = details.status.job
     nodes = vertices(details)
     done = completed(call.plane, details, nodes)
-    restarts, uptime = sum(attempt.recovers for attempt in details.attempts), _uptime(details, now)
+    restarts = sum(attempt.recovers for attempt in details.attempts)
+    running = details.attempts[-1].running_ms if details.attempts else None
+    uptime = -1 if record.state.terminal or running is None else now - running
     committed = sum(node.batches[-1].batch_id + 1 for node in nodes if node.batches)
     values: dict[str, int] = {
         "numRestarts": restarts,
@@ -82,13 +82,6 @@ def _of_job(call: Call) -> dict[str, str]:
     key = ("flink metrics", record.name)
     known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
     return {**known, **{name: str(value) for name, value in values.items()}}
-
-
-def _uptime(details: JobDetails, now: int) -> int:
-    running = details.attempts[-1].running_ms if details.attempts else None
-    if details.status.job.state.terminal or running is None:
-        return -1
-    return now - running
 
 
 def _subtasks(call: Call) -> list[dict[str, str]]:

@@ -16,27 +16,22 @@ from holdfast.server.flink.checkpoint_resources import number_of
 from holdfast.server.flink.throwable import failure_cause
 from holdfast.server.flink.vertices import vertices
 
-SAVEPOINT_BODY: Final = "SavepointTriggerRequestBody"
-STOP_BODY: Final = "StopWithSavepointRequestBody"
-CHECKPOINT_BODY: Final = "CheckpointTriggerRequestBody"
-DISPOSAL_BODY: Final = "SavepointDisposalRequest"
 _FORMATS: Final = ("CANONICAL", "NATIVE")
 _TYPES: Final = ("CONFIGURED", "FULL", "INCREMENTAL")
 
 
 def savepoint(call: Call) -> Any:
     """Take a savepoint of a running job, or stop it with one."""
-    call.choice("formatType", SAVEPOINT_BODY, _FORMATS)
-    stops = call.flag("cancel-job", SAVEPOINT_BODY)
-    directory = call.text("target-directory", SAVEPOINT_BODY)
-    return _of_job(call, "stop" if stops else "savepoint", directory, SAVEPOINT_BODY)
+    call.choice("formatType", _FORMATS)
+    verb = "stop" if call.flag("cancel-job") else "savepoint"
+    return _of_job(call, verb, call.text("target-directory"))
 
 
 def stop(call: Call) -> Any:
     """Stop a job after its batch, with a savepoint. There is nothing to drain: a batch ends as it began."""
-    call.choice("formatType", STOP_BODY, _FORMATS)
-    call.flag("drain", STOP_BODY)
-    return _of_job(call, "stop", call.text("targetDirectory", STOP_BODY), STOP_BODY)
+    call.choice("formatType", _FORMATS)
+    call.flag("drain")
+    return _of_job(call, "stop", call.text("targetDirectory"))
 
 
 def savepoint_status(call: Call) -> Any:
@@ -46,15 +41,14 @@ def savepoint_status(call: Call) -> Any:
 
 def checkpoint(call: Call) -> Any:
     """Wait for the batch that runs to be committed."""
-    kind = call.choice("checkpointType", CHECKPOINT_BODY, _TYPES)
+    kind = call.choice("checkpointType", _TYPES)
     if kind == "INCREMENTAL":
         text = (
             "java.lang.IllegalStateException: Flink does not support triggering incremental checkpoint"
             " explicitly. See FLINK-33723."
         )
         return Json({"errors": ["Internal server error.", f"<Exception on server side:\n{text}"]}, 500)
-    job = call.id("jobid")
-    return _asked(call, "checkpoint", job, AwaitCheckpoint(), CHECKPOINT_BODY, 202)
+    return _asked(call, "checkpoint", call.id("jobid"), AwaitCheckpoint(), 202)
 
 
 def checkpoint_status(call: Call) -> Any:
@@ -64,14 +58,14 @@ def checkpoint_status(call: Call) -> Any:
 
 def dispose(call: Call) -> Any:
     """Delete a savepoint; of a job with several queries, all that it was told the addresses of."""
-    path = call.text("savepoint-path", DISPOSAL_BODY)
+    path = call.text("savepoint-path")
     if path is None:
         raise Refused(400, "Field savepoint-path must not be omitted or be null.")
     try:
         given = tuple(path_policy.savepoint(call.plane, one, "savepoint-path") for one in path.split(","))
     except Invalid as error:
         raise Refused(400, str(error)) from None
-    return _asked(call, "dispose", None, Dispose(given), DISPOSAL_BODY, 200)
+    return _asked(call, "dispose", None, Dispose(given), 200)
 
 
 def dispose_status(call: Call) -> Any:
@@ -79,7 +73,7 @@ def dispose_status(call: Call) -> Any:
     return _status(call, ("dispose",), "savepoint disposal", lambda _: {})
 
 
-def _of_job(call: Call, verb: str, directory: str | None, what: str) -> Any:
+def _of_job(call: Call, verb: str, directory: str | None) -> Any:
     job = call.id("jobid")
     try:
         details = call.plane.brief(job)
@@ -88,13 +82,13 @@ def _of_job(call: Call, verb: str, directory: str | None, what: str) -> Any:
         catalog = ""  # Flink accepts this too, and tells in the operation's status
     except Invalid as error:
         raise Refused(400, str(error)) from None
-    return _asked(call, verb, job, TakeSavepoint(catalog, running=True), what, 202)
+    return _asked(call, verb, job, TakeSavepoint(catalog, running=True), 202)
 
 
-def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, what: str, status: int) -> Any:
-    wanted = call.text("triggerId", what)
+def _asked(call: Call, verb: str, job: str | None, arguments: Arguments, status: int) -> Any:
+    wanted = call.text("triggerId")
     if wanted is not None and not ID.fullmatch(wanted):
-        raise unfit(what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')
+        raise unfit(call.what, f'triggerId is "{wanted[:60]}", expected 32 hexadecimal digits')
     name = job
     if job is not None:
         with suppress(NotFound):
@@ -147,11 +141,11 @@ def _checkpoint(call: Call, done: Operation) -> dict[str, Any]:
 
 
 RESOURCES: Final = (
-    Resource("POST", "/jobs/{jobid}/savepoints", savepoint, SAVEPOINT_BODY),
+    Resource("POST", "/jobs/{jobid}/savepoints", savepoint, "SavepointTriggerRequestBody"),
     Resource("GET", "/jobs/{jobid}/savepoints/{triggerid}", savepoint_status),
-    Resource("POST", "/jobs/{jobid}/stop", stop, STOP_BODY),
-    Resource("POST", "/jobs/{jobid}/checkpoints", checkpoint, CHECKPOINT_BODY),
+    Resource("POST", "/jobs/{jobid}/stop", stop, "StopWithSavepointRequestBody"),
+    Resource("POST", "/jobs/{jobid}/checkpoints", checkpoint, "CheckpointTriggerRequestBody"),
     Resource("GET", "/jobs/{jobid}/checkpoints/{triggerid}", checkpoint_status),
-    Resource("POST", "/savepoint-disposal", dispose, DISPOSAL_BODY),
+    Resource("POST", "/savepoint-disposal", dispose, "SavepointDisposalRequest"),
     Resource("GET", "/savepoint-disposal/{triggerid}", dispose_status),
 )

@@ -15,7 +15,6 @@ from holdfast.server.flink.calls import Call, Refused, Resource, unfit
 from holdfast.server.flink.stats import stats
 from holdfast.server.flink.vertices import MAX_PARALLELISM, Vertex, vertices
 
-BODY: Final = "JobResourceRequirementsBody"
 _HISTORY: Final = 100
 
 
@@ -31,7 +30,7 @@ def require(call: Call) -> Any:
     """Bring queries into other partitions; the job stops between two batches for it."""
     details = call.job()
     nodes = {vertex.vertex_id: vertex for vertex in vertices(details)}
-    wanted = _wanted(call.body, nodes)
+    wanted = _wanted(call, nodes)
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
         return {}
@@ -90,18 +89,12 @@ def summary(call: Call) -> Any:
     """How long rescales took."""
     done = _rescales(call)
 
-    def took(state: OperationState | None) -> dict[str, Any]:
-        return stats(
-            [
-                _took(operation)
-                for operation in done
-                if operation.state.ended and state in (None, operation.state)
-            ]
-        )
+    def took(*states: OperationState) -> dict[str, Any]:
+        return stats([_took(operation) for operation in done if operation.state in states])
 
     return {
         "rescalesCounts": _counts(done),
-        "rescalesDurationStatsInMillis": took(None),
+        "rescalesDurationStatsInMillis": took(OperationState.COMPLETED, OperationState.FAILED),
         "completedRescalesDurationStatsInMillis": took(OperationState.COMPLETED),
         "ignoredRescalesDurationStatsInMillis": stats([]),
         "failedRescalesDurationStatsInMillis": took(OperationState.FAILED),
@@ -130,7 +123,7 @@ def old_way(call: Call) -> Any:
     raise Refused(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 
 
-def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, int]:
+def _wanted(call: Call, nodes: Mapping[str, Vertex]) -> dict[str, int]:
     """The partitions that each vertex is to have.
 
     Raises:
@@ -138,12 +131,16 @@ def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, i
     """
     wanted: dict[str, int] = {}
     problems = []
-    for key, given in body.items():
+    for key, given in call.body.items():
         if key not in nodes:
             problems.append(f"Job vertex [{key}] was not found in the job graph.")
             continue
         bounds = given.get("parallelism") if isinstance(given, Mapping) else None
-        low, high = _bounds(key, bounds if isinstance(bounds, Mapping) else {})
+        limits: dict[str, Any] = {"lowerBound": 1, "upperBound": None}
+        limits |= bounds if isinstance(bounds, Mapping) else {}
+        low, high = limits["lowerBound"], limits["upperBound"]
+        if not all(isinstance(bound, int) and not isinstance(bound, bool) for bound in (low, high)):
+            raise unfit(call.what, f"parallelism of {key} needs lowerBound and upperBound")
         if not 1 <= low <= high:
             problems.append(
                 f"The requested lower bound {low} and upper bound {high} of job vertex {key} are no range."
@@ -154,7 +151,7 @@ def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, i
                 f" parallelism {MAX_PARALLELISM}."
             )
         wanted[key] = high
-    missing = [key for key in nodes if key not in body]
+    missing = [key for key in nodes if key not in call.body]
     if missing:
         problems.append(
             f"The request is incomplete, missing job vertex [{', '.join(missing)}] resource requirements."
@@ -162,14 +159,6 @@ def _wanted(body: Mapping[str, Any], nodes: Mapping[str, Vertex]) -> dict[str, i
     if problems:
         raise Refused(400, "\n".join(problems))
     return wanted
-
-
-def _bounds(key: str, given: Mapping[str, Any]) -> tuple[int, int]:
-    low, high = given.get("lowerBound", 1), given.get("upperBound")
-    for bound in (low, high):
-        if isinstance(bound, bool) or not isinstance(bound, int):
-            raise unfit(BODY, f"parallelism of {key} needs lowerBound and upperBound")
-    return int(low), int(high or 0)
 
 
 def _rescales(call: Call) -> list[Operation]:
@@ -240,7 +229,7 @@ def _full(call: Call, operation: Operation) -> dict[str, Any]:
 
 RESOURCES: Final = (
     Resource("GET", "/jobs/{jobid}/resource-requirements", requirements),
-    Resource("PUT", "/jobs/{jobid}/resource-requirements", require, BODY),
+    Resource("PUT", "/jobs/{jobid}/resource-requirements", require, "JobResourceRequirementsBody"),
     Resource("GET", "/jobs/{jobid}/rescales/config", config),
     Resource("GET", "/jobs/{jobid}/rescales/overview", overview),
     Resource("GET", "/jobs/{jobid}/rescales/history", history),

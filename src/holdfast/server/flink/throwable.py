@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from holdfast.errors import Internal
+from holdfast.formats.java_io import modified_utf8
 
 CLASS: Final = "org.apache.flink.util.FlinkException"
 _MARK: Final = b"@@MSG@@"
@@ -55,21 +56,6 @@ def serialized(text: str) -> bytes:
     nested = _with_message(body[:size], message)
     parts = (_with_message(head, message), len(nested).to_bytes(4, "big"), nested)
     return b"".join(parts) + _with_message(body[size:], message)
-
-
-def modified_utf8(text: str) -> bytes:
-    """Text as Java writes it: by UTF-16 units, and without a zero byte."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    encoded = bytearray()
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        unit = high << 8 | low
-        if 0 < unit < 0x80:
-            encoded.append(unit)
-        elif unit < 0x800:
-            encoded += bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
-        else:
-            encoded += bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
-    return bytes(encoded)
 
 
 @cache

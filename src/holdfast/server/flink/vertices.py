@@ -39,16 +39,8 @@ _TASK_STATES: Final = (
     "FAILED",
     "RECONCILING",
 )
-_TASK_OF_JOB: Final = {
-    "CREATED": "CREATED",
-    "RUNNING": "RUNNING",
-    "RESTARTING": "SCHEDULED",
-    "CANCELLING": "CANCELING",
-    "FINISHED": "FINISHED",
-    "CANCELED": "CANCELED",
-    "FAILED": "FAILED",
-    SUSPENDED: "CANCELED",
-}
+# Where a job's tasks are in a state of another name than the job.
+_TASK_OF_JOB: Final = {"RESTARTING": "SCHEDULED", "CANCELLING": "CANCELING", SUSPENDED: "CANCELED"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +90,17 @@ def state_of(details: JobDetails) -> str:
 
 def job_counts(state: str, tasks: int) -> dict[str, int]:
     """How many tasks of a job are in each state, as the overview of jobs counts them."""
-    task = _TASK_OF_JOB[state].lower()
-    return {"total": tasks, **{name.lower(): tasks * (name.lower() == task) for name in _TASK_STATES}}
+    return {"total": tasks, **{name.lower(): count for name, count in task_counts(state, tasks).items()}}
 
 
 def task_counts(state: str, tasks: int) -> dict[str, int]:
     """How many tasks are in each state."""
-    return {name: tasks * (name == _TASK_OF_JOB[state]) for name in _TASK_STATES}
+    return {name: tasks * (name == task_state(state)) for name in _TASK_STATES}
 
 
 def task_state(state: str) -> str:
     """The state of a job's tasks."""
-    return _TASK_OF_JOB[state]
+    return _TASK_OF_JOB.get(state, state)
 
 
 def timestamps(details: JobDetails) -> dict[str, int]:

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, cast
 
 import h11
@@ -255,14 +256,12 @@ class Acceptor:
 
     def _make_room(self) -> bool:
         """Close the connection that is missed least; False if each has asked for something."""
-        chosen: _Place | None = None
-        lowest: int | None = None
-        for connection, place in self._places.items():  # the oldest first
-            rank = connection.dispensable
-            if rank is not None and (lowest is None or rank < lowest):
-                chosen, lowest = place, rank
-            if lowest == 0:
-                break
+        ranked = (
+            (rank, place)
+            for connection, place in self._places.items()  # the oldest first, which comes out of several
+            if (rank := connection.dispensable) is not None
+        )
+        _, chosen = min(ranked, key=itemgetter(0), default=(0, None))
         if chosen is None:
             return False
         self._forget(chosen.connection)

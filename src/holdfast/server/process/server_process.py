@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from holdfast.jobs.processes.protocol import (
     ServerStarted,
     not_for,
 )
+from holdfast.json_shapes import json_value
 from holdfast.server.server_settings import ServerSettings
 
 COMMAND: Final = (sys.executable, "-m", "holdfast.server.process.server_process")
@@ -63,7 +63,7 @@ class ServerProcess:
         finally:
             theirs.close()
         # Over the line, where the token is in no list of processes.
-        self._channel.send(Serve(str(home), listening.fileno(), _as_plain(settings)))
+        self._channel.send(Serve(str(home), listening.fileno(), json_value(settings)))
 
     def said(self) -> Iterator[Message]:
         """What it says, until it ends."""
@@ -84,11 +84,6 @@ class ServerProcess:
         code = self._process.wait()
         self._channel.close()
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _as_plain(settings: ServerSettings) -> dict[str, Any]:
-    plain = asdict(settings)
-    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
 
 
 def _settings(plain: Mapping[str, Any]) -> ServerSettings:
