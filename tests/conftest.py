@@ -25,7 +25,7 @@ pytest_plugins = ["spark_settings"]
 # Readline, which pytest loads, gives the processes of its workers the size of a terminal that is not there.
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
-# A shell that starts tests in the background lets them ignore Ctrl-C, and so would all processes that they start.
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all processes that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,6 +7,7 @@ whole or why it is not. Nothing heavy is loaded before the bounds are set.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -26,6 +27,7 @@ REFUSED: Final = "refused"
 _PR_SET_PDEATHSIG: Final = 1
 _OUT_OF_MEMORY_SCORE: Final = "1000"
 _DESCRIPTORS: Final = 1024
+_NO_ROOM: Final = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 Facts = dict[str, Any]
 # Gets the question, and a dictionary for what is to be said of the answer as a whole; yields its lines.
@@ -59,16 +61,20 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
     except MemoryError:  # that of Arrow is one too
         last = {REFUSED: too_much_memory(memory).as_dict()}
     except Exception as error:  # whatever it is, who asks has to learn of it
-        refusal = too_much_memory(memory) if _could_not_be_mapped(error) else error_of(error)
+        refusal = too_much_memory(memory) if _lacked_memory(error) else error_of(error)
         last = {REFUSED: refusal.as_dict()}
     answer.write(json.dumps(last).encode() + b"\n")
 
 
-def _could_not_be_mapped(error: Exception) -> bool:
-    """Whether a library did not load because the bound of memory left no room for it."""
-    return isinstance(error, ImportError) and any(
-        words in str(error) for words in ("failed to map segment", "annot allocate memory")
-    )
+def _lacked_memory(error: BaseException | None) -> bool:
+    """Whether the bound of memory is behind an error: a library found no room, or a thread could not start."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, (ImportError, RuntimeError)) and any(words in str(error) for words in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def too_much_memory(most: int, found: str | None = None) -> Unavailable:
