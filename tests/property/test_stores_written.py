@@ -88,7 +88,7 @@ def test_moved_from_shape_to_shape(state: State, shapes: list[StateShape]) -> No
     assert held(checkpoint, 2) == state
     with tempfile.TemporaryDirectory() as folder:
         for number, shape in enumerate(shapes):
-            rewrite(checkpoint, shape, Path(folder, str(number)), lambda: 1)
+            rewrite(checkpoint, shape, Path(folder, str(number)))
             assert held(checkpoint, shape.partitions) == state
 
 
@@ -105,7 +105,7 @@ def test_changed_in_place(
     expected = {**{key: value for key, value in state.items() if key not in dropped}, **others}
     checkpoint = holding(state)
     with tempfile.TemporaryDirectory() as folder:
-        rewrite(checkpoint, shape, Path(folder, "first"), lambda: 1)
+        rewrite(checkpoint, shape, Path(folder, "first"))
         batch = begin(checkpoint)
         [operator] = operator_states(checkpoint, batch.before)
         form = StoreForm(operator.values, operator.codec, shape.state_format > 1)

@@ -154,9 +154,7 @@ def undo(
     """
     plan = plan_undo(savepoint, tell=tell)
     catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
-    return undoing.undo(
-        catalog, origin, plan, who=who or person(), why=why, clock=now_ms, chance=os.urandom, tell=tell
-    )
+    return undoing.undo(catalog, origin, plan, who=who or person(), why=why, tell=tell)
 
 
 def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:
@@ -220,7 +218,7 @@ def erase(
     catalog, storage = _places_of(everywhere, checkpoint)
     first: tuple[Searched, ...] = ()
     if storage is not None:
-        require_no_turn(catalog, now_ms)
+        require_no_turn(catalog)
         with (
             guarded(storage, "state erase", stopped=stopped, hint=SAY_STOPPED, tell=tell) as guard,
             workplace(storage, "erase") as folder,
@@ -233,13 +231,11 @@ def erase(
                     guard=guard,
                     who=by,
                     why=why,
-                    clock=now_ms,
-                    chance=os.urandom,
                     tell=tell,
                 ),
             )
     with workplace(catalog, "erase") as folder:
-        made = erasing.erase(catalog, meant, folder, who=by, why=why, clock=now_ms, token=token(), tell=tell)
+        made = erasing.erase(catalog, meant, folder, who=by, why=why, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=True)
     return replace(made, searched=(*first, *made.searched), elsewhere=search.reports(), ended_ms=now_ms())
 
@@ -263,12 +259,8 @@ def plan_erase(
     first: tuple[Searched, ...] = ()
     if storage is not None:
         with workplace(storage, "plan") as folder:
-            first = (
-                erasing_checkpoint.plan_erase_checkpoint(
-                    storage, meant, folder, clock=now_ms, chance=os.urandom, tell=tell
-                ),
-            )
-    plan = erasing.plan_erase(catalog, meant, clock=now_ms, tell=tell)
+            first = (erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, tell=tell),)
+    plan = erasing.plan_erase(catalog, meant, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
     return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
 
@@ -328,8 +320,6 @@ def apply(
             who=who or person(),
             why=why,
             label=label,
-            clock=now_ms,
-            chance=os.urandom,
             tell=tell,
         )
 
@@ -378,18 +368,18 @@ def source_of(
     with nullcontext() if keep else workplace(checkpoint, "plan") as folder:
         into = target if folder is None else LocalStorage(folder / "catalog")
         plan = plan_take(checkpoint, into)
-        taken = taking.take(checkpoint, into, plan, clock=now_ms, chance=os.urandom, tell=tell)
+        taken = taking.take(checkpoint, into, plan, tell=tell)
         savepoint_id = taken.manifest.savepoint_id
         try:
             yield into, savepoint_id, target
         except BaseException:
             # Nobody asked for a savepoint of what was not edited.
             with suppress(HoldfastError):
-                removal.delete(into, savepoint_id, clock=now_ms, token=token())
+                removal.delete(into, savepoint_id)
             raise
         if keep:
             with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
-                digest(into, savepoint_id, clock=now_ms, tell=tell)
+                digest(into, savepoint_id, tell=tell)
 
 
 def require_stopped(checkpoint: Storage) -> None:

@@ -122,13 +122,11 @@ def take(
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
             plan = plan_take(origin, kept, batch, record)
-            complete = taking.take(origin, kept, plan, clock=now_ms, chance=os.urandom, pace=pace, tell=tell)
+            complete = taking.take(origin, kept, plan, pace=pace, tell=tell)
             taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
     else:
         plan = plan_take(origin, into, batch, record)
-        taken = taking.take(
-            origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
-        )
+        taken = taking.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
         with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
             _digest(into, taken.manifest.savepoint_id, gently, tell)
@@ -409,8 +407,6 @@ def _rescaled(
             plan,
             work,
             repartitioning(master),
-            clock=now_ms,
-            chance=os.urandom,
             tell=tell,
             guard=guard,
         )
@@ -433,7 +429,7 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
         NotFound: There is no such savepoint.
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
-    return removal.delete(*opened(savepoint), clock=now_ms, token=token(), tell=tell)
+    return removal.delete(*opened(savepoint), tell=tell)
 
 
 def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
@@ -451,7 +447,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
     """
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")
-    return removal.sweep(storage, clock=now_ms, token=token(), dead_after_ms=dead_after_ms, tell=tell)
+    return removal.sweep(storage, dead_after_ms=dead_after_ms, tell=tell)
 
 
 def _rescale(
@@ -489,7 +485,7 @@ def _digest(
             checkpoint = catalogs.load(catalog, savepoint_id).checkpoint
             gentle = seems_to_run(open_storage(checkpoint), now_ms())
     step = Pace(longest_s=math.inf).step if gentle else (lambda: None)
-    return digests.digest(catalog, savepoint_id, clock=now_ms, step=step, tell=tell)
+    return digests.digest(catalog, savepoint_id, step=step, tell=tell)
 
 
 def plan_restore_once(
@@ -502,9 +498,7 @@ def plan_restore_once(
     """
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    return plan_restore(
-        catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom, again=True, tell=tell
-    )
+    return plan_restore(catalog, savepoint_id, target, Operation.RESTORE, again=True, tell=tell)
 
 
 def _make(
@@ -519,10 +513,8 @@ def _make(
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
-        plan = plan_restore(
-            catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell
-        )
-        return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+        plan = plan_restore(catalog, savepoint_id, target, operation, again=again, tell=tell)
+        return restoring.restore(catalog, target, plan, tell=tell)
 
 
 def _make_without_expired(
@@ -542,11 +534,10 @@ def _make_without_expired(
             made.manifest.savepoint_id,
             target,
             operation,
-            chance=os.urandom,
             named=(uri, made.manifest.checkpoint),
             tell=tell,
         )
-        return restoring.restore(kept, target, plan, clock=now_ms, tell=tell)
+        return restoring.restore(kept, target, plan, tell=tell)
 
 
 def _without_expired(

@@ -72,7 +72,7 @@ def erased(catalog: LocalStorage, hands: Hands, folder: Path, key: str, column: 
         who="ada@desk",
         why="asked for",
         clock=hands.clock,
-        token=hands.token(),
+        chance=hands.chance,
     )
 
 

@@ -264,7 +264,7 @@ def test_changed_groups_are_the_next_batch_of_a_checkpoint(checkpoint: LocalStor
     done = changed(
         state, [KeyChange("c1", remove=True), KeyChange("c2", {"visits": 70}), KeyChange("new", {"spend": 3})]
     )
-    batch = write_groups(checkpoint, {0: done.groups}, tmp_path / "work", lambda: 1)
+    batch = write_groups(checkpoint, {0: done.groups}, tmp_path / "work")
     expected = {**before, "c2": {**before["c2"], "visits": 70}, "new": {"spend": 3}}
     del expected["c1"]
     assert values(checkpoint) == expected
@@ -276,16 +276,16 @@ def test_changed_groups_are_the_next_batch_of_a_checkpoint(checkpoint: LocalStor
 def test_another_number_of_key_groups_in_a_checkpoint(checkpoint: LocalStorage, tmp_path: Any) -> None:
     before = values(checkpoint)
     for groups in (1, 9):
-        [found] = regroup(checkpoint, groups, tmp_path / f"work-{groups}", lambda: 1)
+        [found] = regroup(checkpoint, groups, tmp_path / f"work-{groups}")
         assert (found.operator.key_groups, found.keys) == (groups, len(before))
         [state] = keyed_states(checkpoint)
         assert state.operator.key_groups == groups
         assert values(checkpoint) == before
         assert all(state.get(who) is not None for who in before)
         assert checkpoints.verify(checkpoint.uri).problems == ()
-    assert regroup(checkpoint, 9, tmp_path / "none", lambda: 1) == ()
+    assert regroup(checkpoint, 9, tmp_path / "none") == ()
 
 
 def test_a_checkpoint_without_keyed_state_cannot_be_regrouped(tmp_path: Any) -> None:
     with pytest.raises(NotFound, match="no keyed operator"):
-        regroup(golden("4.2/aggregate-format2"), 3, tmp_path / "work", lambda: 1)
+        regroup(golden("4.2/aggregate-format2"), 3, tmp_path / "work")

@@ -13,7 +13,6 @@ from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, refuse_
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.limits import PARTITIONS
@@ -21,13 +20,11 @@ from holdfast.formats.operators import is_processor
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox
@@ -146,9 +143,7 @@ def migrate(
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
         sandbox(beside(target), "migrate", token()) as work,
     ):
-        return apply_migration(
-            given, target, plan, work, clock=now_ms, chance=os.urandom, tell=tell, guard=guard
-        )
+        return apply_migration(given, target, plan, work, tell=tell, guard=guard)
 
 
 def plan_migrate(
@@ -175,8 +170,6 @@ def apply_migration(
     plan: MigrationPlan,
     folder: Path,
     *,
-    clock: Clock,
-    chance: Chance,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
 ) -> Migrated:
@@ -190,8 +183,6 @@ def apply_migration(
         target: The checkpoint.
         plan: What `planned_migration` gave for these.
         folder: A local directory to work in, which is the caller's to remove.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
         guard: The guard of the source, where that is a checkpoint.
 
@@ -200,16 +191,16 @@ def apply_migration(
         Corrupt: The source is damaged.
         Internal: The rows are not what they were; nothing was written.
     """
-    work = WorkingCopy(folder, clock, chance, tell)
+    work = WorkingCopy(folder, tell)
     work.copied_at(source, plan.batch_id)
-    keyed = _regrouped(work.checkpoint, plan, folder / "groups", clock, tell)
-    backend = by_files(plan.after, folder / "stores", clock, tell)
+    keyed = _regrouped(work.checkpoint, plan, folder / "groups", tell)
+    backend = by_files(plan.after, folder / "stores", tell)
     made = move(work, plan, backend, target, Operation.MIGRATE, guard, tell)
     return Migrated(plan, made.batch_id, made.before, made.after, read(target).size_bytes, keyed)
 
 
 def _regrouped(
-    checkpoint: Storage, plan: MigrationPlan, folder: Path, clock: Clock, tell: ProgressCallback | None
+    checkpoint: Storage, plan: MigrationPlan, folder: Path, tell: ProgressCallback | None
 ) -> tuple[KeyedContent, ...]:
     """Put keys into other groups, in a batch of their own, and see that they have what they had."""
     if plan.key_groups is None:
@@ -218,7 +209,7 @@ def _regrouped(
     from holdfast.at_rest.keyed.group_writer import regroup
 
     before = keyed_contents(checkpoint)
-    regroup(checkpoint, plan.key_groups, folder, clock, tell=tell)
+    regroup(checkpoint, plan.key_groups, folder, tell=tell)
     after = keyed_contents(checkpoint)
     lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
     if lost is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,18 +30,18 @@ from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.written_keys import parse_key
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
+from holdfast.clock import now_ms
 from holdfast.errors import Invalid
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.taking.labels import current_label
-from holdfast.savepoints.taking.taking import Chance
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
@@ -158,8 +159,8 @@ def edit(
     who: str,
     why: str | None = None,
     label: str | None = None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Edited:
     """Make the savepoint that was planned; the one that it is made of stays as it is.

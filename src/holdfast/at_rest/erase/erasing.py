@@ -9,6 +9,7 @@ erasing once more does the rest.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,13 +27,14 @@ from holdfast.at_rest.erase.searching import StoreHits
 from holdfast.at_rest.erase.spark_erasing import SparkSearch
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_catalog import named_operators
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
 from holdfast.savepoints.catalog.catalog import content_path, ids, load, manifest_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import (
-    DEAD_AFTER_MS,
+    Chance,
     Clock,
     GcLease,
     clear_dead_sweep,
@@ -128,7 +130,7 @@ class SavepointHits:
 
 
 def plan_erase(
-    catalog: Storage, subject: Subject, *, clock: Clock, tell: ProgressCallback | None = None
+    catalog: Storage, subject: Subject, *, clock: Clock = now_ms, tell: ProgressCallback | None = None
 ) -> ErasePlan:
     """Look for a key in every savepoint of a catalog; changes nothing.
 
@@ -166,8 +168,8 @@ def erase(
     *,
     who: str,
     why: str | None = None,
-    clock: Clock,
-    token: str,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and prove that nothing of it is left.
@@ -182,7 +184,7 @@ def erase(
         who: Who does it.
         why: What for.
         clock: The time in epoch milliseconds.
-        token: A name for this that no other has.
+        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -193,7 +195,7 @@ def erase(
     _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
     begun = clock()
     why = redacted(why, subject)
-    turn = GcLease(catalog, token, clock, DEAD_AFTER_MS)
+    turn = GcLease(catalog, chance(8).hex(), clock)
     clear_dead_sweep(catalog)
     taken = turn.begin()
     try:

@@ -14,7 +14,6 @@ from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
 from holdfast.at_rest.store_changes import RowChange
-from holdfast.clock import now_ms
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
@@ -90,8 +89,6 @@ def drop_expired(
             noted={**_noted(manifest), EXPIRED: _record(dropped, keys)},
             label=manifest.label if label is None else label,
             deep=deep,
-            clock=now_ms,
-            chance=os.urandom,
             tell=tell,
         )
 

@@ -256,13 +256,12 @@ class _Savepoints:
 
     def _remove(self, catalog: Storage, savepoint_id: str) -> None:
         with suppress(NotFound):
-            token = self.work.chance(_TOKEN_BYTES).hex()
-            remove(catalog, savepoint_id, clock=self.work.clock, token=token)
+            remove(catalog, savepoint_id, clock=self.work.clock, chance=self.work.chance)
 
 
 def _sweep(work: OperationContext[Any], catalog: Storage) -> None:
     with suppress(HoldfastError):  # a take is under way; the next removal does it
-        sweep(catalog, clock=work.clock, token=work.chance(_TOKEN_BYTES).hex())
+        sweep(catalog, clock=work.clock, chance=work.chance)
 
 
 def _is_over(work: OperationContext[Any], job: str) -> bool:

@@ -17,7 +17,6 @@ from holdfast.at_rest.create.bootstrap import (
     bootstrap_query,
     plan_bootstrap,
 )
-from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.loader import load_module
@@ -109,7 +108,7 @@ def bootstrap(
         ) as warm,
         sandbox(beside(catalog), "bootstrap", token()) as work,
     ):
-        return bootstrap_query(warm, catalog, work, clock=now_ms, chance=os.urandom, label=label, tell=tell)
+        return bootstrap_query(warm, catalog, work, label=label, tell=tell)
 
 
 def planned(

@@ -20,12 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, NotFound
 from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
 from holdfast.storage.bulk import passing
 from holdfast.storage.port import Storage, full
 
 Clock = Callable[[], int]
+Chance = Callable[[int], bytes]
 
 DEAD_AFTER_MS: Final = 3_600_000
 BEAT_MS: Final = 60_000
@@ -146,7 +148,9 @@ class GcLease:
         dead_after_ms: How long a note may go without being renewed.
     """
 
-    def __init__(self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int) -> None:
+    def __init__(
+        self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
+    ) -> None:
         self._catalog = catalog
         self._token = token
         self._clock = clock
@@ -245,17 +249,17 @@ def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
     return Takes(tuple(live), tuple(dead), tuple(forgotten))
 
 
-def require_no_turn(catalog: Storage, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS) -> None:
+def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
     """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
 
     Raises:
         Conflict: One is under way.
     """
-    turn = GcLease(catalog, "", clock, dead_after_ms)
+    turn = GcLease(catalog, "", clock)
     sweep = _read(catalog, SWEEP)
-    if sweep is not None and not sweep.dead(clock(), dead_after_ms) and not _has_died(sweep):
+    if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not _has_died(sweep):
         raise turn.busy("another removal is under way in this catalog", SWEEP, sweep)
-    for note in takes(catalog, clock(), dead_after_ms).live:
+    for note in takes(catalog, clock(), DEAD_AFTER_MS).live:
         raise turn.busy("a savepoint is being taken into this catalog", f"{TAKES}/{note.token}{_NOTE}", note)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest
@@ -21,7 +23,7 @@ from holdfast.savepoints.catalog.catalog import (
     object_path,
     savepoint_uri,
 )
-from holdfast.savepoints.catalog.leases import DEAD_AFTER_MS, Clock, GcLease, takes
+from holdfast.savepoints.catalog.leases import DEAD_AFTER_MS, Chance, Clock, GcLease, takes
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage.port import Storage, full
 
@@ -78,7 +80,12 @@ def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:
 
 
 def delete(
-    catalog: Storage, savepoint_id: str, *, clock: Clock, token: str, tell: ProgressCallback | None = None
+    catalog: Storage,
+    savepoint_id: str,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
 ) -> Removal:
     """Delete a savepoint: its manifest first, then the bytes that no other savepoint needs.
 
@@ -89,7 +96,7 @@ def delete(
         catalog: The catalog.
         savepoint_id: The savepoint.
         clock: The time in epoch milliseconds.
-        token: A name for this removal that no other has.
+        chance: So many random bytes.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -97,7 +104,7 @@ def delete(
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
     _own(catalog, savepoint_id)
-    turn = GcLease(catalog, token, clock, DEAD_AFTER_MS)
+    turn = GcLease(catalog, chance(8).hex(), clock)
     turn.begin()
     try:
         plan = plan_delete(catalog, savepoint_id, clock())
@@ -157,8 +164,8 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 def sweep(
     catalog: Storage,
     *,
-    clock: Clock,
-    token: str,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     dead_after_ms: int = DEAD_AFTER_MS,
     tell: ProgressCallback | None = None,
 ) -> Removal:
@@ -167,7 +174,7 @@ def sweep(
     Args:
         catalog: The catalog.
         clock: The time in epoch milliseconds.
-        token: A name for this removal that no other has.
+        chance: So many random bytes.
         dead_after_ms: A take or removal that has not shown itself for so long is taken for dead. With 0 all
             are, so be sure that none is under way.
         tell: Called with files done, files in all, and what is being done.
@@ -176,7 +183,7 @@ def sweep(
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
         Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
     """
-    turn = GcLease(catalog, token, clock, dead_after_ms)
+    turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
     found = turn.begin()
     try:
         for note in found.dead:

@@ -19,6 +19,7 @@ from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, state_contents, store_sums
 from holdfast.checkpoints.state.states import OperatorStates, StateName, operator_states
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import (
@@ -164,7 +165,7 @@ def digest(
     catalog: Storage,
     savepoint_id: str,
     *,
-    clock: Clock,
+    clock: Clock = now_ms,
     known: SavepointContent | None = None,
     step: Step = lambda: None,
     tell: ProgressCallback | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,15 +10,16 @@ from typing import Any
 
 from holdfast._version import __version__
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
 from holdfast.savepoints.catalog.catalog import load, new_id, object_path, savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock, TakeLease
+from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
 from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
 from holdfast.savepoints.proof.digests import digest, recorded
 from holdfast.savepoints.taking.facts import facts
-from holdfast.savepoints.taking.taking import Chance, Taken, check_label, let_go, publish
+from holdfast.savepoints.taking.taking import Taken, check_label, let_go, publish
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file
@@ -63,8 +65,8 @@ def derive(
     label: str | None = None,
     deep: bool = False,
     prove: Prove | None = None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Make a savepoint that has some other files than the one it is made of, which stays as it is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.copy.file_set import How
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.files.checksums import Comparison, parse_hadoop_checksum
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
@@ -27,7 +29,7 @@ from holdfast.savepoints.catalog.catalog import (
     same_file,
     savepoint_uri,
 )
-from holdfast.savepoints.catalog.leases import Clock, TakeLease, staged
+from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease, staged
 from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
 from holdfast.savepoints.taking.facts import facts
 from holdfast.savepoints.taking.pace import Pace
@@ -45,8 +47,6 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
-
-Chance = Callable[[int], bytes]
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
 
@@ -77,8 +77,8 @@ def take(
     catalog: Storage,
     plan: TakePlan,
     *,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     label: str | None = None,
     deep: bool = False,
     operation: str | None = None,
