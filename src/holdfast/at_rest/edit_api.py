@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -25,10 +24,9 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.savepoints.access import opened, token
+from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
@@ -40,9 +38,6 @@ from holdfast.savepoints.taking.planning import plan_take
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
-
-Address = str | os.PathLike[str]
 
 SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
 
@@ -327,14 +322,6 @@ def apply(
 def as_asked(plan: EditPlan, source: Address) -> EditPlan:
     """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
     return plan if is_savepoint(os.fspath(source)) else replace(plan, savepoint=plan.manifest.checkpoint)
-
-
-@contextmanager
-def workplace(catalog: Storage, purpose: str) -> Iterator[Path]:
-    """A directory to work in, on the catalog's disk if that is local."""
-    root = local_path(catalog.uri)
-    with sandbox(Path(tempfile.gettempdir()) if root is None else root.parent, purpose, token()) as folder:
-        yield folder
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import os
 from contextlib import nullcontext, suppress
@@ -14,7 +13,6 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     CheckpointGuard,
     held_between_drivers,
     held_for_making,
-    refuse_held,
 )
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
@@ -26,12 +24,12 @@ from holdfast.formats.savepoint.savepoint_label import LabelChange
 from holdfast.savepoints import restoring
 from holdfast.savepoints.access import (
     Address,
-    beside,
+    move_of,
     opened,
     source_guard,
     source_of,
     source_usage,
-    token,
+    workplace,
 )
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
@@ -51,10 +49,9 @@ from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.differences.key_diff import State, StatesDifference
+    from holdfast.savepoints.differences.key_diff import StatesDifference
     from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
     from holdfast.savepoints.rewrite.working_copy import Source
 
@@ -118,7 +115,7 @@ def take(
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
     if drop_expired:
-        with sandbox(beside(into), "take", token()) as work:
+        with workplace(into, "take") as work:
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
             plan = plan_take(origin, kept, batch, record)
@@ -240,7 +237,7 @@ def diff(
     from holdfast.savepoints.differences.key_diff import compare_states
 
     whole(samples, "samples", least=0)
-    return compare_states(_state(first), _state(second), samples=samples, tell=tell)
+    return compare_states(place_of(first), place_of(second), samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
@@ -253,14 +250,6 @@ def diff_files(first: Address, second: Address) -> Difference:
         Corrupt: A manifest is damaged.
     """
     return compare(show(first), show(second))
-
-
-def _state(address: Address) -> State:
-    """The state at an address: a savepoint's, or a checkpoint's at a batch."""
-    from holdfast.savepoints.differences.key_diff import State
-
-    place = place_of(address)
-    return State(place.storage, place.batch_id, place.name)
 
 
 def restore(
@@ -400,16 +389,8 @@ def _rescaled(
     from holdfast.engine.state.repartition import repartitioning
     from holdfast.savepoints.rewrite import rescaling
 
-    with sandbox(beside(target), "rescale", token()) as work:
-        return rescaling.rescale(
-            given,
-            target,
-            plan,
-            work,
-            repartitioning(master),
-            tell=tell,
-            guard=guard,
-        )
+    with workplace(target, "rescale") as work:
+        return rescaling.rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
 
 
 def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
@@ -456,12 +437,7 @@ def _rescale(
     from holdfast.savepoints.rewrite import rescaling
 
     whole(partitions, "partitions", least=1, most=PARTITIONS)
-    given = source_of(source)
-    if given.savepoint_id is None:
-        refuse_held(given.storage)
-    if checkpoint is None:
-        checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
-    target = open_storage(os.fspath(checkpoint))
+    given, target = move_of(source, checkpoint, f"p{partitions}")
     return given, target, rescaling.plan_rescale(given, target, partitions)
 
 
@@ -526,7 +502,7 @@ def _make_without_expired(
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)
     restoring.free(target, uri, operation)
-    with held_for_making(target, operation.value), sandbox(beside(target), "restore", token()) as work:
+    with held_for_making(target, operation.value), workplace(target, "restore") as work:
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
         plan = plan_restore(
@@ -552,21 +528,3 @@ def _without_expired(
     import holdfast
 
     return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)
-
-
-__all__: builtins.list[str] = [
-    "delete",
-    "diff",
-    "diff_files",
-    "digest",
-    "fork",
-    "gc",
-    "label",
-    "list",
-    "plan_rescale",
-    "rescale",
-    "restore",
-    "show",
-    "take",
-    "verify",
-]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, refuse_held
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
@@ -19,15 +18,13 @@ from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
-from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
+from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.digest import KeyedContent
@@ -141,7 +138,7 @@ def migrate(
     given, target, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
     with (
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
-        sandbox(beside(target), "migrate", token()) as work,
+        workplace(target, "migrate") as work,
     ):
         return apply_migration(given, target, plan, work, tell=tell, guard=guard)
 
@@ -287,12 +284,7 @@ def _planned(
     if key_groups is not None:
         whole(key_groups, "key_groups", least=1)
     _backend(backend)
-    given = source_of(source)
-    if given.savepoint_id is None:
-        refuse_held(given.storage)
-    if checkpoint is None:
-        checkpoint = f"{given.view()[1].rstrip('/')}-migrated"
-    target = open_storage(os.fspath(checkpoint))
+    given, target = move_of(source, checkpoint, "migrated")
     plan = planned_migration(given, target, backend, partitions, state_format, key_groups)
     return given, target, plan
 

@@ -197,9 +197,8 @@ def erase(
     why = redacted(why, subject)
     turn = GcLease(catalog, chance(8).hex(), clock)
     clear_dead_sweep(catalog)
-    taken = turn.begin()
-    try:
-        for note in taken.dead:
+    with turn.held() as takes:
+        for note in takes.dead:
             turn.give_up(note)
         work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
         search = _Search(catalog, subject)
@@ -208,9 +207,6 @@ def erase(
         linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
         removed = remove_unneeded(catalog, turn, clock, tell)
         _prove(catalog, search, [savepoint for savepoint in done if savepoint.after is not None], tell)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
     work.digest(tell)
     _LOG.info(
         "erased a key from %d savepoints of %s", sum(part.after is not None for part in done), catalog.uri

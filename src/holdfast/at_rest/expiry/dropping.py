@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.at_rest.edit.changed_savepoint import derive_changed
-from holdfast.at_rest.edit_api import workplace
 from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
 from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
@@ -17,7 +16,7 @@ from holdfast.at_rest.store_changes import RowChange
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import opened, workplace
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove

@@ -21,10 +21,9 @@ from holdfast.config.checks import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.loader import load_module
 from holdfast.jobs.processes.user_query import built, job_of, session_for
-from holdfast.savepoints.access import Address, beside, token
+from holdfast.savepoints.access import Address, workplace
 from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage import open_storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +105,7 @@ def bootstrap(
         _warm(
             target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
         ) as warm,
-        sandbox(beside(catalog), "bootstrap", token()) as work,
+        workplace(catalog, "bootstrap") as work,
     ):
         return bootstrap_query(warm, catalog, work, label=label, tell=tell)
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.clock import now_ms
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
 from holdfast.storage.bulk import passing
 from holdfast.storage.port import Storage, full
@@ -132,6 +132,23 @@ class TakeLease:
         """Take the note away."""
         self._catalog.delete(self._path)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """From `begin` to `end`; a take that fails lets go of the files that it holds on to.
+
+        Raises:
+            Conflict: A removal is under way.
+        """
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            with suppress(HoldfastError):  # what is left is cleared up by the next removal
+                let_go(self._catalog, self.token)
+                self.end()
+            raise
+        self.end()
+
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
         note = Note(self.token, self._beat_ms, _owner())
@@ -207,15 +224,25 @@ class GcLease:
             self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
         self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
 
-    def forget(self, path: str) -> None:
-        """Forget a take that was given up long ago."""
-        self._catalog.delete(path)
-
     def end(self) -> None:
         """Take the note away, if it is still this one's."""
         note = _read(self._catalog, SWEEP)
         if note is not None and note.token == self._token:
             self._catalog.delete(SWEEP)
+
+    @contextmanager
+    def held(self) -> Iterator[Takes]:
+        """From `begin` to `end`, however the work ends; the takes, of which none lives.
+
+        Raises:
+            Conflict: A take or another removal is under way.
+        """
+        found = self.begin()
+        try:
+            yield found
+        finally:
+            with suppress(HoldfastError):  # nobody renews the note, so the next removal takes it for dead
+                self.end()
 
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
@@ -285,6 +312,13 @@ def _has_died(note: Note) -> bool:
     except OSError:  # it lives, and is somebody else's
         return False
     return False
+
+
+def let_go(catalog: Storage, token: str) -> None:
+    """Let go of the files that a take holds on to."""
+    for name in catalog.list(STAGING).names:
+        if name.startswith(f"{token}-"):
+            catalog.delete(f"{STAGING}/{name}")
 
 
 def staged(token: str, number: int) -> str:

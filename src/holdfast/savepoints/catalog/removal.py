@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
-from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.savepoints.catalog.catalog import (
@@ -105,8 +105,7 @@ def delete(
     """
     _own(catalog, savepoint_id)
     turn = GcLease(catalog, chance(8).hex(), clock)
-    turn.begin()
-    try:
+    with turn.held():
         plan = plan_delete(catalog, savepoint_id, clock())
         catalog.delete(manifest_path(savepoint_id))
         for name in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
@@ -114,9 +113,6 @@ def delete(
                 catalog.delete(f"{SAVEPOINTS}/{savepoint_id}/{name}")
         _tidy(catalog, savepoint_id)
         _remove(catalog, plan.paths, turn, tell)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
     return plan
 
 
@@ -184,23 +180,17 @@ def sweep(
         Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
     """
     turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
-    found = turn.begin()
-    try:
+    with turn.held() as found:
         for note in found.dead:
             turn.give_up(note)
         for path in found.forgotten:
-            turn.forget(path)
+            catalog.delete(path)
         # Only now is it sure that no take will rely on what is listed: the dead have been given up.
         plan = plan_sweep(catalog, clock(), dead_after_ms)
         _remove(catalog, plan.paths, turn, tell)
         for name in catalog.list(SAVEPOINTS).names:
             _tidy(catalog, name)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
-    return Removal(
-        plan.catalog, None, plan.paths, plan.size_bytes, plan.kept, tuple(n.owner for n in found.dead), ()
-    )
+    return replace(plan, dead=tuple(note.owner for note in found.dead), live=())
 
 
 def remove_unneeded(

@@ -28,7 +28,7 @@ from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
 from holdfast.savepoints.differences.merge_walk import KEY_HASH, Stepped, alike, differing, step
 from holdfast.savepoints.differences.merge_walk import shown as row_values
-from holdfast.storage.port import Storage
+from holdfast.savepoints.places import Place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,21 +40,6 @@ _HASH: Final = KEY_HASH
 _PAIR: Final = struct.Struct(f"{_HASH}s{_HASH}s")
 # So many rows are held in memory, at 32 bytes each, before they are put into files.
 _HELD: Final = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A state to be compared.
-
-    Attributes:
-        storage: A checkpoint, or a savepoint's view.
-        batch_id: The batch; None for the newest.
-        name: What people call it.
-    """
-
-    storage: Storage
-    batch_id: int | None
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +113,7 @@ class StatesDifference(JsonShape):
 
 
 def compare_states(
-    first: State, second: State, *, samples: int = 5, tell: ProgressCallback | None = None
+    first: Place, second: Place, *, samples: int = 5, tell: ProgressCallback | None = None
 ) -> StatesDifference:
     """Compare two states key by key; partitions, files and providers may be different.
 
@@ -168,7 +153,7 @@ def compare_states(
 
 
 def _in_step(
-    first: State, second: State, samples: int, tell: ProgressCallback | None
+    first: Place, second: Place, samples: int, tell: ProgressCallback | None
 ) -> Iterator[tuple[int, list[StateDifference]]]:
     """The operators that both sides keep in the same way, by number: they are read once, and side by side."""
     there = {operator.operator_id: operator for operator in operator_states(second.storage, second.batch_id)}
@@ -221,7 +206,7 @@ class _Chunk:
         return [make(key, digest_size=_HASH).digest() for key in self.keys]
 
 
-def _chunks(state: State, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
+def _chunks(state: Place, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
     for operator in operator_states(state.storage, state.batch_id):
         if operator.operator_id in without:
             continue
@@ -398,7 +383,7 @@ def _by_key(rows: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
 
 def _shown(
     wanted: dict[StateName, _Wanted],
-    sides: tuple[State, State],
+    sides: tuple[Place, Place],
     tell: ProgressCallback | None,
     without: Container[int],
 ) -> dict[tuple[int, StateName, bytes], Row]:

@@ -8,18 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._version import __version__
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
-from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of
+from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import load, new_id, object_path, savepoint_uri
+from holdfast.savepoints.catalog.catalog import load, object_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
 from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
 from holdfast.savepoints.proof.digests import digest, recorded
-from holdfast.savepoints.taking.facts import facts
-from holdfast.savepoints.taking.taking import Taken, check_label, let_go, publish
+from holdfast.savepoints.taking.taking import Taken, check_label, new_manifest, publish
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file
@@ -99,8 +97,7 @@ def derive(
     check_label(label)
     home = catalog if origin is None else origin
     turn = TakeLease(catalog, chance(8).hex(), clock)
-    turn.begin()
-    try:
+    with turn.held():
         require_unchanged(home, source)
         saved = changes.files(source.files)
         with in_bulk(catalog) as quick:
@@ -110,28 +107,20 @@ def derive(
         require_whole(view, known, catalog)
         if prove is not None:
             prove(view)
-        fields = {
-            "id": "",
-            "label": label,
-            "created_ms": clock(),
-            "checkpoint": source.checkpoint,
-            **facts(view, [file.path for file in saved], deep=deep, tell=tell),
-            "size_bytes": sum(file.size_bytes for file in saved),
-            "new_bytes": sum(new_bytes.values()),
-            "holdfast": __version__,
-            **({} if change is None else {CHANGE: dict(change)}),
-            **(noted or {}),
-        }
-        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
-        manifest = manifest_of({**fields, "id": name}, saved)
+        manifest = new_manifest(
+            view,
+            saved,
+            {**({} if change is None else {CHANGE: dict(change)}), **(noted or {})},
+            label=label,
+            new_bytes=sum(new_bytes.values()),
+            deep=deep,
+            clock=clock,
+            chance=chance,
+            tell=tell,
+        )
         require_unchanged(home, source)
         publish(catalog, manifest, turn)
-    except BaseException:
-        with suppress(HoldfastError):  # what is left is cleared up by the next removal
-            let_go(catalog, turn.token)
-            turn.end()
-        raise
-    turn.end()
+    name = manifest.savepoint_id
     with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
         digest(catalog, name, clock=clock, known=_recorded(home, source), tell=tell)
     return Taken(savepoint_uri(catalog, name), manifest, len(new_bytes))
