@@ -180,6 +180,6 @@ def _put_keyed(
                 hint="give the query a history, which it reads itself",
             )
         timers = given.pop(TIMERS, None)
-        groups = made(keyed.operator, given, timers).groups
+        groups = made(keyed.operator, given, timers)
         changes[operator.operator_id] = replacing(keyed.source.groups(), groups)
     write_groups(checkpoint, changes, folder)

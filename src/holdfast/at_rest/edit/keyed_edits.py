@@ -106,8 +106,7 @@ class KeyedEdit:
                 hint="set or delete by a condition, or insert",
             )
         wanted = list(self._inserts() if self.edit.insert else self._picked())
-        made = changed(self.table.state, wanted)
-        return group_rows(self.files, made.groups)
+        return group_rows(self.files, changed(self.table.state, wanted))
 
     def _picked(self) -> Iterator[KeyChange]:
         key = None if self.edit.key is None else key_in(self.named, [self.edit.key])

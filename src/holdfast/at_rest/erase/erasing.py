@@ -69,15 +69,12 @@ class OperatorHits(Protocol):
     def findings(self, view: Storage) -> Sequence[Finding]:
         """The rows that count, those included that only their values tell."""
 
-    def erased(
-        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
-    ) -> tuple[Sequence[Replaced], Sequence[Finding]]:
+    def erased(self, work: Cleansing, view: SavepointView) -> tuple[Sequence[Replaced], Sequence[Finding]]:
         """Write what holds the key anew.
 
         Args:
             work: Writes stores.
             view: The savepoint as a checkpoint.
-            hashes: The hash of each of its files.
 
         Returns:
             The files that are others now, and the rows that were in them.
@@ -91,7 +88,7 @@ class OperatorSearch(Protocol):
     def columns(self) -> set[str]:
         """The columns of the subject that some state has."""
 
-    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[OperatorHits]:
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
         """What is in an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
@@ -255,10 +252,9 @@ class _Erasure:
             tell(number, count, "erasing")
         replaced: list[Replaced] = []
         findings: list[Finding] = []
-        hashes = {file.path: file.sha256 for file in hits.manifest.files}
         for part in hits.parts:
             self.turn.check()
-            new, rows = part.erased(self.work, hits.view, hashes)
+            new, rows = part.erased(self.work, hits.view)
             replaced += new
             findings += rows
         files = _files(hits.manifest, replaced)
@@ -372,9 +368,7 @@ class _Search:
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
-            tuple(
-                part for operator in operators for part in self._of(operator).hits(view, manifest, operator)
-            ),
+            tuple(part for operator in operators for part in self._of(operator).hits(view, operator)),
             told=_tells(manifest.fields, later, self._subject),
             unsearched=tuple(
                 dict.fromkeys(

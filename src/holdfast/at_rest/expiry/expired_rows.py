@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.at_rest.keyed.group_blobs import alive, brought, fresh_token, joined, written
+from holdfast.at_rest.keyed.group_blobs import alive, brought, joined, written
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
@@ -26,7 +26,7 @@ from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import expired
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema, stored_types
 from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tables.runs import Run, empty_run
 
 Identity = tuple[int, int]
 
@@ -91,7 +91,7 @@ def without_expired(state: KeyedState) -> WithoutExpired:
         cleaned = _cleaned(part, times, moment)
         if cleaned is None:
             continue
-        after = written(group.group, operator.key_groups, cleaned.form, [cleaned], fresh_token)
+        after = written(group.group, operator.key_groups, cleaned.form, [cleaned])
         gone, lost = _compared(group, after, times, moment, where)
         if gone:
             counts += gone
@@ -136,7 +136,7 @@ def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | Non
     tables = dict(part.tables)
     for state in states:
         if state.of_keys and state.has_elements:
-            run = tables.get(state.name) or _empty(part.form, state.name)
+            run = tables.get(state.name) or empty_run(part.form.tables[state.name])
             tables[state.name] = Run(cleaner.elements(state.name, run.batch, moment))
     rows = tables.get(ROWS)
     if rows is None:
@@ -152,10 +152,6 @@ def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | Non
 def _types(form: BlobSchema, name: str) -> tuple[pa.DataType, str, pa.DataType | None]:
     type_, key_type = stored_types(form, name)
     return type_, name, key_type
-
-
-def _empty(form: BlobSchema, name: str) -> Run:
-    return Run(pa.RecordBatch.from_pylist([], schema=form.tables[name]))
 
 
 def _compared(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from holdfast.at_rest.keyed.group_blobs import Token, alive, filled, fresh_token, joined, within, written
+from holdfast.at_rest.keyed.group_blobs import alive, filled, joined, within, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
@@ -37,7 +37,7 @@ class Regrouped:
     keys: int
 
 
-def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token) -> Regrouped:
+def regrouped(state: KeyedState, key_groups: int) -> Regrouped:
     """Put all keys of an operator into the groups that they have where there are so many.
 
     Nothing is written. A key's group follows from its hash, so a query that is started with this number of
@@ -48,7 +48,6 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
     Args:
         state: The operator's state.
         key_groups: How many groups there are to be.
-        token: Makes the names of the groups' versions.
 
     Raises:
         Invalid: There cannot be so many groups.
@@ -77,7 +76,7 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
         parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
         # One without keys too: a worker's copy of former groups must meet another version for each.
         if forms:
-            made.append(written(number, key_groups, form, parts, token))
+            made.append(written(number, key_groups, form, parts))
     now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
     _check_keys(now, state.where)
     return now
