@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.checkpoints.state.contents import StateContent, contents
-from holdfast.checkpoints.verification.findings import Problem
+from holdfast.checkpoints.verification.findings import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
@@ -94,11 +94,10 @@ class Proof(JsonShape):
         """
         if self.manifest is not None and self.ok:
             return self.manifest
-        first, more = self.problems[0], len(self.problems) - 1
         raise Corrupt(
             "the savepoint is damaged, and nothing was done",
-            where=f"{self.uri}, {first.file}",
-            found=first.what + (f"; and {more} more" if more else ""),
+            where=f"{self.uri}, {self.problems[0].file}",
+            found=in_short(self.problems),
             hint=f"`holdfast savepoint verify {self.uri}` names all damage; use another savepoint",
         )
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
@@ -200,10 +201,9 @@ def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) 
     found = verify(view, None, known)
     if found.ok:
         return
-    first, more = found.problems[0], len(found.problems) - 1
     raise Internal(
         "what was made does not fit together, and no savepoint was made",
-        where=full(catalog.uri, first.file),
-        found=first.what + (f"; and {more} more" if more else ""),
+        where=full(catalog.uri, found.problems[0].file),
+        found=in_short(found.problems),
         hint="the savepoint that it was made of is as it was; please report this",
     )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
@@ -309,11 +310,10 @@ class _Take:
         found = verify(self.view(saved), self.tell, known, unpack=False)
         if found.ok:
             return None
-        first, more = found.problems[0], len(found.problems) - 1
         return Corrupt(
             "the checkpoint is damaged, and no savepoint was taken",
-            where=full(self.checkpoint.uri, first.file),
-            found=first.what + (f"; and {more} more" if more else ""),
+            where=full(self.checkpoint.uri, found.problems[0].file),
+            found=in_short(found.problems),
             hint=see_damage(self.checkpoint),
         )
 
@@ -324,10 +324,7 @@ def never_changes(path: str) -> bool:
     State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
     what hangs on them is not worth the little that a link saves.
     """
-    place = layout.parse(path)
-    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
-        place = layout.parse(place.of)
-    return isinstance(place, (layout.StoreFile, layout.SharedFile))
+    return layout.state_file(path) is not None
 
 
 def new_manifest(
