@@ -23,6 +23,7 @@ from holdfast.at_rest.erase.place_search import PlaceSearch
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, Invalid
@@ -30,7 +31,6 @@ from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.rewrite.maintenance_commit import batch_under_way
 from holdfast.savepoints.taking import taking

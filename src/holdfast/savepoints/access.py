@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 from holdfast.storage.sandbox import sandbox

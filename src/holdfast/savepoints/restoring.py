@@ -17,6 +17,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, Corrupt, NotFound
@@ -31,7 +32,7 @@ from holdfast.savepoints.catalog.catalog import (
     savepoint_uri,
 )
 from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import check_apart
 from holdfast.savepoints.taking.taking import never_changes

@@ -14,6 +14,7 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     held_between_drivers,
     held_for_making,
 )
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
@@ -35,7 +36,6 @@ from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
 from holdfast.savepoints.places import place_of
 from holdfast.savepoints.proof import digests

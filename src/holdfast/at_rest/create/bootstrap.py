@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from holdfast.savepoints.copying import ProgressCallback
+    from holdfast.checkpoints.values import ProgressCallback
 
 KAFKA: Final = "kafka"
 # For a source: begin where its own options say, as if nothing had been read.

@@ -12,6 +12,7 @@ from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.limits import PARTITIONS
@@ -19,7 +20,6 @@ from holdfast.formats.operators import is_processor
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest

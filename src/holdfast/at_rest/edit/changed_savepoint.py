@@ -13,12 +13,13 @@ from holdfast.at_rest.edit.proving import prove_stores
 from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.savepoints.catalog.catalog import savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.rewrite.derived import derive
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
@@ -101,9 +102,7 @@ def derive_changed(
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
     operators = {operator.operator_id: operator for operator in operator_states(view, manifest.batch_id)}
     edits = StoreEdits(view, manifest, folder, clock())
-    for done, (store, rows) in enumerate(changes.items()):
-        if tell is not None:
-            tell(done, len(changes), "writing stores")
+    for store, rows in followed(changes.items(), tell, "writing stores"):
         edits.change(operators[store.operator_id], store, rows)
 
     def prove(made: SavepointView) -> None:

@@ -8,9 +8,10 @@ from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.storage.port import Storage
 
 Operators = Mapping[int, OperatorStates]
@@ -30,9 +31,7 @@ def prove_stores(
     Raises:
         Internal: A row that was to stay is another, or one that was to change is not what it should be.
     """
-    for done, (store, wanted) in enumerate(changes.items()):
-        if tell is not None:
-            tell(done, len(changes), "reading back")
+    for store, wanted in followed(changes.items(), tell, "reading back"):
         expected = {(row.family, row.key): row for row in wanted}
         had = _Content(before, operators[store.operator_id], store, expected)
         has = _Content(after, operators_after[store.operator_id], store, expected)

@@ -27,6 +27,7 @@ from holdfast.at_rest.erase.searching import StoreHits
 from holdfast.at_rest.erase.spark_erasing import SparkSearch
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_catalog import named_operators
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound
@@ -41,7 +42,7 @@ from holdfast.savepoints.catalog.leases import (
     require_no_turn,
 )
 from holdfast.savepoints.catalog.removal import plan_sweep, remove_unneeded
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.proof.digests import digest, recorded
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_whole
@@ -200,7 +201,7 @@ def erase(
         work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
         search = _Search(catalog, subject)
         savepoints = search.savepoints(tell)
-        done = [work.savepoint(hits, number, len(savepoints), tell) for number, hits in enumerate(savepoints)]
+        done = [work.savepoint(hits) for hits in followed(savepoints, tell, "erasing")]
         linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
         removed = remove_unneeded(catalog, turn, clock, tell)
         _prove(catalog, search, [savepoint for savepoint in done if savepoint.after is not None], tell)
@@ -241,15 +242,11 @@ class _Erasure:
         """The catalog."""
         return self.work.catalog
 
-    def savepoint(
-        self, hits: SavepointHits, number: int, count: int, tell: ProgressCallback | None
-    ) -> Searched:
+    def savepoint(self, hits: SavepointHits) -> Searched:
         """Write a savepoint anew without the key, if it has it."""
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
-        if tell is not None:
-            tell(number, count, "erasing")
         replaced: list[Replaced] = []
         findings: list[Finding] = []
         for part in hits.parts:
@@ -334,12 +331,9 @@ class _Search:
 
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
         """What is in each savepoint as it is now."""
-        known = ids(self._catalog)
         savepoints = []
         states = 0
-        for number, savepoint_id in enumerate(known):
-            if tell is not None:
-                tell(number, len(known), "searching")
+        for savepoint_id in followed(ids(self._catalog), tell, "searching"):
             try:
                 manifest = load(self._catalog, savepoint_id)
             except NotFound:

@@ -22,12 +22,13 @@ from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.locations import local_path
 from holdfast.errors import Internal, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
 from holdfast.savepoints.catalog.catalog import load
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.restoring import Operation, hadoop_address, plan_restore, restore
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take
@@ -141,10 +142,7 @@ def _taken(checkpoint: Storage, folder: Path, tell: ProgressCallback | None) -> 
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
-    logs = Logs(checkpoint)
-    for number, batch_id in enumerate(reversed(logs.committed)):
-        if tell is not None:
-            tell(number, len(logs.committed), "reading batches")
+    for batch_id in followed(Logs(checkpoint).committed[::-1], tell, "reading batches"):
         try:
             plan = plan_take(checkpoint, catalog, batch_id)
         except NotFound:

@@ -17,12 +17,12 @@ from holdfast.at_rest.create.bootstrap import (
     bootstrap_query,
     plan_bootstrap,
 )
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.loader import load_module
 from holdfast.jobs.processes.user_query import built, job_of, session_for
 from holdfast.savepoints.access import Address, workplace
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:

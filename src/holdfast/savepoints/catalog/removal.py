@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import Corrupt, NotFound, Unsupported
@@ -24,7 +25,7 @@ from holdfast.savepoints.catalog.catalog import (
     savepoint_uri,
 )
 from holdfast.savepoints.catalog.leases import DEAD_AFTER_MS, Chance, Clock, GcLease, takes
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.storage.port import Storage, full
 
 
@@ -257,10 +258,8 @@ def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
 
 
 def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: ProgressCallback | None) -> None:
-    for done, path in enumerate(paths):
+    for path in followed(paths, tell, "removing"):
         turn.check()
-        if tell is not None:
-            tell(done, len(paths), "removing")
         catalog.delete(path)
 
 

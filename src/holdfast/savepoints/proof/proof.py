@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
@@ -25,7 +26,7 @@ from holdfast.savepoints.catalog.catalog import (
     object_path,
     savepoint_uri,
 )
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.digests import manifest_states, recorded
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file, hash_of

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
@@ -16,7 +17,7 @@ from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFi
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
 from holdfast.savepoints.catalog.catalog import load, object_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.digests import digest, recorded
 from holdfast.savepoints.taking.taking import Taken, check_label, new_manifest, publish
 from holdfast.savepoints.view import SavepointView

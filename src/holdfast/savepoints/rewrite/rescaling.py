@@ -10,9 +10,9 @@ from typing import Final
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import StateShape
 from holdfast.savepoints.rewrite.state_move import (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
 from holdfast.savepoints.taking.planning import plan_take
 from holdfast.savepoints.taking.taking import take

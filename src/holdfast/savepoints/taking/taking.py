@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.clock import now_ms
@@ -29,7 +30,7 @@ from holdfast.savepoints.catalog.catalog import (
     savepoint_uri,
 )
 from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease, let_go, staged
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.taking.facts import facts
 from holdfast.savepoints.taking.pace import Pace
 from holdfast.savepoints.taking.planning import (
