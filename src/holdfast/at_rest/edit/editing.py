@@ -23,7 +23,7 @@ from holdfast.at_rest.edit.row_changes import (
     key_row,
 )
 from holdfast.at_rest.edit.rows_view import RowsView, Values
-from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
+from holdfast.at_rest.edit.sql_edits import Selection
 from holdfast.at_rest.edit.state_columns import PLACE
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.written_keys import parse_key
@@ -249,7 +249,7 @@ class _Planning:
         if edit.insert:
             return NoChange(), [self._insert(given) for given in edit.insert]
         key = None if edit.key is None else parse_key([edit.key], state.key, state.label, state.first_key)
-        selection = Selection(state, edit.where, [parse_assignment(text) for text in edit.set], key)
+        selection = Selection(state, edit.where, edit.set, key)
         return BySql(selection, delete=edit.delete), ()
 
     def _all(self) -> Iterator[tuple[int, Values]]:

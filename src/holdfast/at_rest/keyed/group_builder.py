@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from holdfast.at_rest.keyed.group_blobs import within, written
 from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
-from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE
+from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE, value_fields
 from holdfast.at_rest.keyed.row_rewriting import default_stamp, put_timers
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
@@ -108,10 +108,7 @@ class _Making:
             )
         if state.ttl_ms is not None and STAMP not in table.column_names:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
-        fields = [pa.field(VALUE, state.type)]
-        fields += [pa.field(MAP_KEY, state.key_type)] if state.kind == MAP else []
-        fields += [pa.field(STAMP, pa.int64())] if state.ttl_ms is not None else []
-        table = _columns(table, [*self._operator.keys, *fields], where)
+        table = _columns(table, [*self._operator.keys, *value_fields(state)], where)
         if not state.has_elements:
             # What holds nothing is nothing; an element may well be null.
             table = table.filter(table.column(VALUE).is_valid())

@@ -61,8 +61,8 @@ def derive(
     change: Mapping[str, Any] | None,
     *,
     noted: Mapping[str, Any] | None = None,
-    origin: Storage | None = None,
-    label: str | None = None,
+    origin: Storage,
+    label: str | None,
     deep: bool = False,
     prove: Prove | None = None,
     clock: Clock = now_ms,
@@ -83,7 +83,7 @@ def derive(
         changes: The files that are others.
         change: What the manifest says of it; None where nobody has changed anything by hand.
         noted: What else the manifest says.
-        origin: The catalog that the source is in, if that is another one.
+        origin: The catalog that the source is in.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         prove: A last look at it, before it is published.
@@ -97,13 +97,12 @@ def derive(
         Internal: What was made does not fit together; there is no new savepoint.
     """
     check_label(label)
-    home = catalog if origin is None else origin
     turn = TakeLease(catalog, chance(8).hex(), clock)
     with turn.held():
-        require_unchanged(home, source)
+        require_unchanged(origin, source)
         saved = changes.files(source.files)
         with in_bulk(catalog) as quick:
-            new_bytes = _store(quick, home, changes, saved, turn, tell)
+            new_bytes = _store(quick, origin, changes, saved, turn, tell)
         view = SavepointView(catalog, saved, source.checkpoint)
         known = frozenset(file.path for file in source.files) - changes.written
         require_whole(view, known, catalog)
@@ -120,11 +119,11 @@ def derive(
             chance=chance,
             tell=tell,
         )
-        require_unchanged(home, source)
+        require_unchanged(origin, source)
         publish(catalog, manifest, turn)
     name = manifest.savepoint_id
     with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
-        digest(catalog, name, clock=clock, known=_recorded(home, source), tell=tell)
+        digest(catalog, name, clock=clock, known=_recorded(origin, source), tell=tell)
     return Taken(savepoint_uri(catalog, name), manifest, len(new_bytes))
 
 

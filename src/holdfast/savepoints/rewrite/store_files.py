@@ -31,10 +31,10 @@ class StoreForm:
     codec: str
     unique_ids: bool
 
-    def file(self, store: StoreId, version: int, unique_id: str | None = None) -> StoreFile:
-        """The file of a whole store; under format 2 with a new id, unless one is given."""
+    def file(self, store: StoreId, version: int) -> StoreFile:
+        """The file of a whole store; under format 2 with a new id."""
         kind = Kind.ZIP if self.values.rocksdb else Kind.SNAPSHOT
-        return StoreFile(store, version, kind, (unique_id or str(uuid.uuid4())) if self.unique_ids else None)
+        return StoreFile(store, version, kind, str(uuid.uuid4()) if self.unique_ids else None)
 
 
 class StoreWriter:
