@@ -277,11 +277,8 @@ def restore(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
-    made = (
-        _make_without_expired(savepoint, checkpoint, Operation.RESTORE, tell)
-        if drop_expired
-        else _make(savepoint, checkpoint, Operation.RESTORE, tell)
-    )
+    make = _make_without_expired if drop_expired else _make
+    made = make(savepoint, checkpoint, Operation.RESTORE, tell)
     if claim:
         delete(savepoint)
     return made
@@ -310,9 +307,8 @@ def fork(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
-    if drop_expired:
-        return _make_without_expired(savepoint, checkpoint, Operation.FORK, tell)
-    return _make(savepoint, checkpoint, Operation.FORK, tell)
+    make = _make_without_expired if drop_expired else _make
+    return make(savepoint, checkpoint, Operation.FORK, tell)
 
 
 def rescale(

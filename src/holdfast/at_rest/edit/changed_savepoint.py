@@ -105,10 +105,6 @@ def derive_changed(
     for store, rows in followed(changes.items(), tell, "writing stores"):
         edits.change(operators[store.operator_id], store, rows)
 
-    def prove(made: SavepointView) -> None:
-        after = {operator.operator_id: operator for operator in operator_states(made, manifest.batch_id)}
-        prove_stores(view, operators, made, after, changes, tell)
-
     return derive(
         target,
         manifest,
@@ -118,7 +114,7 @@ def derive_changed(
         origin=catalog,
         label=label,
         deep=deep,
-        prove=prove,
+        prove=lambda made: prove_stores(view, made, manifest.batch_id, changes, tell),
         clock=clock,
         chance=chance,
         tell=tell,

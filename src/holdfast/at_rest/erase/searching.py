@@ -54,7 +54,7 @@ class FileHits:
     @property
     def any(self) -> bool:
         """Whether anything was found."""
-        return bool(self.keys or self.by_value or self.bare)
+        return self.certain or self.bare
 
     @property
     def certain(self) -> bool:

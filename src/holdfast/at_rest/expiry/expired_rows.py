@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.at_rest.keyed.group_blobs import alive, brought, joined, written
+from holdfast.at_rest.keyed.group_blobs import brought, joined, living_parts, written
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Internal
 from holdfast.json_shapes import JsonShape
@@ -118,11 +118,9 @@ def _now(ttl: Ttl, moment: Moment) -> int | None:
 
 
 def _in_one_form(group: KeyGroup, form: BlobSchema, where: str) -> Part:
-    parts = parts_of(group, where, dead=True)
-    if len({part.form.fingerprint for part in parts}) <= 1:
-        parts = joined([alive(part) for part in parts])
-        if not parts or parts[0].form.fingerprint == form.fingerprint:
-            return parts[0] if parts else Part(form, {})
+    parts = joined(living_parts(group, where))
+    if [part.form.fingerprint for part in parts] == [form.fingerprint]:
+        return parts[0]
     return brought(parts, form, where)
 
 

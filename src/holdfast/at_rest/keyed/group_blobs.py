@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.errors import Unsupported
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema, encode
@@ -110,6 +110,16 @@ def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
 def alive(part: Part) -> Part:
     """The same without rows that are marked as gone."""
     return Part(part.form, {name: run.alive() for name, run in part.tables.items()})
+
+
+def living_parts(group: KeyGroup, where: str) -> list[Part]:
+    """A group's rows; those that are marked as gone only where rows of another form may need them.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    parts = parts_of(group, where, dead=True)
+    return parts if len({part.form.fingerprint for part in parts}) > 1 else [alive(part) for part in parts]
 
 
 def within(part: Part, number: int, key_groups: int) -> Part:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
-from holdfast.at_rest.keyed.group_blobs import alive, brought, filled, joined, written
+from holdfast.at_rest.keyed.group_blobs import alive, brought, filled, joined, living_parts, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, belongs_to_no_key
 from holdfast.at_rest.keyed.keyed_reader import KeyedState, key_table_of, placed_hash, same_key
@@ -242,9 +242,7 @@ class _Work:
     ) -> KeyGroup:
         state, where = self._state, f"{self._state.where}, key group {number}"
         form = state.operator.form if group is None else _newest(group, where, state.operator.form)
-        parts = [] if group is None else parts_of(group, where, dead=True)
-        if len({earlier.form.fingerprint for earlier in parts}) <= 1:
-            parts = [alive(earlier) for earlier in parts]
+        parts = [] if group is None else living_parts(group, where)
         removals = {identity for at, identity in members if self._wanted[at].remove and identity is not None}
         edits = [(at, identity) for at, identity in members if not self._wanted[at].remove]
         if edits:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from holdfast.at_rest.keyed.group_blobs import alive, filled, joined, within, written
+from holdfast.at_rest.keyed.group_blobs import filled, joined, living_parts, within, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
@@ -61,7 +61,7 @@ def regrouped(state: KeyedState, key_groups: int) -> Regrouped:
     shared: list[Part] = []
     forms: dict[bytes, BlobSchema] = {}
     for group in state.source.groups():
-        parts = _parts(group, state.where)
+        parts = living_parts(group, state.where)
         mark = group.record(state.where).form
         forms[mark] = group.known(state.where).get(mark, operator.form)
         _check_places(state, parts)
@@ -133,12 +133,6 @@ def _unknown_places(state: KeyedState) -> Unsupported:
         where=state.where,
         hint="keep the number of key groups, or take the placement away with a new operator",
     )
-
-
-def _parts(group: KeyGroup, where: str) -> list[Part]:
-    """A group's rows; those that are marked as gone only where rows of another form may need them."""
-    parts = parts_of(group, where, dead=True)
-    return parts if len({part.form.fingerprint for part in parts}) > 1 else [alive(part) for part in parts]
 
 
 def _split(part: Part, *, shared: bool) -> Part:

@@ -186,16 +186,13 @@ class GcLease:
         """
         other = _read(self._catalog, SWEEP)
         if other is not None and not other.dead(self._clock(), self._dead_after_ms):
-            raise self.busy("another removal is under way in this catalog", SWEEP, other)
+            raise _removing(self._catalog, other)
         self._write(replace=other is not None)
         self.check()
         found = takes(self._catalog, self._clock(), self._dead_after_ms)
         if found.live:
             self.end()
-            first = found.live[0]
-            raise self.busy(
-                "a savepoint is being taken into this catalog", f"{TAKES}/{first.token}{_NOTE}", first
-            )
+            raise _taking(self._catalog, found.live[0])
         return found
 
     def check(self) -> None:
@@ -248,16 +245,6 @@ class GcLease:
         self._beat_ms = self._clock()
         self._catalog.write(SWEEP, Note(self._token, self._beat_ms, _owner()).render(), replace=replace)
 
-    def busy(self, fact: str, path: str, note: Note) -> Conflict:
-        """The error for another that is under way."""
-        return Conflict(
-            fact,
-            where=full(self._catalog.uri, path),
-            found=note.owner,
-            hint="try again when that is done; if that process was killed, "
-            f"`holdfast savepoint gc {self._catalog.uri} --older-than 0s` clears up after it",
-        )
-
 
 def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
     """The takes that have a note in a catalog."""
@@ -282,12 +269,31 @@ def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
     Raises:
         Conflict: One is under way.
     """
-    turn = GcLease(catalog, "", clock)
     sweep = _read(catalog, SWEEP)
     if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not _has_died(sweep):
-        raise turn.busy("another removal is under way in this catalog", SWEEP, sweep)
+        raise _removing(catalog, sweep)
     for note in takes(catalog, clock(), DEAD_AFTER_MS).live:
-        raise turn.busy("a savepoint is being taken into this catalog", f"{TAKES}/{note.token}{_NOTE}", note)
+        raise _taking(catalog, note)
+
+
+def _removing(catalog: Storage, note: Note) -> Conflict:
+    return _busy("another removal is under way in this catalog", catalog, SWEEP, note)
+
+
+def _taking(catalog: Storage, note: Note) -> Conflict:
+    return _busy(
+        "a savepoint is being taken into this catalog", catalog, f"{TAKES}/{note.token}{_NOTE}", note
+    )
+
+
+def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
+    return Conflict(
+        fact,
+        where=full(catalog.uri, path),
+        found=note.owner,
+        hint="try again when that is done; if that process was killed, "
+        f"`holdfast savepoint gc {catalog.uri} --older-than 0s` clears up after it",
+    )
 
 
 def clear_dead_sweep(catalog: Storage) -> None:

@@ -185,13 +185,13 @@ def _record(
 ) -> tuple[tuple[RecordedState, ...] | None, str, list[Problem]]:
     """The states as they were recorded, the file that tells, and what is wrong with that file."""
     path = content_path(manifest.savepoint_id)
+    told = manifest_states(manifest) if manifest.has_content else None
     try:
         content = recorded(catalog, manifest.savepoint_id)
     except (Corrupt, Unsupported) as error:
-        problem = Problem(path, _what(error), _RECORD_UNREADABLE)
-        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, [problem]
+        return told, MANIFEST, [Problem(path, _what(error), _RECORD_UNREADABLE)]
     if content is None:
-        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, []
+        return told, MANIFEST, []
     if content.manifest_sha256 != hash_of(manifest.render()):
         return content.states, CONTENT, [Problem(path, "its rows were read of another manifest", _REPLACED)]
     return content.states, CONTENT, []
