@@ -140,11 +140,10 @@ def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | Non
     if rows is None:
         return None
     tables[ROWS] = Run(cleaner.rows(rows.batch, moment, tables))
-    before = {name: run.batch for name, run in part.tables.items() if len(run)}
-    after = {name: run.batch for name, run in tables.items() if len(run)}
-    if before.keys() == after.keys() and all(batch is before[name] for name, batch in after.items()):
+    before, after = ({name: run for name, run in some.items() if len(run)} for some in (part.tables, tables))
+    if before.keys() == after.keys() and all(run.batch is before[name].batch for name, run in after.items()):
         return None
-    return Part(part.form, {name: run for name, run in tables.items() if len(run)})
+    return Part(part.form, after)
 
 
 def _types(form: BlobSchema, name: str) -> tuple[pa.DataType, str, pa.DataType | None]:
