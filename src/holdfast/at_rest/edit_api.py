@@ -26,13 +26,12 @@ from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import Conflict, HoldfastError, Invalid
 from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
 from holdfast.savepoints.proof.digests import digest
-from holdfast.savepoints.rewrite.maintenance_commit import batch_under_way
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person
 from holdfast.savepoints.taking.planning import plan_take
@@ -380,10 +379,12 @@ def require_stopped(checkpoint: Storage) -> None:
     refuse_held(checkpoint)
     progress = read(checkpoint)
     if progress.uncommitted is not None:
-        raise batch_under_way(
-            checkpoint.uri,
-            progress,
-            "stop the query between two batches, as `holdfast stop` does, or start it once more, with"
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=checkpoint.uri,
+            found=f"batch {progress.uncommitted}",
+            expected=f"none after batch {progress.batch_id}",
+            hint="stop the query between two batches, as `holdfast stop` does, or start it once more, with"
             " `availableNow` as its trigger, and let it finish; a savepoint of it can be changed meanwhile",
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.values import Checkpoint
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import NotFound
 from holdfast.formats.logs.commit_log import CommitLog, StateIds, parse_commit
 from holdfast.formats.logs.offset_log import OffsetLog, parse_offsets
 from holdfast.layout import Log, LogFile
@@ -86,17 +86,6 @@ def begin(checkpoint: Storage, confs: Mapping[str, str] | None = None) -> Mainte
     offsets = OffsetLog(last.version, fields, last.offsets)
     checkpoint.write(LogFile(Log.OFFSETS, found.batch_id + 1).render(), offsets.render())
     return MaintenanceCommit(checkpoint, found, found.batch_id, offsets)
-
-
-def batch_under_way(where: str, found: Checkpoint, hint: str) -> Conflict:
-    """The error for a checkpoint whose newest batch is not committed."""
-    return Conflict(
-        "a batch is planned and not committed: it runs now, or will run again",
-        where=where,
-        found=f"batch {found.uncommitted}",
-        expected=f"none after batch {found.batch_id}",
-        hint=hint,
-    )
 
 
 def no_batch(checkpoint: Storage) -> NotFound:

@@ -19,11 +19,10 @@ from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator, ProgressCallback
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
-from holdfast.errors import Internal, Invalid, Unsupported
+from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
 from holdfast.savepoints.restoring import Operation, free
-from holdfast.savepoints.rewrite.maintenance_commit import batch_under_way
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import StateShape, note_partitions, rewrite
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
@@ -178,10 +177,12 @@ def state_at_rest(source: Source, target: Storage, operation: Operation) -> Stat
             hint="restore it as it is; a query without state takes the number of the session that starts it",
         )
     if source.savepoint_id is None and found.uncommitted is not None:
-        raise batch_under_way(
-            source.uri,
-            found,
-            "take a savepoint and use that, which needs nothing; or stop the query between two batches,"
+        raise Conflict(
+            "a batch is planned and not committed: it runs now, or will run again",
+            where=source.uri,
+            found=f"batch {found.uncommitted}",
+            expected=f"none after batch {found.batch_id}",
+            hint="take a savepoint and use that, which needs nothing; or stop the query between two batches,"
             " as `holdfast stop` does, or start it once more, with `availableNow` as its trigger, and let"
             " it finish; a sink that has rows of that batch already would get them twice",
         )
