@@ -299,6 +299,14 @@ def parse(path: str) -> Place:
     return _place(path.split("/")) or Unknown(path)
 
 
+def state_file(path: str) -> StoreFile | SharedFile | None:
+    """The file of state that a path is, or that it is a checksum of; None where it is neither."""
+    place = parse(path)
+    while isinstance(place, (SparkChecksum, HadoopChecksum)):
+        place = parse(place.of)
+    return place if isinstance(place, (StoreFile, SharedFile)) else None
+
+
 def version_file(store: StoreId, name: str) -> StoreFile | None:
     """The version that a name in a store's folder stands for, or None: the fast way through long lists."""
     match = _VERSION_FILE.fullmatch(name)

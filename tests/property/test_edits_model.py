@@ -94,7 +94,7 @@ def test_edits_do_to_state_what_they_do_to_a_dictionary(
             back = undo(catalog, catalog, plan_back, who="a", clock=hands.clock, chance=hands.chance)
             assert simple(view_of(catalog, back.taken.manifest.savepoint_id), "default") == history[at - 1][1]
         work = folder / hands.token()
-        erase(catalog, subject(erased), work, who="a", clock=hands.clock, token=hands.token())
+        erase(catalog, subject(erased), work, who="a", clock=hands.clock, chance=hands.chance)
         for savepoint_id, was in history:
             expected = {customer: each for customer, each in was.items() if customer != erased}
             assert simple(view_of(catalog, savepoint_id), "default") == expected

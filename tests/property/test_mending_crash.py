@@ -50,7 +50,7 @@ class Start:
 
     def erase(self, catalog: Storage) -> None:
         work = self.folder / self.hands.token()
-        erase(catalog, subject("c3"), work, who="ada", clock=self.hands.clock, token=self.hands.token())
+        erase(catalog, subject("c3"), work, who="ada", clock=self.hands.clock, chance=self.hands.chance)
 
 
 def broken(do: Callable[[Storage], None], inner: Storage, at: int, fault: tuple[bool, bool]) -> bool:

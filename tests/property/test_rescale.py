@@ -41,9 +41,8 @@ def do(
     folder: Path,
     spark: Callable[[Path, int, int], None] = no_spark,
 ) -> Rescaled:
-    hands = Hands()
     plan = plan_rescale(source, into, partitions)
-    return rescale(source, into, plan, folder, spark, clock=hands.clock, chance=hands.chance)
+    return rescale(source, into, plan, folder, spark)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7])
@@ -103,7 +102,7 @@ def test_gathered_state_stays_with_the_one_task_that_has_it(tmp_path: Path) -> N
         assert [operator.partitions for operator in read(new).operators] == [1]
     heap = MemoryStorage(golden_files(GATHERED[1]))
     before = contents(heap)
-    rewrite(heap, StateShape(rocksdb=False, partitions=4, state_format=1), tmp_path / "w", lambda: 0)
+    rewrite(heap, StateShape(rocksdb=False, partitions=4, state_format=1), tmp_path / "w")
     assert contents(heap) == before
     assert verify(heap).problems == ()
 

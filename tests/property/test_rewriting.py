@@ -24,7 +24,7 @@ ON_HEAP = [name for name in EVERY if not name.partition("/")[2].startswith(FAMIL
 
 def rewritten(checkpoint: MemoryStorage, shape: StateShape, folder: Path) -> MemoryStorage:
     new = MemoryStorage(dict(checkpoint.files), uri=checkpoint.uri)
-    rewrite(new, shape, folder, lambda: 1_700_000_000_000)
+    rewrite(new, shape, folder)
     return new
 
 

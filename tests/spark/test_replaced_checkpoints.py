@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,8 +78,6 @@ def test_batches_that_a_query_commits_at_that_moment_are_kept(
                 guard=guard,
                 who="ada",
                 why=None,
-                clock=now_ms,
-                chance=os.urandom,
             )
         assert replaced
         assert (tmp_path / "ck").stat().st_ino == old

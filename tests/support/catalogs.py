@@ -77,10 +77,10 @@ class Hands:
         return self.make(catalog, savepoint_id, target, Operation.FORK)
 
     def delete(self, catalog: Storage, savepoint_id: str) -> Removal:
-        return delete(catalog, savepoint_id, clock=self.clock, token=self.token())
+        return delete(catalog, savepoint_id, clock=self.clock, chance=self.chance)
 
     def sweep(self, catalog: Storage, dead_after_ms: int = 3_600_000) -> Removal:
-        return sweep(catalog, clock=self.clock, token=self.token(), dead_after_ms=dead_after_ms)
+        return sweep(catalog, clock=self.clock, chance=self.chance, dead_after_ms=dead_after_ms)
 
 
 def file_query(batches: int, query_id: str = QUERY) -> dict[str, bytes]:

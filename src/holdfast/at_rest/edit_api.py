@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -24,15 +23,14 @@ from holdfast.at_rest.erase.place_search import PlaceSearch
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.guard.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
-from holdfast.config.locations import local_path
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.savepoints.access import opened, token
+from holdfast.savepoints.access import Address, opened, workplace
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.catalog.leases import require_no_turn
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.digests import digest
 from holdfast.savepoints.taking import taking
 from holdfast.savepoints.taking.labels import person
@@ -40,9 +38,6 @@ from holdfast.savepoints.taking.planning import plan_take
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
-
-Address = str | os.PathLike[str]
 
 SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
 
@@ -154,9 +149,7 @@ def undo(
     """
     plan = plan_undo(savepoint, tell=tell)
     catalog, origin = opened(savepoint)[0], opened(plan.back_to)[0]
-    return undoing.undo(
-        catalog, origin, plan, who=who or person(), why=why, clock=now_ms, chance=os.urandom, tell=tell
-    )
+    return undoing.undo(catalog, origin, plan, who=who or person(), why=why, tell=tell)
 
 
 def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:
@@ -220,7 +213,7 @@ def erase(
     catalog, storage = _places_of(everywhere, checkpoint)
     first: tuple[Searched, ...] = ()
     if storage is not None:
-        require_no_turn(catalog, now_ms)
+        require_no_turn(catalog)
         with (
             guarded(storage, "state erase", stopped=stopped, hint=SAY_STOPPED, tell=tell) as guard,
             workplace(storage, "erase") as folder,
@@ -233,13 +226,11 @@ def erase(
                     guard=guard,
                     who=by,
                     why=why,
-                    clock=now_ms,
-                    chance=os.urandom,
                     tell=tell,
                 ),
             )
     with workplace(catalog, "erase") as folder:
-        made = erasing.erase(catalog, meant, folder, who=by, why=why, clock=now_ms, token=token(), tell=tell)
+        made = erasing.erase(catalog, meant, folder, who=by, why=why, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=True)
     return replace(made, searched=(*first, *made.searched), elsewhere=search.reports(), ended_ms=now_ms())
 
@@ -263,12 +254,8 @@ def plan_erase(
     first: tuple[Searched, ...] = ()
     if storage is not None:
         with workplace(storage, "plan") as folder:
-            first = (
-                erasing_checkpoint.plan_erase_checkpoint(
-                    storage, meant, folder, clock=now_ms, chance=os.urandom, tell=tell
-                ),
-            )
-    plan = erasing.plan_erase(catalog, meant, clock=now_ms, tell=tell)
+            first = (erasing_checkpoint.plan_erase_checkpoint(storage, meant, folder, tell=tell),)
+    plan = erasing.plan_erase(catalog, meant, tell=tell)
     search = PlaceSearch(meant, catalog, storage, _home(home), changing=False)
     return replace(plan, searched=(*first, *plan.searched), elsewhere=search.reports())
 
@@ -328,8 +315,6 @@ def apply(
             who=who or person(),
             why=why,
             label=label,
-            clock=now_ms,
-            chance=os.urandom,
             tell=tell,
         )
 
@@ -337,14 +322,6 @@ def apply(
 def as_asked(plan: EditPlan, source: Address) -> EditPlan:
     """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
     return plan if is_savepoint(os.fspath(source)) else replace(plan, savepoint=plan.manifest.checkpoint)
-
-
-@contextmanager
-def workplace(catalog: Storage, purpose: str) -> Iterator[Path]:
-    """A directory to work in, on the catalog's disk if that is local."""
-    root = local_path(catalog.uri)
-    with sandbox(Path(tempfile.gettempdir()) if root is None else root.parent, purpose, token()) as folder:
-        yield folder
 
 
 @contextmanager
@@ -378,18 +355,18 @@ def source_of(
     with nullcontext() if keep else workplace(checkpoint, "plan") as folder:
         into = target if folder is None else LocalStorage(folder / "catalog")
         plan = plan_take(checkpoint, into)
-        taken = taking.take(checkpoint, into, plan, clock=now_ms, chance=os.urandom, tell=tell)
+        taken = taking.take(checkpoint, into, plan, tell=tell)
         savepoint_id = taken.manifest.savepoint_id
         try:
             yield into, savepoint_id, target
         except BaseException:
             # Nobody asked for a savepoint of what was not edited.
             with suppress(HoldfastError):
-                removal.delete(into, savepoint_id, clock=now_ms, token=token())
+                removal.delete(into, savepoint_id)
             raise
         if keep:
             with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
-                digest(into, savepoint_id, clock=now_ms, tell=tell)
+                digest(into, savepoint_id, tell=tell)
 
 
 def require_stopped(checkpoint: Storage) -> None:

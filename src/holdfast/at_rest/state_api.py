@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from holdfast.at_rest.insight.history import KeyHistory
     from holdfast.at_rest.insight.largest_keys import HeavyKeys
     from holdfast.at_rest.insight.ttl_preview import WhatIf
-    from holdfast.at_rest.read.tables import StateTable
 
 Address = str | os.PathLike[str]
 
@@ -116,7 +115,9 @@ class StatesAtRest:
         Raises:
             As `get`.
         """
-        return self._table(state, operator, tell).reader()
+        from holdfast.at_rest.read.tables import state_table
+
+        return state_table(self.pick(state, operator), tell=tell)
 
     def sql(self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None) -> pa.Table:
         """What a `SELECT` over states says; a state's name is a table's.
@@ -279,11 +280,6 @@ class StatesAtRest:
             Invalid: Several have this name.
         """
         return self._reader.pick(state, operator)[1]
-
-    def _table(self, state: str, operator: str | int | None, tell: ProgressCallback | None) -> StateTable:
-        from holdfast.at_rest.read.tables import state_table
-
-        return state_table(self._reader.pick(state, operator)[1], tell=tell)
 
 
 def _duration(given: Duration | None, name: str) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,7 @@ def plan_of_savepoint(savepoint: str, checkpoint: str, operation: Operation) -> 
 
     catalog, savepoint_id = opened(savepoint)
     with progress("verify", "files") as tell:
-        return plan_restore(
-            catalog, savepoint_id, open_storage(checkpoint), operation, chance=os.urandom, tell=tell
-        )
+        return plan_restore(catalog, savepoint_id, open_storage(checkpoint), operation, tell=tell)
 
 
 def show_plan(plan: RestorePlan) -> None:

@@ -260,7 +260,7 @@ def _rows(
 
     if sql is not None:
         return reader.ask(sql, tell=tell).to_reader()
-    rows = state_table(reader.pick(state or "", operator)[1], tell=tell).reader()
+    rows = state_table(reader.pick(state or "", operator)[1], tell=tell)
     return rows if where is None else stack.enter_context(filtered(rows, where))
 
 

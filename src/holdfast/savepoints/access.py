@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.checkpoints.guard.usage import CheckpointUsage
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.savepoints.catalog import catalog as catalogs
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from holdfast.savepoints.rewrite.working_copy import Source
@@ -73,12 +74,30 @@ def source_usage(source: Source) -> CheckpointUsage | None:
     return None if source.savepoint_id is not None else dry_run_usage(source.storage, now_ms())
 
 
-def beside(target: Storage) -> Path:
-    """Where to work on what is to become a checkpoint: on its disk if that is this machine's."""
+def move_of(source: Address, checkpoint: Address | None, ending: str) -> tuple[Source, Storage]:
+    """What is to be moved, and where to.
+
+    Args:
+        source: A checkpoint that no job holds, or a savepoint.
+        checkpoint: The new checkpoint; None for one beside the checkpoint.
+        ending: What stands behind the checkpoint's name then.
+
+    Raises:
+        Conflict: A job holds the checkpoint.
+    """
+    given = source_of(source)
+    if given.savepoint_id is None:
+        refuse_held(given.storage)
+    return given, open_storage(os.fspath(checkpoint or f"{given.view()[1].rstrip('/')}-{ending}"))
+
+
+def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
+    """A directory to work on what is to become a checkpoint or savepoint: on its disk if that is local.
+
+    Args:
+        target: A checkpoint or a catalog.
+        purpose: What it is for: a part of its name.
+    """
     local = local_path(target.uri)
-    return Path(tempfile.gettempdir()) if local is None else local.parent
-
-
-def token() -> str:
-    """A name that no other process has."""
-    return os.urandom(8).hex()
+    folder = Path(tempfile.gettempdir()) if local is None else local.parent
+    return sandbox(folder, purpose, os.urandom(8).hex())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
-ProgressCallback = Callable[[int, int, str], None]
+from holdfast.checkpoints.values import ProgressCallback
 
 # Waiting for a disk to flush and for an object store to answer is most of the work.
 WORKERS: Final = 8
@@ -36,7 +36,7 @@ def each(
     """
     given = list(items)
     if workers == 1 or len(given) < 2:
-        return _one_by_one(work, given, tell, note)
+        return [work(item) for item in followed(given, tell, note)]
     with ThreadPoolExecutor(min(workers, len(given))) as pool:
         futures = [pool.submit(work, item) for item in given]
         waiting = set(futures)
@@ -53,12 +53,15 @@ def each(
         return [future.result() for future in futures]
 
 
-def _one_by_one(
-    work: Callable[[T], R], items: Sequence[T], tell: ProgressCallback | None, note: str
-) -> list[R]:
-    outcomes = []
+def followed(items: Collection[T], tell: ProgressCallback | None, note: str) -> Iterator[T]:
+    """The items one after the other; before each it is told how many there were, and how many there are.
+
+    Args:
+        items: The items.
+        tell: Called with items done, items in all, and the note.
+        note: Said with it.
+    """
     for done, item in enumerate(items):
         if tell is not None:
             tell(done, len(items), note)
-        outcomes.append(work(item))
-    return outcomes
+        yield item

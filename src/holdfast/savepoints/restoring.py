@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.tree import Tree
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.formats.logs.query import QueryMetadata
@@ -28,11 +31,11 @@ from holdfast.savepoints.catalog.catalog import (
     same_file,
     savepoint_uri,
 )
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.planning import check_apart
-from holdfast.savepoints.taking.taking import Chance, never_changes
+from holdfast.savepoints.taking.taking import never_changes
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
@@ -121,7 +124,7 @@ def plan_restore(
     target: Storage,
     operation: Operation,
     *,
-    chance: Chance,
+    chance: Chance = os.urandom,
     named: tuple[str, str] | None = None,
     again: bool = False,
     workers: int = WORKERS,
@@ -194,7 +197,7 @@ def restore(
     target: Storage,
     plan: RestorePlan,
     *,
-    clock: Clock,
+    clock: Clock = now_ms,
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> Restored:

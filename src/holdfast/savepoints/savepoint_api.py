@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import os
 from contextlib import nullcontext, suppress
@@ -14,8 +13,8 @@ from holdfast.checkpoints.guard.checkpoint_guard import (
     CheckpointGuard,
     held_between_drivers,
     held_for_making,
-    refuse_held,
 )
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
@@ -26,18 +25,17 @@ from holdfast.formats.savepoint.savepoint_label import LabelChange
 from holdfast.savepoints import restoring
 from holdfast.savepoints.access import (
     Address,
-    beside,
+    move_of,
     opened,
     source_guard,
     source_of,
     source_usage,
-    token,
+    workplace,
 )
 from holdfast.savepoints.catalog import catalog as catalogs
 from holdfast.savepoints.catalog import removal
 from holdfast.savepoints.catalog.catalog import Listed
 from holdfast.savepoints.catalog.removal import Removal
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.differences.manifest_diff import Difference, compare
 from holdfast.savepoints.places import place_of
 from holdfast.savepoints.proof import digests
@@ -51,10 +49,9 @@ from holdfast.savepoints.taking.taking import Taken
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
-    from holdfast.savepoints.differences.key_diff import State, StatesDifference
+    from holdfast.savepoints.differences.key_diff import StatesDifference
     from holdfast.savepoints.rewrite.rescaling import Rescaled, RescalePlan
     from holdfast.savepoints.rewrite.working_copy import Source
 
@@ -118,17 +115,15 @@ def take(
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
     if drop_expired:
-        with sandbox(beside(into), "take", token()) as work:
+        with workplace(into, "take") as work:
             # What has expired never gets into the catalog, which only sees what was made without it.
             kept = LocalStorage(work / "catalog")
             plan = plan_take(origin, kept, batch, record)
-            complete = taking.take(origin, kept, plan, clock=now_ms, chance=os.urandom, pace=pace, tell=tell)
+            complete = taking.take(origin, kept, plan, pace=pace, tell=tell)
             taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
     else:
         plan = plan_take(origin, into, batch, record)
-        taken = taking.take(
-            origin, into, plan, clock=now_ms, chance=os.urandom, label=label, deep=deep, pace=pace, tell=tell
-        )
+        taken = taking.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
         with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
             _digest(into, taken.manifest.savepoint_id, gently, tell)
@@ -242,7 +237,7 @@ def diff(
     from holdfast.savepoints.differences.key_diff import compare_states
 
     whole(samples, "samples", least=0)
-    return compare_states(_state(first), _state(second), samples=samples, tell=tell)
+    return compare_states(place_of(first), place_of(second), samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
@@ -255,14 +250,6 @@ def diff_files(first: Address, second: Address) -> Difference:
         Corrupt: A manifest is damaged.
     """
     return compare(show(first), show(second))
-
-
-def _state(address: Address) -> State:
-    """The state at an address: a savepoint's, or a checkpoint's at a batch."""
-    from holdfast.savepoints.differences.key_diff import State
-
-    place = place_of(address)
-    return State(place.storage, place.batch_id, place.name)
 
 
 def restore(
@@ -290,11 +277,8 @@ def restore(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
-    made = (
-        _make_without_expired(savepoint, checkpoint, Operation.RESTORE, tell)
-        if drop_expired
-        else _make(savepoint, checkpoint, Operation.RESTORE, tell)
-    )
+    make = _make_without_expired if drop_expired else _make
+    made = make(savepoint, checkpoint, Operation.RESTORE, tell)
     if claim:
         delete(savepoint)
     return made
@@ -323,9 +307,8 @@ def fork(
         Conflict: The target exists.
         Unsupported: What had expired cannot be dropped.
     """
-    if drop_expired:
-        return _make_without_expired(savepoint, checkpoint, Operation.FORK, tell)
-    return _make(savepoint, checkpoint, Operation.FORK, tell)
+    make = _make_without_expired if drop_expired else _make
+    return make(savepoint, checkpoint, Operation.FORK, tell)
 
 
 def rescale(
@@ -402,18 +385,8 @@ def _rescaled(
     from holdfast.engine.state.repartition import repartitioning
     from holdfast.savepoints.rewrite import rescaling
 
-    with sandbox(beside(target), "rescale", token()) as work:
-        return rescaling.rescale(
-            given,
-            target,
-            plan,
-            work,
-            repartitioning(master),
-            clock=now_ms,
-            chance=os.urandom,
-            tell=tell,
-            guard=guard,
-        )
+    with workplace(target, "rescale") as work:
+        return rescaling.rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
 
 
 def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
@@ -433,7 +406,7 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
         NotFound: There is no such savepoint.
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
-    return removal.delete(*opened(savepoint), clock=now_ms, token=token(), tell=tell)
+    return removal.delete(*opened(savepoint), tell=tell)
 
 
 def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
@@ -451,7 +424,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
     """
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")
-    return removal.sweep(storage, clock=now_ms, token=token(), dead_after_ms=dead_after_ms, tell=tell)
+    return removal.sweep(storage, dead_after_ms=dead_after_ms, tell=tell)
 
 
 def _rescale(
@@ -460,12 +433,7 @@ def _rescale(
     from holdfast.savepoints.rewrite import rescaling
 
     whole(partitions, "partitions", least=1, most=PARTITIONS)
-    given = source_of(source)
-    if given.savepoint_id is None:
-        refuse_held(given.storage)
-    if checkpoint is None:
-        checkpoint = f"{given.view()[1].rstrip('/')}-p{partitions}"
-    target = open_storage(os.fspath(checkpoint))
+    given, target = move_of(source, checkpoint, f"p{partitions}")
     return given, target, rescaling.plan_rescale(given, target, partitions)
 
 
@@ -489,7 +457,7 @@ def _digest(
             checkpoint = catalogs.load(catalog, savepoint_id).checkpoint
             gentle = seems_to_run(open_storage(checkpoint), now_ms())
     step = Pace(longest_s=math.inf).step if gentle else (lambda: None)
-    return digests.digest(catalog, savepoint_id, clock=now_ms, step=step, tell=tell)
+    return digests.digest(catalog, savepoint_id, step=step, tell=tell)
 
 
 def plan_restore_once(
@@ -502,9 +470,7 @@ def plan_restore_once(
     """
     catalog, savepoint_id = opened(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    return plan_restore(
-        catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom, again=True, tell=tell
-    )
+    return plan_restore(catalog, savepoint_id, target, Operation.RESTORE, again=True, tell=tell)
 
 
 def _make(
@@ -519,10 +485,8 @@ def _make(
     target = open_storage(os.fspath(checkpoint))
     # Who makes one once more holds the lock already, or nobody does.
     with nullcontext() if again else held_for_making(target, operation.value):
-        plan = plan_restore(
-            catalog, savepoint_id, target, operation, chance=os.urandom, again=again, tell=tell
-        )
-        return restoring.restore(catalog, target, plan, clock=now_ms, tell=tell)
+        plan = plan_restore(catalog, savepoint_id, target, operation, again=again, tell=tell)
+        return restoring.restore(catalog, target, plan, tell=tell)
 
 
 def _make_without_expired(
@@ -534,7 +498,7 @@ def _make_without_expired(
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)
     restoring.free(target, uri, operation)
-    with held_for_making(target, operation.value), sandbox(beside(target), "restore", token()) as work:
+    with held_for_making(target, operation.value), workplace(target, "restore") as work:
         kept = LocalStorage(work / "catalog")
         made = _without_expired(uri, kept.uri, tell=tell)
         plan = plan_restore(
@@ -542,11 +506,10 @@ def _make_without_expired(
             made.manifest.savepoint_id,
             target,
             operation,
-            chance=os.urandom,
             named=(uri, made.manifest.checkpoint),
             tell=tell,
         )
-        return restoring.restore(kept, target, plan, clock=now_ms, tell=tell)
+        return restoring.restore(kept, target, plan, tell=tell)
 
 
 def _without_expired(
@@ -561,21 +524,3 @@ def _without_expired(
     import holdfast
 
     return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)
-
-
-__all__: builtins.list[str] = [
-    "delete",
-    "diff",
-    "diff_files",
-    "digest",
-    "fork",
-    "gc",
-    "label",
-    "list",
-    "plan_rescale",
-    "rescale",
-    "restore",
-    "show",
-    "take",
-    "verify",
-]

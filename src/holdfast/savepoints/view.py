@@ -49,6 +49,10 @@ class SavepointView:
             raise no_file(self._uri, path)
         return self._catalog.read(object_path(file.sha256), start, length)
 
+    def sha256(self, path: str) -> str:
+        """The hash that a file had when it was saved."""
+        return self._files[path].sha256
+
     def list(self, path: str = "") -> Names:
         """See `Storage`."""
         return Names(self._folders.get(path, {}))

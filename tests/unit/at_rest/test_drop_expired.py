@@ -192,7 +192,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     before = {each.group: each for each in state.source.groups()}
     after = {each.group: each for each in groups_of(_clocked(state).inspect.store)}
     changes = [GroupChange(before.get(number), after.get(number)) for number in {*before, *after}]
-    write_groups(storage, {0: changes}, tmp_path / "work", lambda: state.operator.planned_ms)
+    write_groups(storage, {0: changes}, tmp_path / "work")
     (state,) = keyed_states(storage)
     assert {row.key[0] for row in state.rows()} == {"ann", "bob", "cid", "dan"}
     return place

@@ -19,6 +19,7 @@ from golden import KEYED, golden_on_disk
 from holdfast.at_rest.erase.erasing import erase, plan_erase
 from holdfast.at_rest.erase.matching import subject
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.formats.files.checksums import spark_checksum
@@ -72,7 +73,7 @@ def erased(catalog: LocalStorage, hands: Hands, folder: Path, key: str, column: 
         who="ada@desk",
         why="asked for",
         clock=hands.clock,
-        token=hands.token(),
+        chance=hands.chance,
     )
 
 
@@ -125,9 +126,14 @@ def forgotten(
     with OpenStore(checkpoint, operator, store, work / "with") as opened:
         opened.put([key], [b"\0" * 16], gone)
         opened.write(checkpoint, file, 0)
+    forgotten_rows = [
+        (codec.name.family, [each for each, _ in pairs])
+        for codec, pairs in store_chunks(checkpoint, operator, store)
+        if codec.name.family in families
+    ]
     with OpenStore(checkpoint, operator, store, work / "without") as opened:
-        for family in families:
-            opened.delete([each for each, _ in opened.items(family)], family)
+        for family, keys in forgotten_rows:
+            opened.delete(keys, family)
         checkpoint.delete(file.render())
         checkpoint.delete(sums)
         opened.write(checkpoint, file, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from instance_programs import Holds
 from kept_state import Shop, groups_of, hold, kept
 
 import holdfast as hf
-from holdfast.at_rest.keyed.changes import Changed, KeyChange
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
 from holdfast.at_rest.keyed.group_changes import changed, without_shared
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
@@ -58,8 +58,8 @@ def shop(processor: Any = None, **more: Any) -> Shop:
     return made
 
 
-def apply(made: Harness, done: Changed) -> None:
-    hold(made, [each.after for each in done.groups if each.after is not None])
+def apply(made: Harness, done: Iterable[GroupChange]) -> None:
+    hold(made, [each.after for each in done if each.after is not None])
 
 
 def values(made: Harness) -> dict[Any, Any]:
@@ -89,8 +89,8 @@ def test_what_is_removed_is_in_no_byte_of_its_group() -> None:
     held = {each.group: each for each in groups_of(made.inspect.store)}[number]
     assert any(b"zebra-crossing" in blob for blob in (*held.base, *held.log))
     done = changed(kept(made), [KeyChange("zebra-crossing", remove=True), KeyChange("dan", remove=True)])
-    assert (done.removed, done.missing, len(done.groups)) == (1, 1, 1)
-    after = done.groups[0].after
+    assert len(done) == 1
+    after = done[0].after
     assert after is not None
     assert after.log == ()
     assert not any(b"zebra-crossing" in each for each in (*after.base, after.forms, after.meta or b""))
@@ -102,7 +102,7 @@ def test_what_is_removed_is_in_no_byte_of_its_group() -> None:
 def test_a_group_is_another_version_so_that_no_working_copy_is_taken_for_it() -> None:
     made = shop(key_groups=1)
     done = changed(kept(made), [KeyChange("ann", {"total": 1})])
-    [group] = done.groups
+    [group] = done
     assert group.before is not None
     assert group.after is not None
     assert group.before.record("here").token != group.after.record("here").token
@@ -125,8 +125,8 @@ def test_a_key_whose_last_state_is_taken_away_is_gone() -> None:
 
 
 def test_nothing_to_do() -> None:
-    assert changed(kept(shop()), []) == Changed((), 0, 0, 0, 0)
-    assert changed(kept(shop()), [KeyChange("dan", {"total": None})]).groups == ()
+    assert changed(kept(shop()), []) == ()
+    assert changed(kept(shop()), [KeyChange("dan", {"total": None})]) == ()
 
 
 @pytest.mark.parametrize(
@@ -332,8 +332,8 @@ def test_rows_of_a_broadcast_stream_are_taken_out_of_every_group() -> None:
     rules = [{"rule": name, "least": 1} for name in ("a", "secret", "c")]
     made.send_all({"event": [{"who": "ann"}], "rules": rules})
     done = without_shared(kept(made), "rules", ["secret", {"rule": "nothing"}])
-    assert (len(done.groups), done.removed, done.missing) == (3, 1, 1)
-    for each in done.groups:
+    assert len(done) == 3
+    for each in done:
         assert each.after is not None
         assert not any(b"secret" in blob for blob in each.after.base)
     apply(made, done)

@@ -24,7 +24,6 @@ from holdfast.at_rest.keyed.keyed_reader import keyed_states
 from holdfast.at_rest.keyed.regrouping import regrouped, renumbered
 from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
 from holdfast.storage.local import LocalStorage
-from holdfast.worker.placement import Placement
 from holdfast.worker.runtime.features.broadcast import Broadcast
 from holdfast.worker.state import partition
 
@@ -69,9 +68,7 @@ def test_a_processor_starts_with_what_tables_say() -> None:
         },
         table(who=["bob", "bob"], name=["soon", None], clock=["processing", "event"], at_ms=[1_500, 9_000]),
     )
-    assert found.keys == 3
-    assert found.rows == {"total": 2, "last": 2, "all": 3, "by": 2, "timers": 2}
-    hold(empty, found.groups, anew=True)
+    hold(empty, found, anew=True)
     rows = {row.key[0]: row for row in kept(empty).rows()}
     assert {who: dict(row.values) for who, row in rows.items()} == {
         "ann": {"total": 1, "last": 5, "all": [4], "by": {"x": 8, "y": 9}},
@@ -93,8 +90,8 @@ def test_a_processor_starts_with_what_tables_say() -> None:
 
 def test_nothing_is_no_group() -> None:
     operator = kept(shop()).operator
-    assert made(operator, {}).groups == ()
-    assert made(operator, {"total": table(who=pa.array([], pa.string()), value=[])}).groups == ()
+    assert made(operator, {}) == ()
+    assert made(operator, {"total": table(who=pa.array([], pa.string()), value=[])}) == ()
 
 
 @pytest.mark.parametrize(
@@ -128,19 +125,15 @@ def test_timers_that_do_not_fit() -> None:
         made(operator, {}, table(who=["a"], name=["x"], clock=["lunar"], at_ms=[1]))
 
 
-def test_two_keys_with_one_hash_and_a_placement() -> None:
-    placement = Placement(lambda who: len(who) % 5, 5, "op")
-    empty = shop(key_groups=5, placement=placement.function)
+def test_keys_with_one_hash() -> None:
+    empty = shop(key_groups=5)
     names = ["ann", "bob", "dora", "eve", "bob"]
     values = table(who=names, value=[1, 2, 3, 4, 5])
     found = made(
-        kept(empty).operator,
-        {"all": values},
-        placement=placement,
-        hashes=lambda keys: np.zeros(keys.num_rows, np.uint64),
+        kept(empty).operator, {"all": values}, hashes=lambda keys: np.zeros(keys.num_rows, np.uint64)
     )
-    assert [group.group for group in found.groups] == [3, 4]
-    hold(empty, found.groups, anew=True)
+    assert [group.group for group in found] == [0]
+    hold(empty, found, anew=True)
     rows = {row.key[0]: row for row in kept(empty).rows()}
     assert {who: row.values["all"] for who, row in rows.items()} == {
         "ann": [1],
@@ -148,7 +141,7 @@ def test_two_keys_with_one_hash_and_a_placement() -> None:
         "dora": [3],
         "eve": [4],
     }
-    assert len({row.ordinal for row in rows.values() if row.group == 3}) == 3
+    assert len({row.ordinal for row in rows.values()}) == 4
 
 
 def test_state_of_instances_and_of_broadcast_streams_is_not_made() -> None:
@@ -264,7 +257,7 @@ def test_changed_groups_are_the_next_batch_of_a_checkpoint(checkpoint: LocalStor
     done = changed(
         state, [KeyChange("c1", remove=True), KeyChange("c2", {"visits": 70}), KeyChange("new", {"spend": 3})]
     )
-    batch = write_groups(checkpoint, {0: done.groups}, tmp_path / "work", lambda: 1)
+    batch = write_groups(checkpoint, {0: done}, tmp_path / "work")
     expected = {**before, "c2": {**before["c2"], "visits": 70}, "new": {"spend": 3}}
     del expected["c1"]
     assert values(checkpoint) == expected
@@ -276,16 +269,16 @@ def test_changed_groups_are_the_next_batch_of_a_checkpoint(checkpoint: LocalStor
 def test_another_number_of_key_groups_in_a_checkpoint(checkpoint: LocalStorage, tmp_path: Any) -> None:
     before = values(checkpoint)
     for groups in (1, 9):
-        [found] = regroup(checkpoint, groups, tmp_path / f"work-{groups}", lambda: 1)
+        [found] = regroup(checkpoint, groups, tmp_path / f"work-{groups}")
         assert (found.operator.key_groups, found.keys) == (groups, len(before))
         [state] = keyed_states(checkpoint)
         assert state.operator.key_groups == groups
         assert values(checkpoint) == before
         assert all(state.get(who) is not None for who in before)
         assert checkpoints.verify(checkpoint.uri).problems == ()
-    assert regroup(checkpoint, 9, tmp_path / "none", lambda: 1) == ()
+    assert regroup(checkpoint, 9, tmp_path / "none") == ()
 
 
 def test_a_checkpoint_without_keyed_state_cannot_be_regrouped(tmp_path: Any) -> None:
     with pytest.raises(NotFound, match="no keyed operator"):
-        regroup(golden("4.2/aggregate-format2"), 3, tmp_path / "work", lambda: 1)
+        regroup(golden("4.2/aggregate-format2"), 3, tmp_path / "work")

@@ -35,10 +35,9 @@ def do(
     state: int | None = None,
     key_groups: int | None = None,
 ) -> Migrated:
-    hands = Hands()
     plan = planned_migration(source, into, backend, partitions, state, key_groups)
     folder.mkdir(exist_ok=True)
-    return apply_migration(source, into, plan, folder, clock=hands.clock, chance=hands.chance)
+    return apply_migration(source, into, plan, folder)
 
 
 @pytest.mark.parametrize("name", [JOIN, "4.2/session-rocksdb", "4.3/state-format2"])

@@ -58,7 +58,7 @@ def test_a_table_has_the_rows_of_a_scan(name: str) -> None:
     from holdfast.at_rest.read.tables import state_table
 
     found = reader(name)
-    table = state_table(found.pick("aggregate")[1]).whole()
+    table = state_table(found.pick("aggregate")[1]).read_all()
     assert table.schema.names == ["customer", "count", "sum", "partition_id"]
     rows = {row["customer"]: (row["count"], row["sum"]) for row in table.to_pylist()}
     assert rows == model.aggregate(taken(name))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
-from catalogs import Hands, file_query
+from catalogs import file_query
 
 import holdfast as hf
 from golden import golden_on_disk
@@ -256,7 +256,7 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
     step: str, checkpoint: Path, tmp_path: Path, time: Time
 ) -> None:
     """The query commits before the new checkpoint is written, or while it is."""
-    target, hands = LocalStorage(tmp_path / "new"), Hands()
+    target = LocalStorage(tmp_path / "new")
     source = Source(LocalStorage(checkpoint))
 
     def tell(_done: int, _total: int, what: str) -> None:
@@ -273,8 +273,6 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
                 plan,
                 tmp_path / "work",
                 lambda *_: None,
-                clock=hands.clock,
-                chance=hands.chance,
                 tell=tell,
                 guard=guard,
             )

@@ -10,7 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.checkpoints.keyed.key_groups import KeyGroups
 from holdfast.errors import Corrupt
-from holdfast.savepoints.differences.keyed_values import keyed_rows
+from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
 from holdfast.testing import Harness
 from holdfast.worker.state.store import BASE, FORMS, LOG, MemoryStore
 
@@ -77,13 +77,17 @@ def harness() -> Harness:
     return Harness(Everything(), by=["shop", "till"], events=EVENTS, output="said string")
 
 
+def rows_of(harness: Harness) -> Iterator[Row]:
+    return keyed_rows(groups_of(harness.inspect.store).groups(), "here")
+
+
 @pytest.mark.parametrize("batches", [1, 4, 40])
 def test_every_key_with_every_state(harness: Harness, batches: int) -> None:
     """After many batches most rows are in the bases."""
     for batch in range(batches):
         harness.send(*(event(batch * 7 + each) for each in range(9)))
     harness.send(event(3, "clear"), event(4, "forget"))
-    found = {tuple(key): value for key, value in keyed_rows(groups_of(harness.inspect.store), "here")}
+    found = {tuple(key): value for key, value in rows_of(harness)}
     assert sorted(found) == sorted(harness.keys())
     for key, value in found.items():
         # Where there is nothing, a state reads as its default.
@@ -102,8 +106,7 @@ def test_a_group_that_was_folded(harness: Harness) -> None:
     assert any(groups_of(folded.inspect.store).blobs[BASE].values())
     assert not any(groups_of(folded.inspect.store).blobs[LOG].values())
     before, after = (
-        sorted((repr(key), repr(value)) for key, value in keyed_rows(groups_of(each.inspect.store), "here"))
-        for each in (harness, folded)
+        sorted((repr(key), repr(value)) for key, value in rows_of(each)) for each in (harness, folded)
     )
     assert before == after
 
@@ -114,8 +117,8 @@ def test_a_blob_that_is_damaged(harness: Harness) -> None:
     group, (first, *others) = next(iter(groups.blobs[LOG].items()))
     groups.blobs[LOG][group] = (first[:-40], *others)
     with pytest.raises(Corrupt):
-        list(keyed_rows(groups, "operator 0"))
+        list(keyed_rows(groups.groups(), "operator 0"))
     groups = groups_of(harness.inspect.store)
     groups.blobs[FORMS].clear()
     with pytest.raises(Corrupt, match="a key group cannot be read"):
-        list(keyed_rows(groups, "operator 0"))
+        list(keyed_rows(groups.groups(), "operator 0"))

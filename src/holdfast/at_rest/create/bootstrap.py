@@ -26,12 +26,12 @@ from holdfast.at_rest.create.source_positions import (
 )
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.clock import now_ms
 from holdfast.engine.plans.plan_sources import FILES, SourceRead
 from holdfast.errors import Failed, Invalid
 from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as, json_spread
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Chance, Taken, take
+from holdfast.savepoints.taking.taking import take
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from holdfast.savepoints.copying import ProgressCallback
+    from holdfast.checkpoints.values import ProgressCallback
 
 KAFKA: Final = "kafka"
 # For a source: begin where its own options say, as if nothing had been read.
@@ -202,8 +202,6 @@ def bootstrap_query(
     catalog: Storage,
     folder: Path,
     *,
-    clock: Clock,
-    chance: Chance,
     label: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Bootstrapped:
@@ -213,8 +211,6 @@ def bootstrap_query(
         query: What `plan_bootstrap` gave.
         catalog: The catalog.
         folder: A local directory to work in, which is the caller's to remove.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         label: A name for people.
         tell: Called with what is done, what there is in all, and what is being done.
 
@@ -225,7 +221,7 @@ def bootstrap_query(
     place = folder / query.name
     if tell is not None:
         tell(0, 0, "running the job over its history")
-    rows = _run(query, folder / "history", place, clock)
+    rows = _run(query, folder / "history", place)
     checkpoint = LocalStorage(place)
     if not read(checkpoint).operators:
         raise Invalid(
@@ -239,11 +235,11 @@ def bootstrap_query(
         from holdfast.at_rest.create.states_from_tables import put_states
 
         tables = {name: _table(given, name) for name, given in query.states.items()}
-        put_states(checkpoint, tables, folder / "states", clock)
+        put_states(checkpoint, tables, folder / "states")
     begin_at(checkpoint, [source.beginning for source in query.plan.sources])
     found = contents(checkpoint, tell=tell)
-    taken = _taken(checkpoint, catalog, clock, chance, label, tell)
-    manifest = taken.manifest
+    planned = plan_take(checkpoint, catalog)
+    manifest = take(checkpoint, catalog, planned, label=label, deep=True, tell=tell).manifest
     return Bootstrapped(
         plan=query.plan,
         savepoint_id=manifest.savepoint_id,
@@ -256,7 +252,7 @@ def bootstrap_query(
     )
 
 
-def _run(query: WarmQuery, histories: Path, place: Path, clock: Clock) -> int:
+def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     """Run the query over its history, and once more without input, so that what has ended by then is gone."""
     from holdfast.engine.queries.dry_run import with_files
     from holdfast.stream.trials import QueryFailed, Trial
@@ -268,7 +264,7 @@ def _run(query: WarmQuery, histories: Path, place: Path, clock: Clock) -> int:
         if (read(LocalStorage(place)).watermark_ms or 0) > 0:
             # What closes a window feeds the operator behind it, which closes its own a batch later.
             for _ in read(LocalStorage(place)).operators:
-                trial.run_empty(clock())
+                trial.run_empty(now_ms())
     except QueryFailed as error:
         lines = [line for line in error.text.splitlines() if line.strip()]
         raise Failed(
@@ -312,18 +308,6 @@ def _table(given: Any, name: str) -> pa.Table:
         expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
         hint="read it with `spark.read`, `pyarrow` or pandas first",
     )
-
-
-def _taken(
-    checkpoint: Storage,
-    catalog: Storage,
-    clock: Clock,
-    chance: Chance,
-    label: str | None,
-    tell: ProgressCallback | None,
-) -> Taken:
-    plan = plan_take(checkpoint, catalog)
-    return take(checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=True, tell=tell)
 
 
 def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], what: str) -> list[Any]:

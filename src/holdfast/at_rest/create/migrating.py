@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard, refuse_held
+from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
-from holdfast.clock import now_ms
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.formats.limits import PARTITIONS
 from holdfast.formats.operators import is_processor
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE
-from holdfast.savepoints.access import Address, beside, source_guard, source_of, source_usage, token
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.access import Address, move_of, source_guard, source_usage, workplace
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import MEMORY, ROCKSDB, StateShape
 from holdfast.savepoints.rewrite.state_move import Moved, MovePlan, StateAtRest, by_files, move, state_at_rest
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.savepoints.taking.taking import Chance
-from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from holdfast.at_rest.keyed.digest import KeyedContent
@@ -144,11 +138,9 @@ def migrate(
     given, target, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups)
     with (
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
-        sandbox(beside(target), "migrate", token()) as work,
+        workplace(target, "migrate") as work,
     ):
-        return apply_migration(
-            given, target, plan, work, clock=now_ms, chance=os.urandom, tell=tell, guard=guard
-        )
+        return apply_migration(given, target, plan, work, tell=tell, guard=guard)
 
 
 def plan_migrate(
@@ -175,8 +167,6 @@ def apply_migration(
     plan: MigrationPlan,
     folder: Path,
     *,
-    clock: Clock,
-    chance: Chance,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
 ) -> Migrated:
@@ -190,8 +180,6 @@ def apply_migration(
         target: The checkpoint.
         plan: What `planned_migration` gave for these.
         folder: A local directory to work in, which is the caller's to remove.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
         guard: The guard of the source, where that is a checkpoint.
 
@@ -200,16 +188,16 @@ def apply_migration(
         Corrupt: The source is damaged.
         Internal: The rows are not what they were; nothing was written.
     """
-    work = WorkingCopy(folder, clock, chance, tell)
+    work = WorkingCopy(folder, tell)
     work.copied_at(source, plan.batch_id)
-    keyed = _regrouped(work.checkpoint, plan, folder / "groups", clock, tell)
-    backend = by_files(plan.after, folder / "stores", clock, tell)
+    keyed = _regrouped(work.checkpoint, plan, folder / "groups", tell)
+    backend = by_files(plan.after, folder / "stores", tell)
     made = move(work, plan, backend, target, Operation.MIGRATE, guard, tell)
     return Migrated(plan, made.batch_id, made.before, made.after, read(target).size_bytes, keyed)
 
 
 def _regrouped(
-    checkpoint: Storage, plan: MigrationPlan, folder: Path, clock: Clock, tell: ProgressCallback | None
+    checkpoint: Storage, plan: MigrationPlan, folder: Path, tell: ProgressCallback | None
 ) -> tuple[KeyedContent, ...]:
     """Put keys into other groups, in a batch of their own, and see that they have what they had."""
     if plan.key_groups is None:
@@ -218,7 +206,7 @@ def _regrouped(
     from holdfast.at_rest.keyed.group_writer import regroup
 
     before = keyed_contents(checkpoint)
-    regroup(checkpoint, plan.key_groups, folder, clock, tell=tell)
+    regroup(checkpoint, plan.key_groups, folder, tell=tell)
     after = keyed_contents(checkpoint)
     lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
     if lost is not None:
@@ -296,12 +284,7 @@ def _planned(
     if key_groups is not None:
         whole(key_groups, "key_groups", least=1)
     _backend(backend)
-    given = source_of(source)
-    if given.savepoint_id is None:
-        refuse_held(given.storage)
-    if checkpoint is None:
-        checkpoint = f"{given.view()[1].rstrip('/')}-migrated"
-    target = open_storage(os.fspath(checkpoint))
+    given, target = move_of(source, checkpoint, "migrated")
     plan = planned_migration(given, target, backend, partitions, state_format, key_groups)
     return given, target, plan
 

@@ -17,7 +17,6 @@ from holdfast.checkpoints.state.states import StateCodec
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import StoreId
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.storage.port import Storage, full
 
@@ -30,7 +29,7 @@ TIMERS: Final = "timers"
 _WHOLE: Final = (StateForm.VALUE, StateForm.SESSIONS)
 
 
-def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path, clock: Clock) -> None:
+def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path) -> None:
     """Give states the rows of tables, in batches of their own.
 
     Cost: about 20 microseconds a row of Spark's operators, and one of Holdfast's keyed state; everything is
@@ -41,7 +40,6 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         tables: For each state, by `STATE` or `OPERATOR.STATE` as `holdfast state list` has them, the columns
             that `hf.state(…).scan` gives.
         folder: A directory to work in that is not there yet.
-        clock: The time in epoch milliseconds.
 
     Raises:
         NotFound: There is no such state; the message lists those that there are.
@@ -67,11 +65,11 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         for store, row in _rows(checkpoint, operator, state, codec, fitted(state, table)):
             rows.setdefault(store, []).append(row)
     if own:
-        _put_keyed(checkpoint, operators, own, folder / "keyed", clock)
+        _put_keyed(checkpoint, operators, own, folder / "keyed")
     if rows:
         from holdfast.at_rest.keyed.group_writer import write_rows
 
-        write_rows(checkpoint, rows, folder / "rows", clock)
+        write_rows(checkpoint, rows, folder / "rows")
 
 
 def fitted(state: NamedState, table: pa.Table) -> pa.Table:
@@ -165,7 +163,6 @@ def _put_keyed(
     operators: Sequence[NamedOperator],
     tables: Mapping[int, Mapping[str, pa.Table]],
     folder: Path,
-    clock: Clock,
 ) -> None:
     from holdfast.at_rest.keyed.group_builder import made
     from holdfast.at_rest.keyed.group_writer import replacing, write_groups
@@ -183,6 +180,6 @@ def _put_keyed(
                 hint="give the query a history, which it reads itself",
             )
         timers = given.pop(TIMERS, None)
-        groups = made(keyed.operator, given, timers).groups
+        groups = made(keyed.operator, given, timers)
         changes[operator.operator_id] = replacing(keyed.source.groups(), groups)
-    write_groups(checkpoint, changes, folder, clock)
+    write_groups(checkpoint, changes, folder)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from holdfast.at_rest.edit.row_changes import Tally
 from holdfast.json_shapes import JsonShape
 
 EDIT: Final = "edit"
@@ -46,26 +45,6 @@ class Audit(JsonShape):
     deleted: int | None = None
     inserted: int | None = None
     back_to: str | None = None
-
-    @classmethod
-    def of_edit(
-        cls, of: str, state: str, statement: str, who: str, why: str | None, when_ms: int, tally: Tally
-    ) -> Audit:
-        """That of an edit."""
-        return cls(
-            EDIT,
-            of,
-            who,
-            when_ms,
-            why,
-            state,
-            statement,
-            tally.rows,
-            tally.rows_after,
-            tally.changed,
-            tally.deleted,
-            tally.inserted,
-        )
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Audit:

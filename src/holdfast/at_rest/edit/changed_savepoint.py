@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ from holdfast.at_rest.edit.proving import prove_stores
 from holdfast.at_rest.edit.store_edits import StoreEdits
 from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.rewrite.derived import derive
-from holdfast.savepoints.taking.taking import Chance, Taken
+from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
@@ -69,8 +72,8 @@ def derive_changed(
     noted: Mapping[str, Any] | None = None,
     label: str | None,
     deep: bool,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Make a savepoint of another one, with changed rows.
@@ -99,14 +102,8 @@ def derive_changed(
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
     operators = {operator.operator_id: operator for operator in operator_states(view, manifest.batch_id)}
     edits = StoreEdits(view, manifest, folder, clock())
-    for done, (store, rows) in enumerate(changes.items()):
-        if tell is not None:
-            tell(done, len(changes), "writing stores")
+    for store, rows in followed(changes.items(), tell, "writing stores"):
         edits.change(operators[store.operator_id], store, rows)
-
-    def prove(made: SavepointView) -> None:
-        after = {operator.operator_id: operator for operator in operator_states(made, manifest.batch_id)}
-        prove_stores(view, operators, made, after, changes, tell)
 
     return derive(
         target,
@@ -117,7 +114,7 @@ def derive_changed(
         origin=catalog,
         label=label,
         deep=deep,
-        prove=prove,
+        prove=lambda made: prove_stores(view, made, manifest.batch_id, changes, tell),
         clock=clock,
         chance=chance,
         tell=tell,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.at_rest.edit.editable_state import Columns, EditableState
 from holdfast.at_rest.edit.rows_view import RowsView, Values
-from holdfast.at_rest.edit.sql_edits import ROW, Selection, fits, rows_table
+from holdfast.at_rest.edit.sql_edits import ROW, Selection, cast_column, fits, rows_table
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
 from holdfast.errors import Invalid
 
@@ -140,17 +140,10 @@ class ByTable:
             raise self._state.unfit(", ".join(missing or more), fact, names)
         columns = []
         for column in self._state.columns:
-            given = made.column(column.name)
-            try:
-                if not fits(given.type, types[column.name]):
-                    raise pa.ArrowInvalid(str(given.type))
-                columns.append(given.cast(types[column.name], safe=True))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise self._state.unfit(
-                    column.name, str(error).splitlines()[0], type_words(column.type)
-                ) from error
-            if columns[-1].null_count and not column.nullable and column.side != PLACE:
-                raise self._state.unfit(column.name, "null", "never null")
+            given, to = made.column(column.name), types[column.name]
+            if not fits(given.type, to):
+                raise self._state.unfit(column.name, str(given.type), type_words(column.type))
+            columns.append(cast_column(self._state, column, given, to))
         return pa.table(columns, names=list(types))
 
 

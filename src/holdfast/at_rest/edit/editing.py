@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.at_rest.edit.audit import Audit
+from holdfast.at_rest.edit.audit import EDIT, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint, derive_changed
 from holdfast.at_rest.edit.deciders import BySql, ByTable, NoChange, checked
 from holdfast.at_rest.edit.editable_state import Columns, EditableState, editable
@@ -22,31 +23,32 @@ from holdfast.at_rest.edit.row_changes import (
     key_row,
 )
 from holdfast.at_rest.edit.rows_view import RowsView, Values
-from holdfast.at_rest.edit.shown import shown
-from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
+from holdfast.at_rest.edit.sql_edits import Selection
 from holdfast.at_rest.edit.state_columns import PLACE
 from holdfast.at_rest.read.state_catalog import named_operators, pick
 from holdfast.at_rest.read.written_keys import parse_key
 from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.checkpoint import read
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.errors import Invalid
+from holdfast.formats.rows.plain import plain
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.layout import StoreId
 from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.catalog.leases import Chance, Clock
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_unchanged
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.taking.labels import current_label
-from holdfast.savepoints.taking.taking import Chance
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 
 def _shown_samples(samples: tuple[Sample, ...]) -> list[dict[str, Any]]:
-    return [{"before": shown(sample.before), "after": shown(sample.after)} for sample in samples]
+    return [{"before": plain(sample.before), "after": plain(sample.after)} for sample in samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,8 @@ def edit(
     who: str,
     why: str | None = None,
     label: str | None = None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Edited:
     """Make the savepoint that was planned; the one that it is made of stays as it is.
@@ -185,7 +187,20 @@ def edit(
     """
     manifest = plan.manifest
     require_unchanged(catalog, manifest)
-    audit = Audit.of_edit(plan.savepoint, plan.state, plan.statement, who, why, clock(), plan.tally)
+    audit = Audit(
+        kind=EDIT,
+        of=plan.savepoint,
+        who=who,
+        when_ms=clock(),
+        why=why,
+        state=plan.state,
+        statement=plan.statement,
+        rows_before=plan.tally.rows,
+        rows_after=plan.tally.rows_after,
+        changed=plan.tally.changed,
+        deleted=plan.tally.deleted,
+        inserted=plan.tally.inserted,
+    )
     taken = derive_changed(
         catalog,
         target,
@@ -218,9 +233,7 @@ class _Planning:
         by_partition = self._placed(inserts)
         found: dict[StoreId, list[RowChange]] = {}
         operator = self.state.operator
-        for partition in range(operator.partitions):
-            if self.tell is not None:
-                self.tell(partition, operator.partitions, "looking for rows")
+        for partition in followed(range(operator.partitions), self.tell, "looking for rows"):
             work = PartitionEdit(self.state, partition, decider, self.tally)
             rows = partial(self.state.rows, self.view, partition)
             for change in work.run(rows, by_partition.get(partition, ())):
@@ -236,7 +249,7 @@ class _Planning:
         if edit.insert:
             return NoChange(), [self._insert(given) for given in edit.insert]
         key = None if edit.key is None else parse_key([edit.key], state.key, state.label, state.first_key)
-        selection = Selection(state, edit.where, [parse_assignment(text) for text in edit.set], key)
+        selection = Selection(state, edit.where, edit.set, key)
         return BySql(selection, delete=edit.delete), ()
 
     def _all(self) -> Iterator[tuple[int, Values]]:

@@ -16,7 +16,7 @@ from holdfast.at_rest.edit.deciders import checked
 from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.request import Edit
 from holdfast.at_rest.edit.row_changes import Tally
-from holdfast.at_rest.edit.sql_edits import Selection, parse_assignment
+from holdfast.at_rest.edit.sql_edits import Selection
 from holdfast.at_rest.edit.state_columns import KEY, VALUE, Column
 from holdfast.at_rest.keyed.changes import KeyChange
 from holdfast.at_rest.keyed.group_changes import changed
@@ -106,14 +106,11 @@ class KeyedEdit:
                 hint="set or delete by a condition, or insert",
             )
         wanted = list(self._inserts() if self.edit.insert else self._picked())
-        made = changed(self.table.state, wanted)
-        return group_rows(self.files, made.groups)
+        return group_rows(self.files, changed(self.table.state, wanted))
 
     def _picked(self) -> Iterator[KeyChange]:
         key = None if self.edit.key is None else key_in(self.named, [self.edit.key])
-        selection = Selection(
-            self.table, self.edit.where, [parse_assignment(text) for text in self.edit.set], key
-        )
+        selection = Selection(self.table, self.edit.where, self.edit.set, key)
         for rows in self._chunks():
             for place, new in selection.run(rows):
                 before = rows[place]

@@ -7,32 +7,36 @@ from collections.abc import Mapping
 from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
-from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.storage.port import Storage
 
-Operators = Mapping[int, OperatorStates]
 _Family = tuple[str, bytes]
 
 
 def prove_stores(
-    before: Storage,
-    operators: Operators,
-    after: Storage,
-    operators_after: Operators,
-    changes: StoreChanges,
-    tell: ProgressCallback | None = None,
+    before: Storage, after: Storage, batch_id: int, changes: StoreChanges, tell: ProgressCallback | None
 ) -> None:
     """Compare the stores that were touched, row by row.
+
+    Args:
+        before: The savepoint that was edited.
+        after: The new one.
+        batch_id: The batch of both.
+        changes: What was to change.
+        tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         Internal: A row that was to stay is another, or one that was to change is not what it should be.
     """
-    for done, (store, wanted) in enumerate(changes.items()):
-        if tell is not None:
-            tell(done, len(changes), "reading back")
+    operators, operators_after = (
+        {operator.operator_id: operator for operator in operator_states(storage, batch_id)}
+        for storage in (before, after)
+    )
+    for store, wanted in followed(changes.items(), tell, "reading back"):
         expected = {(row.family, row.key): row for row in wanted}
         had = _Content(before, operators[store.operator_id], store, expected)
         has = _Content(after, operators_after[store.operator_id], store, expected)

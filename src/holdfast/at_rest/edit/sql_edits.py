@@ -15,12 +15,11 @@ from holdfast.at_rest.edit.editable_state import Columns
 from holdfast.at_rest.edit.rows_view import RowsView, StoredRows
 from holdfast.at_rest.edit.state_columns import KEY, PLACE, Column, arrow_type, type_words
 from holdfast.at_rest.read.decode import readable
-from holdfast.at_rest.read.sql import nodes
+from holdfast.at_rest.read.sql import lock_down, nodes
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.sql_names import sql_identifier
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 ROW: Final = "__row"
@@ -60,7 +59,7 @@ class Selection:
     Args:
         state: The state.
         where: The condition; without it every row.
-        assignments: What is set.
+        assignments: What is set, as people write it.
         key: Only the rows whose key columns have these values.
 
     Raises:
@@ -73,21 +72,25 @@ class Selection:
         self,
         state: Columns,
         where: str | None,
-        assignments: Sequence[Assignment],
-        key: Mapping[str, Any] | None = None,
+        assignments: Sequence[str],
+        key: Mapping[str, Any] | None,
     ) -> None:
+        import duckdb
+
+        parsed = [parse_assignment(text) for text in assignments]
         self._state = state
         self._key = dict(key or {})
-        self._connection = _connection()
+        self._connection = duckdb.connect(config={"threads": 2})
+        lock_down(self._connection)
         self._types = {column.name: arrow_type(column.type, state.label) for column in state.columns}
-        self.columns = [self._settable(assignment.column) for assignment in assignments]
-        for text in (*(assignment.expression for assignment in assignments), *((where,) if where else ())):
+        self.columns = [self._settable(assignment.column) for assignment in parsed]
+        for text in (*(assignment.expression for assignment in parsed), *((where,) if where else ())):
             self._check(text)
-        wanted = ", ".join([f'"{ROW}"', *(f"(\n{assignment.expression}\n)" for assignment in assignments)])
+        wanted = ", ".join([f'"{ROW}"', *(f"(\n{assignment.expression}\n)" for assignment in parsed)])
         condition = f"(\n{where}\n)" if where else "true"
         keys = "".join(f" and {sql_identifier(name)} is not distinct from ?" for name in self._key)
         self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
-        self._assignments = tuple(assignments)
+        self._assignments = parsed
         self._check_types(self.run_table([]), where)
 
     def run(self, rows: RowsView) -> list[tuple[int, tuple[Any, ...]]]:
@@ -95,7 +98,7 @@ class Selection:
         table = self.run_table(rows)
         places = table.column(0).to_pylist()
         new = [
-            self._cast(table.column(index + 1), column).to_pylist()
+            cast_column(self._state, column, table.column(index + 1), self._types[column.name]).to_pylist()
             for index, column in enumerate(self.columns)
         ]
         return [(place, tuple(values[at] for values in new)) for at, place in enumerate(places)]
@@ -183,22 +186,6 @@ class Selection:
             self._connection.unregister(_TABLE)
         return ", ".join(f"null::{kind} as {sql_identifier(name)}" for name, kind, *_ in described)
 
-    def _cast(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-        import pyarrow as pa
-
-        try:
-            made = values.cast(self._types[column.name], safe=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            if values.null_count == len(values):
-                made = pa.chunked_array([pa.nulls(len(values), self._types[column.name])])
-            else:
-                raise self._state.unfit(
-                    column.name, str(error).splitlines()[0], type_words(column.type)
-                ) from error
-        if made.null_count and not column.nullable:
-            raise self._state.unfit(column.name, "null", "never null")
-        return made
-
     def _refused(self, message: str, text: str | None = None) -> Invalid:
         return Invalid(
             "the expression cannot be worked out",
@@ -239,6 +226,26 @@ def rows_table(state: Columns, rows: RowsView, types: Mapping[str, pa.DataType])
     return pa.Table.from_arrays(arrays, names=names)
 
 
+def cast_column(state: Columns, column: Column, values: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+    """New values of a column, in the type that it has.
+
+    Raises:
+        Invalid: One cannot be of this type, or is null where none may be.
+    """
+    import pyarrow as pa
+
+    try:
+        made = values.cast(to, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if values.null_count < len(values):
+            found = str(error).splitlines()[0]
+            raise state.unfit(column.name, found, type_words(column.type)) from error
+        made = pa.chunked_array([pa.nulls(len(values), to)])
+    if made.null_count and not column.nullable and column.side != PLACE:
+        raise state.unfit(column.name, "null", "never null")
+    return made
+
+
 def fits(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of a type can be such of another without a change of their meaning."""
     import pyarrow.types as t
@@ -268,20 +275,3 @@ def _same_fields(found: pa.DataType, expected: pa.DataType) -> bool:
 
 def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
     return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
-
-
-def _connection() -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    connection = duckdb.connect(
-        config={
-            "enable_external_access": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
-            "threads": "2",
-        }
-    )
-    connection.execute("set TimeZone = 'UTC'")
-    connection.execute("set lock_configuration = true")
-    return connection

@@ -91,8 +91,8 @@ class StoreEdits:
                 for shared_file in shared
             }
         for saved in self.manifest.files:
-            owner = _store_of(saved.path)
-            if owner is not None and owner[0] == store and owner[1] not in kept:
+            owner = layout.state_file(saved.path)
+            if owner is not None and owner.store == store and owner.render() not in kept:
                 self._removed.add(saved.path)
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksum(path).render()
@@ -141,13 +141,3 @@ class StoreEdits:
         for new_path, content in new.items():
             self.made.write(new_path, content)
             self._written.add(new_path)
-
-
-def _store_of(path: str) -> tuple[StoreId, str] | None:
-    """The store that a file belongs to, and the file that it stands for or beside."""
-    place = layout.parse(path)
-    of = path
-    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
-        of = place.of
-        place = layout.parse(of)
-    return (place.store, of) if isinstance(place, (layout.StoreFile, layout.SharedFile)) else None

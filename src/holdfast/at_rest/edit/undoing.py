@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from holdfast.at_rest.edit.audit import UNDO, Audit
 from holdfast.at_rest.edit.changed_savepoint import ChangedSavepoint
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import FileChanges, derive
 from holdfast.savepoints.taking.labels import current_label
-from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
@@ -115,8 +116,8 @@ def undo(
     *,
     who: str,
     why: str | None = None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Undone:
     """Make a savepoint with the state that there was before an edit; both others stay.

@@ -9,6 +9,7 @@ erasing once more does the rest.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,20 +27,22 @@ from holdfast.at_rest.erase.searching import StoreHits
 from holdfast.at_rest.erase.spark_erasing import SparkSearch
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_catalog import named_operators
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
 from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.savepoint.manifest import CHANGE, ERASURES, Manifest, SavedFile, manifest_of
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
 from holdfast.savepoints.catalog.catalog import content_path, ids, load, manifest_path, savepoint_uri
 from holdfast.savepoints.catalog.leases import (
-    DEAD_AFTER_MS,
+    Chance,
     Clock,
     GcLease,
     clear_dead_sweep,
     require_no_turn,
 )
 from holdfast.savepoints.catalog.removal import plan_sweep, remove_unneeded
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.proof.digests import digest, recorded
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.rewrite.derived import require_whole
@@ -67,15 +70,12 @@ class OperatorHits(Protocol):
     def findings(self, view: Storage) -> Sequence[Finding]:
         """The rows that count, those included that only their values tell."""
 
-    def erased(
-        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
-    ) -> tuple[Sequence[Replaced], Sequence[Finding]]:
+    def erased(self, work: Cleansing, view: SavepointView) -> tuple[Sequence[Replaced], Sequence[Finding]]:
         """Write what holds the key anew.
 
         Args:
             work: Writes stores.
             view: The savepoint as a checkpoint.
-            hashes: The hash of each of its files.
 
         Returns:
             The files that are others now, and the rows that were in them.
@@ -89,7 +89,7 @@ class OperatorSearch(Protocol):
     def columns(self) -> set[str]:
         """The columns of the subject that some state has."""
 
-    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[OperatorHits]:
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
         """What is in an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
@@ -128,7 +128,7 @@ class SavepointHits:
 
 
 def plan_erase(
-    catalog: Storage, subject: Subject, *, clock: Clock, tell: ProgressCallback | None = None
+    catalog: Storage, subject: Subject, *, clock: Clock = now_ms, tell: ProgressCallback | None = None
 ) -> ErasePlan:
     """Look for a key in every savepoint of a catalog; changes nothing.
 
@@ -166,8 +166,8 @@ def erase(
     *,
     who: str,
     why: str | None = None,
-    clock: Clock,
-    token: str,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and prove that nothing of it is left.
@@ -182,7 +182,7 @@ def erase(
         who: Who does it.
         why: What for.
         clock: The time in epoch milliseconds.
-        token: A name for this that no other has.
+        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -193,22 +193,18 @@ def erase(
     _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
     begun = clock()
     why = redacted(why, subject)
-    turn = GcLease(catalog, token, clock, DEAD_AFTER_MS)
+    turn = GcLease(catalog, chance(8).hex(), clock)
     clear_dead_sweep(catalog)
-    taken = turn.begin()
-    try:
-        for note in taken.dead:
+    with turn.held() as takes:
+        for note in takes.dead:
             turn.give_up(note)
         work = _Erasure(subject, Cleansing(catalog, folder, clock()), who, why, clock, turn)
         search = _Search(catalog, subject)
         savepoints = search.savepoints(tell)
-        done = [work.savepoint(hits, number, len(savepoints), tell) for number, hits in enumerate(savepoints)]
+        done = [work.savepoint(hits) for hits in followed(savepoints, tell, "erasing")]
         linked = _linked(catalog, plan_sweep(catalog, clock()).paths)
         removed = remove_unneeded(catalog, turn, clock, tell)
         _prove(catalog, search, [savepoint for savepoint in done if savepoint.after is not None], tell)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
     work.digest(tell)
     _LOG.info(
         "erased a key from %d savepoints of %s", sum(part.after is not None for part in done), catalog.uri
@@ -246,21 +242,16 @@ class _Erasure:
         """The catalog."""
         return self.work.catalog
 
-    def savepoint(
-        self, hits: SavepointHits, number: int, count: int, tell: ProgressCallback | None
-    ) -> Searched:
+    def savepoint(self, hits: SavepointHits) -> Searched:
         """Write a savepoint anew without the key, if it has it."""
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
-        if tell is not None:
-            tell(number, count, "erasing")
         replaced: list[Replaced] = []
         findings: list[Finding] = []
-        hashes = {file.path: file.sha256 for file in hits.manifest.files}
         for part in hits.parts:
             self.turn.check()
-            new, rows = part.erased(self.work, hits.view, hashes)
+            new, rows = part.erased(self.work, hits.view)
             replaced += new
             findings += rows
         files = _files(hits.manifest, replaced)
@@ -340,12 +331,9 @@ class _Search:
 
     def savepoints(self, tell: ProgressCallback | None) -> list[SavepointHits]:
         """What is in each savepoint as it is now."""
-        known = ids(self._catalog)
         savepoints = []
         states = 0
-        for number, savepoint_id in enumerate(known):
-            if tell is not None:
-                tell(number, len(known), "searching")
+        for savepoint_id in followed(ids(self._catalog), tell, "searching"):
             try:
                 manifest = load(self._catalog, savepoint_id)
             except NotFound:
@@ -374,9 +362,7 @@ class _Search:
             manifest,
             view,
             sum(file.path.startswith("state/") for file in manifest.files),
-            tuple(
-                part for operator in operators for part in self._of(operator).hits(view, manifest, operator)
-            ),
+            tuple(part for operator in operators for part in self._of(operator).hits(view, operator)),
             told=_tells(manifest.fields, later, self._subject),
             unsearched=tuple(
                 dict.fromkeys(

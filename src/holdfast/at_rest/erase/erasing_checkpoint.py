@@ -22,16 +22,16 @@ from holdfast.at_rest.read.state_catalog import named_operators
 from holdfast.checkpoints.copy.file_set import CutFile, How
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.locations import local_path
 from holdfast.errors import Internal, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import SCHEMA_PATHS, Manifest
 from holdfast.savepoints.catalog.catalog import load
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.copying import followed
 from holdfast.savepoints.restoring import Operation, hadoop_address, plan_restore, restore
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Chance, take
+from holdfast.savepoints.taking.taking import take
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -45,8 +45,6 @@ def erase_checkpoint(
     guard: CheckpointGuard,
     who: str,
     why: str | None,
-    clock: Clock,
-    chance: Chance,
     tell: ProgressCallback | None = None,
 ) -> Searched:
     """Erase a key from a checkpoint that no query uses.
@@ -61,8 +59,6 @@ def erase_checkpoint(
         guard: The guard of the checkpoint.
         who: Who does it.
         why: What for.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
 
     Raises:
@@ -71,10 +67,8 @@ def erase_checkpoint(
         Corrupt: It is damaged.
     """
     place = _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, clock, chance, tell)
-    certificate = erase(
-        catalog, subject, folder / "work", who=who, why=why, clock=clock, token=chance(8).hex(), tell=tell
-    )
+    catalog, newest, needed = _taken(checkpoint, folder, tell)
+    certificate = erase(catalog, subject, folder / "work", who=who, why=why, tell=tell)
     summary = _summary(checkpoint, subject, certificate.searched, newest, needed)
     if not summary.holds:
         guard.require_unmoved()
@@ -85,11 +79,10 @@ def erase_checkpoint(
         newest,
         LocalStorage(made),
         Operation.RESTORE,
-        chance=chance,
         named=(checkpoint.uri, checkpoint.uri),
         tell=tell,
     )
-    restore(catalog, LocalStorage(made), plan, clock=clock, tell=tell)
+    restore(catalog, LocalStorage(made), plan, tell=tell)
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
         raise Internal(
@@ -106,8 +99,6 @@ def plan_erase_checkpoint(
     subject: Subject,
     folder: Path,
     *,
-    clock: Clock,
-    chance: Chance,
     tell: ProgressCallback | None = None,
 ) -> Searched:
     """What `erase_checkpoint` would find and give up; the checkpoint is not touched.
@@ -118,8 +109,8 @@ def plan_erase_checkpoint(
         As `erase_checkpoint`.
     """
     _place(checkpoint)
-    catalog, newest, needed = _taken(checkpoint, folder, clock, chance, tell)
-    plan = plan_erase(catalog, subject, clock=clock, tell=tell)
+    catalog, newest, needed = _taken(checkpoint, folder, tell)
+    plan = plan_erase(catalog, subject, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
 
 
@@ -146,24 +137,19 @@ def _place(checkpoint: Storage) -> Path:
     return place
 
 
-def _taken(
-    checkpoint: Storage, folder: Path, clock: Clock, chance: Chance, tell: ProgressCallback | None
-) -> tuple[Storage, str, set[str]]:
+def _taken(checkpoint: Storage, folder: Path, tell: ProgressCallback | None) -> tuple[Storage, str, set[str]]:
     """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
-    logs = Logs(checkpoint)
-    for number, batch_id in enumerate(reversed(logs.committed)):
-        if tell is not None:
-            tell(number, len(logs.committed), "reading batches")
+    for batch_id in followed(Logs(checkpoint).committed[::-1], tell, "reading batches"):
         try:
             plan = plan_take(checkpoint, catalog, batch_id)
         except NotFound:
             if not manifests:
                 raise
             continue  # its files are gone in part; the others belong to no batch
-        taken = take(checkpoint, catalog, plan, clock=clock, chance=chance)
+        taken = take(checkpoint, catalog, plan)
         manifests.append(taken.manifest)
     if not manifests:
         raise NotFound(

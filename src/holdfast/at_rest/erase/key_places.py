@@ -60,6 +60,12 @@ def _erased(name: str, paths: tuple[str, ...], holds: str) -> KeyPlace:
     return KeyPlace(name, Root.CATALOG, paths, Treatment.ERASED, holds, _HANDLED)
 
 
+def _in_home(
+    name: str, paths: tuple[str, ...], holds: str, advice: str, treatment: Treatment = _SEARCHED
+) -> KeyPlace:
+    return KeyPlace(name, Root.HOME, paths, treatment, holds, advice)
+
+
 def _outside(name: str, holds: str, advice: str) -> KeyPlace:
     """A place that Holdfast does not know the address of."""
     return KeyPlace(name, Root.OUTSIDE, (), _NOT, holds, advice)
@@ -106,83 +112,65 @@ KEY_PLACES: Final = (
         "an edit, erasure, migration or rescale that runs now has a copy of state",
         "wait until it has ended, and erase once more",
     ),
-    KeyPlace(
+    _in_home(
         "registry",
-        Root.HOME,
         ("registry.db*",),
-        _SEARCHED,
         "the hot keys that a job watches, and the words of failures",
         "stop the jobs of this state home and move the file away: the next `holdfast run` makes a new one",
     ),
-    KeyPlace(
+    _in_home(
         "operations",
-        Root.HOME,
         ("operations.db*",),
-        _SEARCHED,
         "arguments, results and errors of what was asked over HTTP, such as a query over state",
         "stop the server and move the file away: a new one is made",
     ),
-    KeyPlace(
+    _in_home(
         "alerts and numbers",
-        Root.HOME,
         ("watching.db*",),
-        _SEARCHED,
         "labels of metrics, and the words of alerts",
         "stop the jobs of this state home and move the file away: a new one is made",
     ),
-    KeyPlace(
+    _in_home(
         "logs of drivers and rescales",
-        Root.HOME,
         ("jobs/*.log",),
-        _SEARCHED,
         "whatever a job's code and its failures print",
         "delete these files; the log of a running driver once it has ended",
     ),
-    KeyPlace(
+    _in_home(
         "records of good batches",
-        Root.HOME,
         ("records/*",),
-        _SEARCHED,
         "paths and hashes of a checkpoint's files",
         "delete these files: the record begins anew",
     ),
-    KeyPlace(
+    _in_home(
         "locks and leases",
-        Root.HOME,
         ("jobs/*.lock", "locks/*", "operating/*", "leases/*"),
-        _SEARCHED,
         "names of jobs and processes",
         "delete them once no job runs in this state home",
     ),
-    KeyPlace(
+    _in_home(
         "sandboxes of comparisons and drills",
-        Root.HOME,
         ("sandboxes/*",),
-        _NOT,
         "a comparison or drill that runs now has a copy of state; those of killed ones are removed",
         "wait until it has ended, and erase once more",
-    ),
-    KeyPlace(
-        "savepoints of the state home",
-        Root.HOME,
-        ("savepoints/*",),
         _NOT,
+    ),
+    _in_home(
+        "savepoints of the state home",
+        ("savepoints/*",),
         "a catalog that somebody keeps there",
         "erase there too: name it with --everywhere",
+        _NOT,
     ),
-    KeyPlace(
+    _in_home(
         "token of the server",
-        Root.HOME,
         ("server-token",),
-        _SEARCHED,
         "random text, which no key gets into",
         _HANDLED,
     ),
-    KeyPlace(
+    _in_home(
         "other files of the state home",
-        Root.HOME,
         ("*",),
-        _SEARCHED,
         "files that Holdfast does not know",
         "look at these files",
     ),

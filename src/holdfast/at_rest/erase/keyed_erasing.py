@@ -28,8 +28,8 @@ from holdfast.at_rest.store_changes import RowChange
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
 from holdfast.errors import Internal
-from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import StoreId
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 _NUMBERS: Final = (("<b", 8), ("<h", 16), ("<i", 32), ("<q", 64))
@@ -70,16 +70,13 @@ class KeyedHits:
         """The rows that count."""
         return (Finding(self.operator.name, self.rows),)
 
-    def erased(
-        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
-    ) -> tuple[list[Replaced], tuple[Finding, ...]]:
+    def erased(self, work: Cleansing, view: SavepointView) -> tuple[list[Replaced], tuple[Finding, ...]]:
         """Write the stores anew that may hold it, with those that its key groups are in."""
         changes, files = self.row_changes(), self.operator.files
         known = {hits.store for hits in self.stores}
         more = (StoreHits(store, files.chain(view, store), {}) for store in changes if store not in known)
         return [
-            work.flat(view, hashes, files, hits, changes.get(hits.store, ()))
-            for hits in (*self.stores, *more)
+            work.flat(view, files, hits, changes.get(hits.store, ())) for hits in (*self.stores, *more)
         ], self.findings(view)
 
     def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
@@ -94,9 +91,9 @@ class KeyedHits:
             now.update({group.after.group: group.after for group in groups if group.after is not None})
 
         if self.changes:
-            take(changed(state(), self.changes).groups)
+            take(changed(state(), self.changes))
         for stream, keys in self.shared.items():
-            take(without_shared(state(), stream, keys).groups)
+            take(without_shared(state(), stream, keys))
         for number in self.groups:
             if number in now and now[number] is before.get(number):
                 take([refolded(self.state, now[number])])
@@ -120,7 +117,7 @@ class KeyedSearch:
         self._known: dict[str, bool] = {}
         self.columns: set[str] = set()
 
-    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[KeyedHits]:
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[KeyedHits]:
         """What is in an operator, if something of it can be there."""
         state = _keyed(operator)
         names = [key.name for key in state.operator.keys]
@@ -128,7 +125,7 @@ class KeyedSearch:
         if any(column not in names for column in self._subject.columns):
             return
         needles = self._needles(state)
-        stores = [hits for hits in self._stores(view, manifest, operator, needles) if hits.any]
+        stores = [hits for hits in self._stores(view, operator, needles) if hits.any]
         if not stores:
             return
         changes: list[KeyChange] = []
@@ -159,24 +156,19 @@ class KeyedSearch:
         return partial(_has, self._needles(_keyed(operator)))
 
     def _stores(
-        self,
-        view: Storage,
-        manifest: Manifest,
-        operator: NamedOperator,
-        needles: Sequence[Sequence[bytes]] | None,
+        self, view: SavepointView, operator: NamedOperator, needles: Sequence[Sequence[bytes]] | None
     ) -> Iterator[StoreHits]:
         files = operator.files
-        hashes = {file.path: file.sha256 for file in manifest.files}
         for partition in range(operator.partitions):
             for name in files.store_names:
                 store = StoreId(operator.operator_id, partition, name)
                 chain = files.chain(view, store)
                 files_of = {}
                 for file in chain:
-                    sha256 = hashes[file.render()]
+                    sha256 = view.sha256(file.render())
                     if sha256 not in self._known:
                         self._known[sha256] = any(
-                            _has(needles, value or b"") for _, value in entries(view, hashes, files, file)
+                            _has(needles, value or b"") for _, value in entries(view, files, file)
                         )
                     files_of[file] = FileHits(bare=self._known[sha256])
                 yield StoreHits(store, chain, files_of)

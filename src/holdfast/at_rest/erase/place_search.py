@@ -112,7 +112,7 @@ class PlaceSearch:
                 one.found.append(f"{uri}: manifest.json")
             one.searched += 1
             for file in manifest.files:
-                if not _is_note(file.path):
+                if layout.state_file(file.path) is not None:
                     continue
                 if file.sha256 not in known:
                     try:
@@ -124,7 +124,7 @@ class PlaceSearch:
                 if known[file.sha256]:
                     one.found.append(f"{uri}: {file.path}")
         if self._checkpoint is not None:
-            paths = (path for path, _ in Tree(self._checkpoint).places() if _is_note(path))
+            paths = (path for path, _ in Tree(self._checkpoint).places() if layout.state_file(path) is None)
             self._look(one, self._checkpoint, paths)
         yield from self._report(place_named(_NOTES), self._catalog.uri, one)
 
@@ -247,14 +247,6 @@ def _unsearched(place: KeyPlace, where: str) -> PlaceReport:
 
 def _not_searched(name: str, where: str, why: str, advice: str) -> PlaceReport:
     return PlaceReport(name, where, searched=False, files=0, found=(), why=why, advice=advice)
-
-
-def _is_note(path: str) -> bool:
-    """Whether a file of a checkpoint is no state, and no checksum of state."""
-    place = layout.parse(path)
-    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
-        place = layout.parse(place.of)
-    return not isinstance(place, (layout.StoreFile, layout.SharedFile))
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -30,6 +30,7 @@ from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
 from holdfast.savepoints.rewrite.derived import store_object
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -67,8 +68,7 @@ class Cleansing:
 
     def by_key(
         self,
-        view: Storage,
-        hashes: Mapping[str, str],
+        view: SavepointView,
         operator: OperatorStates,
         hits: StoreHits,
     ) -> list[Replaced]:
@@ -76,7 +76,6 @@ class Cleansing:
 
         Args:
             view: The savepoint as a checkpoint.
-            hashes: The hash of each of its files.
             operator: The store's operator.
             hits: What was found.
         """
@@ -84,7 +83,7 @@ class Cleansing:
         for file, found_in in hits.files.items():
             if not found_in.any:
                 continue
-            known = (hashes[file.render()], file.render())
+            known = (view.sha256(file.render()), file.render())
             if known not in self._done:
                 self._done[known] = self._file(view, operator, file, found_in.keys)
             files.append(self._done[known])
@@ -92,8 +91,7 @@ class Cleansing:
 
     def flat(
         self,
-        view: Storage,
-        hashes: Mapping[str, str],
+        view: SavepointView,
         operator: OperatorStates,
         hits: StoreHits,
         changes: Sequence[RowChange],
@@ -102,17 +100,18 @@ class Cleansing:
 
         Args:
             view: The savepoint as a checkpoint.
-            hashes: The hash of each of its files.
             operator: The store's operator.
             hits: Its files.
             changes: What changes.
         """
-        known = ("flat", *(hashes[file.render()] for file in hits.chain), hits.store.folder)
+        known = ("flat", *(view.sha256(file.render()) for file in hits.chain), hits.store.folder)
         if known not in self._done:
             last = hits.chain[-1]
             kind = Kind.ZIP if operator.values.rocksdb else Kind.SNAPSHOT
             file = StoreFile(hits.store, last.version, kind, last.unique_id)
-            rows = _changed(view, operator, hits.store, changes)
+            gone = {(change.family, change.stored_key) for change in changes}
+            stored = ((codec.name.family, pairs) for codec, pairs in store_chunks(view, operator, hits.store))
+            rows = _without(stored, gone)
             families = base_families(view, operator, hits.store)
             made = self._written(operator, file, rows, families, changes)
             removed = frozenset().union(*(_paths(view, link) for link in hits.chain))
@@ -286,15 +285,6 @@ def _by_key(
         for key, _ in pairs:
             if one.may_have(key, b"") and one.key_of(key):
                 yield RowChange(codec, codec.key_row(key), None)
-
-
-def _changed(
-    view: Storage, operator: OperatorStates, store: StoreId, changes: Sequence[RowChange]
-) -> Iterator[tuple[str, Pairs]]:
-    """The rows of a store that no change is about."""
-    gone = {(change.family, change.stored_key) for change in changes}
-    rows = ((codec.name.family, pairs) for codec, pairs in store_chunks(view, operator, store))
-    yield from _without(rows, gone)
 
 
 def _without(

@@ -23,10 +23,10 @@ from holdfast.formats.files.records import records_of
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.files.sst import sst_entries
 from holdfast.formats.operators import FamilyUse, use_of
-from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import Kind, StoreFile, StoreId
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
-from holdfast.storage.port import Storage, full
+from holdfast.storage.port import full
 
 # A key as it is stored, and its value; a delete has none, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
@@ -54,7 +54,7 @@ class FileHits:
     @property
     def any(self) -> bool:
         """Whether anything was found."""
-        return bool(self.keys or self.by_value or self.bare)
+        return self.certain or self.bare
 
     @property
     def certain(self) -> bool:
@@ -129,8 +129,7 @@ class Search:
 
     def store(
         self,
-        view: Storage,
-        manifest: Manifest,
+        view: SavepointView,
         operator: OperatorStates,
         store: StoreId,
         matchers: Mapping[tuple[str, str], Matcher],
@@ -148,14 +147,13 @@ class Search:
             Corrupt: A file is damaged.
             Unsupported: A file is of a kind that is not known here.
         """
-        hashes = {file.path: file.sha256 for file in manifest.files}
         chain = operator.chain(view, store)
         files = {}
         for file in chain:
-            path = file.render()
-            known = (hashes[path], str(operator.operator_id), store.name, *self._forms(operator, store))
+            sha256 = view.sha256(file.render())
+            known = (sha256, str(operator.operator_id), store.name, *self._forms(operator, store))
             if known not in self._known:
-                self._known[known] = self._file(view, hashes, operator, file, matchers)
+                self._known[known] = self._file(view, operator, file, matchers)
             files[file] = self._known[known]
         return StoreHits(store, chain, files)
 
@@ -169,8 +167,7 @@ class Search:
 
     def _file(
         self,
-        view: Storage,
-        hashes: Mapping[str, str],
+        view: SavepointView,
         operator: OperatorStates,
         file: StoreFile,
         matchers: Mapping[tuple[str, str], Matcher],
@@ -179,7 +176,7 @@ class Search:
         if not mine:
             return FileHits()
         path = file.render()
-        data = checked(view, hashes, path)
+        data = checked(view, path)
         if file.kind is not Kind.ZIP:
             families = base_families(view, operator, file.store)
             stream = decompressed(data, operator.codec, path)
@@ -193,11 +190,9 @@ class Search:
         for shared in metadata.shared:
             if shared.folder == layout.SSTS:
                 of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-                known = (hashes[of], str(operator.operator_id), *self._forms(operator, file.store))
+                known = (view.sha256(of), str(operator.operator_id), *self._forms(operator, file.store))
                 if known not in self._known:
-                    self._known[known] = _hits(
-                        sst_entries(checked(view, hashes, of), of, keys), mine, families
-                    )
+                    self._known[known] = _hits(sst_entries(checked(view, of), of, keys), mine, families)
                 hits.take(self._known[known])
         if hits.keys:
             with opened(view, file, operator.values.delimiter) as snapshot:
@@ -269,27 +264,25 @@ def _hits(
     return hits
 
 
-def checked(view: Storage, hashes: Mapping[str, str], path: str) -> bytes:
+def checked(view: SavepointView, path: str) -> bytes:
     """Read a file of a savepoint, whose bytes have to be those that the manifest names.
 
     Raises:
         Corrupt: They are others, so that nobody can say what was in it.
     """
     data = view.read(path)
-    if hash_of(data) != hashes[path]:
+    if hash_of(data) != view.sha256(path):
         raise Corrupt(
             "a savepoint is damaged, and cannot be searched",
             where=full(view.uri, path),
             found=f"SHA-256 {hash_of(data)[:16]}…",
-            expected=f"{hashes[path][:16]}…",
+            expected=f"{view.sha256(path)[:16]}…",
             hint=f"`holdfast savepoint verify {view.uri}` names all damage",
         )
     return data
 
 
-def entries(
-    view: Storage, hashes: Mapping[str, str], operator: OperatorStates, file: StoreFile
-) -> Iterator[Entry]:
+def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
     """Every entry of a file of a store, whether it counts or not: keys as they are stored, with their family.
 
     Raises:
@@ -297,14 +290,14 @@ def entries(
         Unsupported: It is of a kind that is not known here.
     """
     path = file.render()
-    data = checked(view, hashes, path)
+    data = checked(view, path)
     if file.kind is not Kind.ZIP:
         yield from _changes(operator, file, decompressed(data, operator.codec, path))
         return
     for shared in parse_snapshot(data, path).shared:
         if shared.folder == layout.SSTS:
             of = layout.SharedFile(file.store, shared.folder, shared.name).render()
-            yield from sst_entries(checked(view, hashes, of), of)
+            yield from sst_entries(checked(view, of), of)
 
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.at_rest.edit.editable_state import EditableState, editable
 from holdfast.at_rest.erase.certificate import Finding
-from holdfast.at_rest.erase.matching import Subject, unsearched
+from holdfast.at_rest.erase.matching import unsearched
 from holdfast.at_rest.erase.purge import Cleansing, Matchers, Replaced, partition_changes
 from holdfast.at_rest.erase.searching import Search, StoreHits
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.store_changes import StoreChanges
 from holdfast.errors import Unsupported
-from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.layout import StoreId
+from holdfast.savepoints.view import SavepointView
 from holdfast.storage.port import Storage
 
 
@@ -48,19 +48,15 @@ class PartitionHits:
             for label, rows in store.live(self.operator.files).items()
         )
 
-    def erased(
-        self, work: Cleansing, view: Storage, hashes: Mapping[str, str]
-    ) -> tuple[list[Replaced], tuple[Finding, ...]]:
+    def erased(self, work: Cleansing, view: SavepointView) -> tuple[list[Replaced], tuple[Finding, ...]]:
         """Write what holds the key anew: file by file, or whole stores where values tell of it."""
         files = self.operator.files
         if not self.by_value:
-            by_file = (work.by_key(view, hashes, files, store) for store in self.stores)
+            by_file = (work.by_key(view, files, store) for store in self.stores)
             return [replaced for store in by_file for replaced in store], self.findings(view)
         changes, findings = self._removal(view)
         touched = [store for store in self.stores if store.any or store.store in changes]
-        return [
-            work.flat(view, hashes, files, store, changes.get(store.store, ())) for store in touched
-        ], findings
+        return [work.flat(view, files, store, changes.get(store.store, ())) for store in touched], findings
 
     def _removal(self, view: Storage) -> tuple[StoreChanges, tuple[Finding, ...]]:
         changes, counts = partition_changes(
@@ -71,23 +67,10 @@ class PartitionHits:
         )
 
 
-class SparkSearch:
-    """Looks for a subject in Spark's operators; see `OperatorSearch`.
+class SparkSearch(Search):
+    """Looks for a subject in Spark's operators; see `OperatorSearch`."""
 
-    Args:
-        subject: Who is meant.
-    """
-
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self._search = Search(subject)
-
-    @property
-    def columns(self) -> set[str]:
-        """The columns of the subject that some state has."""
-        return self._search.columns
-
-    def hits(self, view: Storage, manifest: Manifest, operator: NamedOperator) -> Iterator[PartitionHits]:
+    def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[PartitionHits]:
         """What is in an operator, partition by partition.
 
         Raises:
@@ -100,12 +83,10 @@ class SparkSearch:
                 where=f"operator {operator.named.label}",
                 hint="delete the savepoints that have it",
             )
-        matchers = self._search.matchers(files)
+        matchers = self.matchers(files)
         for partition in range(operator.partitions) if matchers else ():
             stores = tuple(
-                self._search.store(
-                    view, manifest, files, StoreId(operator.operator_id, partition, name), matchers
-                )
+                self.store(view, files, StoreId(operator.operator_id, partition, name), matchers)
                 for name in files.store_names
             )
             if any(store.any for store in stores):
@@ -122,7 +103,7 @@ class SparkSearch:
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
         """Says of the bytes of rows whether they may be of it; never no about those that are."""
-        matchers = list(self._search.matchers(operator.files).values())
+        matchers = list(self.matchers(operator.files).values())
         return lambda data: any(matcher.may_have(data, b"") for matcher in matchers)
 
 

@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.at_rest.edit.changed_savepoint import derive_changed
-from holdfast.at_rest.edit_api import workplace
 from holdfast.at_rest.expiry.expired_rows import Dropped, without_expired
 from holdfast.at_rest.keyed.store_rows import group_rows
 from holdfast.at_rest.read.model import NamedOperator
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.at_rest.read.tables import EXPIRES
 from holdfast.at_rest.store_changes import RowChange
-from holdfast.clock import now_ms
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.layout import StoreId
-from holdfast.savepoints.access import opened
+from holdfast.savepoints.access import opened, workplace
 from holdfast.savepoints.catalog.catalog import savepoint_uri
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.taking.taking import Taken
 from holdfast.savepoints.view import SavepointView
@@ -90,8 +88,6 @@ def drop_expired(
             noted={**_noted(manifest), EXPIRED: _record(dropped, keys)},
             label=manifest.label if label is None else label,
             deep=deep,
-            clock=now_ms,
-            chance=os.urandom,
             tell=tell,
         )
 

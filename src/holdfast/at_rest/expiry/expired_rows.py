@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.at_rest.keyed.changes import GroupChange
-from holdfast.at_rest.keyed.group_blobs import alive, brought, fresh_token, joined, written
+from holdfast.at_rest.keyed.group_blobs import brought, joined, living_parts, written
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows
 from holdfast.errors import Internal
 from holdfast.json_shapes import JsonShape
@@ -26,7 +26,7 @@ from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import expired
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema, stored_types
 from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tables.runs import Run, empty_run
 
 Identity = tuple[int, int]
 
@@ -91,7 +91,7 @@ def without_expired(state: KeyedState) -> WithoutExpired:
         cleaned = _cleaned(part, times, moment)
         if cleaned is None:
             continue
-        after = written(group.group, operator.key_groups, cleaned.form, [cleaned], fresh_token)
+        after = written(group.group, operator.key_groups, cleaned.form, [cleaned])
         gone, lost = _compared(group, after, times, moment, where)
         if gone:
             counts += gone
@@ -118,11 +118,9 @@ def _now(ttl: Ttl, moment: Moment) -> int | None:
 
 
 def _in_one_form(group: KeyGroup, form: BlobSchema, where: str) -> Part:
-    parts = parts_of(group, where, dead=True)
-    if len({part.form.fingerprint for part in parts}) <= 1:
-        parts = joined([alive(part) for part in parts])
-        if not parts or parts[0].form.fingerprint == form.fingerprint:
-            return parts[0] if parts else Part(form, {})
+    parts = joined(living_parts(group, where))
+    if [part.form.fingerprint for part in parts] == [form.fingerprint]:
+        return parts[0]
     return brought(parts, form, where)
 
 
@@ -136,26 +134,21 @@ def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | Non
     tables = dict(part.tables)
     for state in states:
         if state.of_keys and state.has_elements:
-            run = tables.get(state.name) or _empty(part.form, state.name)
+            run = tables.get(state.name) or empty_run(part.form.tables[state.name])
             tables[state.name] = Run(cleaner.elements(state.name, run.batch, moment))
     rows = tables.get(ROWS)
     if rows is None:
         return None
     tables[ROWS] = Run(cleaner.rows(rows.batch, moment, tables))
-    before = {name: run.batch for name, run in part.tables.items() if len(run)}
-    after = {name: run.batch for name, run in tables.items() if len(run)}
-    if before.keys() == after.keys() and all(batch is before[name] for name, batch in after.items()):
+    before, after = ({name: run for name, run in some.items() if len(run)} for some in (part.tables, tables))
+    if before.keys() == after.keys() and all(run.batch is before[name].batch for name, run in after.items()):
         return None
-    return Part(part.form, {name: run for name, run in tables.items() if len(run)})
+    return Part(part.form, after)
 
 
 def _types(form: BlobSchema, name: str) -> tuple[pa.DataType, str, pa.DataType | None]:
     type_, key_type = stored_types(form, name)
     return type_, name, key_type
-
-
-def _empty(form: BlobSchema, name: str) -> Run:
-    return Run(pa.RecordBatch.from_pylist([], schema=form.tables[name]))
 
 
 def _compared(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.at_rest.insight.history import key_history
-from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.read.model import EVENT, PROCESSING, KeyState, NamedOperator, NamedState, clock_ms
 from holdfast.at_rest.read.state_reader import StateReader
 from holdfast.checkpoints.logs.batch_input import InputRange, batch_input
 from holdfast.checkpoints.values import ProgressCallback
@@ -103,8 +103,7 @@ def explain(
     logs = operator.files.logs
     batch_id = history.last_written
     offsets = None if batch_id is None else logs.offsets(batch_id)
-    commit = logs.commit(reader.batch_id)
-    watermark_now = None if commit is None else commit.next_watermark_ms or None
+    watermark_now = clock_ms(operator.files, EVENT)
     clock, times = _expiry(state, found)
     left = None
     if times is not None:

@@ -43,22 +43,3 @@ class GroupChange:
 
     before: KeyGroup | None
     after: KeyGroup | None
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What changes make of an operator's key groups.
-
-    Attributes:
-        groups: Those that are written anew; all others stay byte for byte.
-        added: Keys that were not there.
-        changed: Keys that were there and have other state.
-        removed: Keys that are gone.
-        missing: Keys that were to be removed and were not there.
-    """
-
-    groups: tuple[GroupChange, ...]
-    added: int
-    changed: int
-    removed: int
-    missing: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from holdfast.at_rest.keyed.keyed_reader import keyed_states
@@ -41,16 +42,9 @@ def keyed_contents(checkpoint: Storage) -> tuple[KeyedContent, ...]:
     found = []
     for state in keyed_states(checkpoint):
         total = ContentSum()
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        for row in state.rows():
-            keys.append(repr(row.key).encode())
-            values.append(_told(row))
-            if len(keys) >= _CHUNK:
-                total.add(keys, values)
-                keys, values = [], []
-        if keys:
-            total.add(keys, values)
+        rows = state.rows()
+        while chunk := list(islice(rows, _CHUNK)):
+            total.add([repr(row.key).encode() for row in chunk], [_told(row) for row in chunk])
         found.append(KeyedContent(state.operator.name, total.rows, total.digest()))
     return tuple(found)
 

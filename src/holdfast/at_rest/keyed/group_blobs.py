@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
+from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part, parts_of
 from holdfast.errors import Unsupported
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, STAMP_PREFIX, VALUE_PREFIX
 from holdfast.worker.state.blob_schema import ROWS, BlobSchema, encode
@@ -20,17 +20,8 @@ from holdfast.worker.state.partition import PAGE_ROWS
 from holdfast.worker.state.store import NEVER, Meta
 from holdfast.worker.state.tables.runs import Run, sorted_run
 
-Token = Callable[[], bytes]
 
-
-def fresh_token() -> bytes:
-    """Eight bytes that were never made before: no worker takes its copy of former rows for these."""
-    return os.urandom(8)
-
-
-def written(
-    number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part], token: Token = fresh_token
-) -> KeyGroup:
+def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> KeyGroup:
     """A key group of these rows, all of them in its base.
 
     Args:
@@ -38,13 +29,12 @@ def written(
         key_groups: How many groups the operator has.
         form: The form that its record names: that of the last part, where there is one.
         parts: Its rows, those of earlier forms first.
-        token: Makes the name of this version.
     """
     blobs = [blob for part in parts for blob in _pages(part)]
     forms = {part_form.fingerprint: part_form for part_form in (*(part.form for part in filled(parts)), form)}
     meta = Meta(
         key_groups,
-        token(),
+        os.urandom(8),
         form.fingerprint,
         sum(map(len, blobs)),
         wake_event=_least(parts, DUE_EVENT),
@@ -120,6 +110,16 @@ def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
 def alive(part: Part) -> Part:
     """The same without rows that are marked as gone."""
     return Part(part.form, {name: run.alive() for name, run in part.tables.items()})
+
+
+def living_parts(group: KeyGroup, where: str) -> list[Part]:
+    """A group's rows; those that are marked as gone only where rows of another form may need them.
+
+    Raises:
+        Corrupt: A blob cannot be read.
+    """
+    parts = parts_of(group, where, dead=True)
+    return parts if len({part.form.fingerprint for part in parts}) > 1 else [alive(part) for part in parts]
 
 
 def within(part: Part, number: int, key_groups: int) -> Part:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.at_rest.keyed.group_blobs import Token, fresh_token, within, written
+from holdfast.at_rest.keyed.group_blobs import within, written
 from holdfast.at_rest.keyed.keyed_operators import MAP, KeptState, KeyedOperator
-from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE
+from holdfast.at_rest.keyed.keyed_reader import MAP_KEY, STAMP, TIMER_SCHEMA, VALUE, value_fields
 from holdfast.at_rest.keyed.row_rewriting import default_stamp, put_timers
 from holdfast.checkpoints.keyed.key_groups import KeyGroup, Part
 from holdfast.checkpoints.keyed.key_rows import KeyTimer
@@ -22,7 +22,6 @@ from holdfast.worker.arrays import numbers, placed, whole
 from holdfast.worker.interface import (
     SLOT_PREFIX,
     STAMP_PREFIX,
-    TIMERS,
     VALUE_PREFIX,
 )
 from holdfast.worker.runtime.arrow_columns import cast_column
@@ -37,22 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.arrays import Hashes
-    from holdfast.worker.interface import Placing
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The state that tables have made.
-
-    Attributes:
-        groups: The key groups that have state, ascending.
-        keys: How many keys there are.
-        rows: How many rows each table had, by state; timers are under "timers".
-    """
-
-    groups: tuple[KeyGroup, ...]
-    keys: int
-    rows: Mapping[str, int]
 
 
 def made(
@@ -60,10 +43,8 @@ def made(
     tables: Mapping[str, pa.Table],
     timers: pa.Table | None = None,
     *,
-    placement: Placing | None = None,
     hashes: Callable[[pa.Table], Hashes] = key_hashes,
-    token: Token = fresh_token,
-) -> Made:
+) -> tuple[KeyGroup, ...]:
     """Make all key groups of an operator out of a table a state, in the columns that `KeyedState.scan` gives.
 
     A table has the key columns and `value`; that of a map `map_key` too; that of a list has a row for each
@@ -77,9 +58,7 @@ def made(
         operator: The operator, with the times of the batch that the state is to be of.
         tables: The rows of each state.
         timers: The keys' timers.
-        placement: What decides the groups of keys, where their hash does not.
         hashes: What finds keys: Spark's hash.
-        token: Makes the names of the groups' versions.
 
     Raises:
         NotFound: There is no such state.
@@ -92,12 +71,12 @@ def made(
             where=f"operator {operator.name}",
             hint="start the operator empty, and let its sources replay what it has to know",
         )
-    work = _Making(operator, placement, hashes)
+    work = _Making(operator, hashes)
     for name, table in tables.items():
         work.take(operator.state(name), table)
     if timers is not None:
         work.take_timers(timers)
-    return work.done(token)
+    return work.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +92,11 @@ class _Given:
 class _Making:
     """Takes in tables, then writes the groups."""
 
-    def __init__(
-        self, operator: KeyedOperator, placement: Placing | None, hashes: Callable[[pa.Table], Hashes]
-    ) -> None:
+    def __init__(self, operator: KeyedOperator, hashes: Callable[[pa.Table], Hashes]) -> None:
         self._operator = operator
-        self._placement = placement
         self._hashes = hashes
         self._given: list[_Given] = []
         self._count = 0
-        self._rows: dict[str, int] = {}
 
     def take(self, state: KeptState, table: pa.Table) -> None:
         """Take in the rows of a state."""
@@ -133,10 +108,7 @@ class _Making:
             )
         if state.ttl_ms is not None and STAMP not in table.column_names:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
-        fields = [pa.field(VALUE, state.type)]
-        fields += [pa.field(MAP_KEY, state.key_type)] if state.kind == MAP else []
-        fields += [pa.field(STAMP, pa.int64())] if state.ttl_ms is not None else []
-        table = _columns(table, [*self._operator.keys, *fields], where)
+        table = _columns(table, [*self._operator.keys, *value_fields(state)], where)
         if not state.has_elements:
             # What holds nothing is nothing; an element may well be null.
             table = table.filter(table.column(VALUE).is_valid())
@@ -146,7 +118,6 @@ class _Making:
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
             raise Invalid("a map has no key that is null", where=where, hint="leave these rows out")
-        self._rows[state.name] = table.num_rows
         self._take(state, table)
 
     def take_timers(self, table: pa.Table) -> None:
@@ -159,18 +130,14 @@ class _Making:
                 hint="leave out the table of timers, or declare timers in the processor",
             )
         table = _columns(table, [*self._operator.keys, *TIMER_SCHEMA], where)
-        self._rows[TIMERS] = table.num_rows
         self._take(None, table)
 
-    def done(self, token: Token) -> Made:
+    def done(self) -> tuple[KeyGroup, ...]:
         """The groups of all that was taken in."""
         if not self._count:
-            return Made((), 0, self._rows)
+            return ()
         every = pa.concat_tables([given.keys for given in self._given]).combine_chunks()
-        h = self._hashes(every)
-        if self._placement is not None:
-            h = self._placement.moved(every, h)
-        h, ordinals, first, position = _distinct(h, every)
+        h, ordinals, first, position = _distinct(self._hashes(every), every)
         form, size = self._operator.form, len(h)
         identity = {"h": pa.array(h), "ord": pa.array(ordinals), "dead": pa.array(np.zeros(size, np.bool_))}
         columns: dict[str, pa.Array] = {
@@ -196,12 +163,12 @@ class _Making:
         for name in form.content:
             empty &= numbers(columns[name].is_null())
         tables[ROWS] = Run(rows).take(~empty)
-        return Made(tuple(self._groups(tables, token)), int(size - empty.sum()), self._rows)
+        return tuple(self._groups(tables))
 
-    def _groups(self, tables: Mapping[str, Run], token: Token) -> Iterator[KeyGroup]:
+    def _groups(self, tables: Mapping[str, Run]) -> Iterator[KeyGroup]:
         count, form = self._operator.key_groups, self._operator.form
         for number in np.unique(group_of(tables[ROWS].h, count)).tolist():
-            yield written(number, count, form, [within(Part(form, tables), number, count)], token)
+            yield written(number, count, form, [within(Part(form, tables), number, count)])
 
     def _take(self, state: KeptState | None, table: pa.Table) -> None:
         names = self._operator.keys.names

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.at_rest.keyed.changes import Changed, GroupChange, KeyChange
-from holdfast.at_rest.keyed.group_blobs import Token, alive, brought, filled, fresh_token, joined, written
+from holdfast.at_rest.keyed.changes import GroupChange, KeyChange
+from holdfast.at_rest.keyed.group_blobs import alive, brought, filled, joined, living_parts, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import BROADCAST, belongs_to_no_key
 from holdfast.at_rest.keyed.keyed_reader import KeyedState, key_table_of, placed_hash, same_key
@@ -30,7 +30,7 @@ _MANY = 8
 _Identity = tuple[int, int]
 
 
-def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = fresh_token) -> Changed:
+def changed(state: KeyedState, changes: Iterable[KeyChange]) -> tuple[GroupChange, ...]:
     """Work out which key groups are to be written anew, and how, so that some keys are others.
 
     Nothing is written. A group that is touched gets a new base without a log: the bytes of what was removed
@@ -42,7 +42,6 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
     Args:
         state: The operator's state.
         changes: The changes; each key once.
-        token: Makes the names of the groups' versions.
 
     Raises:
         Invalid: A key, a state or a value does not fit, or a key comes twice.
@@ -53,10 +52,10 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
     """
     wanted = list(changes)
     if not wanted:
-        return Changed((), 0, 0, 0, 0)
+        return ()
     _check(state, wanted)
     keys = pa.concat_tables([state.keys_of(change.key) for change in wanted]).combine_chunks()
-    work = _Work(state, wanted, keys, token)
+    work = _Work(state, wanted, keys)
     work.in_their_groups()
     if work.left and state.operator.placed is not False:
         work.elsewhere()
@@ -64,9 +63,7 @@ def changed(state: KeyedState, changes: Iterable[KeyChange], *, token: Token = f
     return work.done()
 
 
-def without_shared(
-    state: KeyedState, stream: str, keys: Iterable[Any], *, token: Token = fresh_token
-) -> Changed:
+def without_shared(state: KeyedState, stream: str, keys: Iterable[Any]) -> tuple[GroupChange, ...]:
     """Work out the key groups without some rows of a broadcast stream, of which each group has a copy.
 
     Nothing is written. A row that the stream had taken back is removed as well.
@@ -77,7 +74,6 @@ def without_shared(
         state: The operator's state.
         stream: The name of the stream.
         keys: The keys of the rows, in the same shapes as keys of the operator.
-        token: Makes the names of the groups' versions.
 
     Raises:
         NotFound: There is no such stream.
@@ -95,9 +91,9 @@ def without_shared(
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
     wanted = {repr(key_table_of(key, schema, where).to_pylist()[0]) for key in keys}
-    made, found = [], set()
+    made = []
     for group in state.source.groups():
-        parts, gone = [], set()
+        parts, gone = [], False
         for part in parts_of(group, where, dead=True):
             run = part.tables.get(stream)
             if run is None:
@@ -105,34 +101,32 @@ def without_shared(
                 continue
             rows = [repr(key) for key in run.column("k").to_pylist()]
             drop = np.array([row in wanted for row in rows], np.bool_) & (run.ord == SHARED)
-            gone |= {row for row, drops in zip(rows, drop.tolist(), strict=True) if drops}
+            gone |= bool(drop.any())
             parts.append(Part(part.form, {**part.tables, stream: run.take(~drop)}))
         if gone:
             if len(parts) == 1:
                 parts = [alive(parts[0])]
             form = _newest(group, where, state.operator.form)
-            after = written(group.group, state.operator.key_groups, form, parts, token)
+            after = written(group.group, state.operator.key_groups, form, parts)
             made.append(GroupChange(group, after))
-            found |= gone
-    return Changed(tuple(made), 0, 0, len(found), len(wanted - found))
+    return tuple(made)
 
 
 def refolded(state: KeyedState, group: KeyGroup) -> GroupChange:
     """A key group written anew with what counts of it and nothing else."""
     parts = [alive(part) for part in parts_of(group, state.where, dead=True)]
     form = parts[0].form if parts else state.operator.form
-    after = written(group.group, state.operator.key_groups, form, joined(parts), fresh_token)
+    after = written(group.group, state.operator.key_groups, form, joined(parts))
     return GroupChange(group, after)
 
 
 class _Work:
     """Finds the keys of changes and writes their groups."""
 
-    def __init__(self, state: KeyedState, wanted: Sequence[KeyChange], keys: pa.Table, token: Token) -> None:
+    def __init__(self, state: KeyedState, wanted: Sequence[KeyChange], keys: pa.Table) -> None:
         self._state = state
         self._wanted = wanted
         self._keys = keys
-        self._token = token
         self._h = state.hash_of(keys)
         self._values = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
         self._of: dict[int, list[tuple[int, _Identity | None]]] = {}
@@ -171,17 +165,15 @@ class _Work:
         for at in added:
             self._of.setdefault(int(of[at]), []).append((at, None))
 
-    def done(self) -> Changed:
+    def done(self) -> tuple[GroupChange, ...]:
         """Write the groups."""
-        counts = {"added": 0, "changed": 0, "removed": 0}
         made = []
         for number in sorted(self._of):
             group = self._groups.get(number)
             if group is None and number not in self._groups:
                 group = self._state.source.group(number)
-            made.append(GroupChange(group, self._written(number, group, self._of[number], counts)))
-        missing = sum(1 for at in self.left if self._wanted[at].remove)
-        return Changed(tuple(made), **counts, missing=missing)
+            made.append(GroupChange(group, self._written(number, group, self._of[number])))
+        return tuple(made)
 
     # Finding
 
@@ -247,22 +239,18 @@ class _Work:
         number: int,
         group: KeyGroup | None,
         members: Sequence[tuple[int, _Identity | None]],
-        counts: dict[str, int],
     ) -> KeyGroup:
         state, where = self._state, f"{self._state.where}, key group {number}"
         form = state.operator.form if group is None else _newest(group, where, state.operator.form)
-        parts = [] if group is None else parts_of(group, where, dead=True)
-        if len({earlier.form.fingerprint for earlier in parts}) <= 1:
-            parts = [alive(earlier) for earlier in parts]
+        parts = [] if group is None else living_parts(group, where)
         removals = {identity for at, identity in members if self._wanted[at].remove and identity is not None}
-        counts["removed"] += len(removals)
         edits = [(at, identity) for at, identity in members if not self._wanted[at].remove]
         if edits:
             parts = [self._in_one_form(parts, where)]
             form = parts[0].form
         kept = [_without(part, removals) for part in parts]
         if not edits:
-            after = written(number, state.operator.key_groups, form, joined(kept), self._token)
+            after = written(number, state.operator.key_groups, form, joined(kept))
             _check_rest(after, kept, set(), where)
             return after
         before = {} if group is None else self._before(group, edits)
@@ -271,9 +259,7 @@ class _Work:
             for at, identity in edits
         ]
         part, identities = edited_rows(state.operator, kept[0], made)
-        counts["added"] += sum(1 for key in made if key.identity is None)
-        counts["changed"] += sum(1 for key in made if key.identity is not None)
-        after = written(number, state.operator.key_groups, form, [part], self._token)
+        after = written(number, state.operator.key_groups, form, [part])
         _check_rest(after, [_without(kept[0], identities)], identities, where)
         return after
 

@@ -15,9 +15,9 @@ from holdfast.at_rest.store_changes import RowChange, StoreChanges, put_rows
 from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.errors import NotFound
 from holdfast.layout import StoreId
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.maintenance_commit import begin
 from holdfast.savepoints.rewrite.open_store import OpenStore
 from holdfast.savepoints.rewrite.store_files import StoreForm
@@ -28,7 +28,6 @@ def write_groups(
     checkpoint: Storage,
     changes: Mapping[int, Sequence[GroupChange]],
     folder: Path,
-    clock: Clock,
     tell: ProgressCallback | None = None,
 ) -> int:
     """Put key groups into a checkpoint, in a batch of its own.
@@ -44,7 +43,6 @@ def write_groups(
         checkpoint: The checkpoint; it is changed.
         changes: Key groups by the number of their operator.
         folder: A directory to work in that is not there yet.
-        clock: The time in epoch milliseconds.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -58,14 +56,13 @@ def write_groups(
     rows: dict[StoreId, tuple[RowChange, ...]] = {}
     for number, groups in changes.items():
         rows |= group_rows(operators[number], groups)
-    return write_rows(checkpoint, rows, folder, clock, tell)
+    return write_rows(checkpoint, rows, folder, tell)
 
 
 def write_rows(
     checkpoint: Storage,
     changes: StoreChanges,
     folder: Path,
-    clock: Clock,
     tell: ProgressCallback | None = None,
 ) -> int:
     """Put rows into the stores of a checkpoint, in a batch of its own: see `write_groups`.
@@ -74,7 +71,6 @@ def write_rows(
         checkpoint: The checkpoint; it is changed.
         changes: The changed rows, by store.
         folder: A directory to work in that is not there yet.
-        clock: The time in epoch milliseconds.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -103,7 +99,7 @@ def write_rows(
                 form = StoreForm(operator.values, operator.codec, unique)
                 with OpenStore(checkpoint, operator, store, folder / store.folder.replace("/", "-")) as held:
                     put_rows(held, changes.get(store, ()))
-                    file = held.write(checkpoint, form.file(store, batch.version), clock(), thoroughly=True)
+                    file = held.write(checkpoint, form.file(store, batch.version), now_ms(), thoroughly=True)
                 written.append(file.unique_id or "")
                 done += 1
             made.append(tuple(written))
@@ -116,7 +112,6 @@ def regroup(
     checkpoint: Storage,
     key_groups: int,
     folder: Path,
-    clock: Clock,
     tell: ProgressCallback | None = None,
 ) -> tuple[Regrouped, ...]:
     """Put the keys of Holdfast's keyed operators into another number of key groups, in a batch of its own.
@@ -128,7 +123,6 @@ def regroup(
         checkpoint: The checkpoint; it is changed.
         key_groups: How many groups there are to be.
         folder: A directory to work in that is not there yet.
-        clock: The time in epoch milliseconds.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -156,7 +150,7 @@ def regroup(
     for now in moved:
         _renumber(checkpoint, now.operator)
     if changes:
-        write_groups(checkpoint, changes, folder, clock, tell)
+        write_groups(checkpoint, changes, folder, tell)
     return tuple(moved)
 
 

@@ -168,7 +168,7 @@ class KeyedState:
         keys = key_table(owners, self.operator.keys)
         return bool((self.hash_of(keys) == owners.h).all())
 
-    def _schema(self, kept: KeptState, *, sizes: bool = False) -> pa.Schema:
+    def _schema(self, kept: KeptState) -> pa.Schema:
         taken = _RESERVED & set(self.operator.keys.names)
         if taken:
             raise Invalid(
@@ -177,13 +177,7 @@ class KeyedState:
                 found=", ".join(sorted(taken)),
                 hint="read it key by key, as `holdfast state get` does",
             )
-        fields = list(self.operator.keys)
-        if kept.kind == MAP:
-            fields.append(pa.field(MAP_KEY, kept.key_type))
-        fields.append(pa.field(VALUE, kept.type))
-        if kept.ttl_ms is not None:
-            fields.append(pa.field(STAMP, pa.int64()))
-        return pa.schema([*fields, pa.field(SIZE, pa.int64())] if sizes else fields)
+        return pa.schema([*self.operator.keys, *value_fields(kept)])
 
     def _scanned(
         self, group: KeyGroup, kept: KeptState, schema: pa.Schema, *, sizes: bool
@@ -207,6 +201,13 @@ class KeyedState:
                 size = np.sum([*of, cell_bytes(map_keys), cell_bytes(values)], axis=0)
                 table = table.append_column(SIZE, pa.array(size.astype(np.int64)))
             yield table
+
+
+def value_fields(kept: KeptState) -> list[pa.Field]:
+    """The columns beside the keys in the table of a state."""
+    fields = [pa.field(MAP_KEY, kept.key_type)] if kept.kind == MAP else []
+    fields.append(pa.field(VALUE, kept.type))
+    return [*fields, pa.field(STAMP, pa.int64())] if kept.ttl_ms is not None else fields
 
 
 def key_table_of(key: Any, schema: pa.Schema, where: str) -> pa.Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from holdfast.at_rest.keyed.group_blobs import Token, alive, filled, fresh_token, joined, within, written
+from holdfast.at_rest.keyed.group_blobs import filled, joined, living_parts, within, written
 from holdfast.at_rest.keyed.group_tables import owners_of
 from holdfast.at_rest.keyed.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed.keyed_reader import KeyedState
@@ -37,7 +37,7 @@ class Regrouped:
     keys: int
 
 
-def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token) -> Regrouped:
+def regrouped(state: KeyedState, key_groups: int) -> Regrouped:
     """Put all keys of an operator into the groups that they have where there are so many.
 
     Nothing is written. A key's group follows from its hash, so a query that is started with this number of
@@ -48,7 +48,6 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
     Args:
         state: The operator's state.
         key_groups: How many groups there are to be.
-        token: Makes the names of the groups' versions.
 
     Raises:
         Invalid: There cannot be so many groups.
@@ -62,7 +61,7 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
     shared: list[Part] = []
     forms: dict[bytes, BlobSchema] = {}
     for group in state.source.groups():
-        parts = _parts(group, state.where)
+        parts = living_parts(group, state.where)
         mark = group.record(state.where).form
         forms[mark] = group.known(state.where).get(mark, operator.form)
         _check_places(state, parts)
@@ -77,7 +76,7 @@ def regrouped(state: KeyedState, key_groups: int, *, token: Token = fresh_token)
         parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
         # One without keys too: a worker's copy of former groups must meet another version for each.
         if forms:
-            made.append(written(number, key_groups, form, parts, token))
+            made.append(written(number, key_groups, form, parts))
     now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
     _check_keys(now, state.where)
     return now
@@ -134,12 +133,6 @@ def _unknown_places(state: KeyedState) -> Unsupported:
         where=state.where,
         hint="keep the number of key groups, or take the placement away with a new operator",
     )
-
-
-def _parts(group: KeyGroup, where: str) -> list[Part]:
-    """A group's rows; those that are marked as gone only where rows of another form may need them."""
-    parts = parts_of(group, where, dead=True)
-    return parts if len({part.form.fingerprint for part in parts}) > 1 else [alive(part) for part in parts]
 
 
 def _split(part: Part, *, shared: bool) -> Part:

@@ -40,7 +40,7 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
 
     running: Any = spark or Session.getActiveSession() or session("holdfast-state")
     try:
-        table = state_table(state).whole()
+        table = state_table(state).read_all()
     except Unsupported as error:
         if not state.source.spark_reads(state):
             raise

@@ -192,16 +192,21 @@ def _connected(
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(schema)}")
             called = f"{sql_identifier(schema)}.{sql_identifier(own)}" if dot else sql_identifier(name)
             connection.execute(f"CREATE VIEW {called} AS SELECT * FROM {alias}")  # noqa: S608 - quoted
-        for setting in (
-            "python_enable_replacements=false",
-            "enable_external_access=false",
-            "autoload_known_extensions=false",
-            "autoinstall_known_extensions=false",
-            "TimeZone='UTC'",
-            "lock_configuration=true",
-        ):
-            connection.execute(f"SET {setting}")
+        lock_down(connection)
         yield connection
+
+
+def lock_down(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a database reach nothing but the tables that it has."""
+    for setting in (
+        "python_enable_replacements=false",
+        "enable_external_access=false",
+        "autoload_known_extensions=false",
+        "autoinstall_known_extensions=false",
+        "TimeZone='UTC'",
+        "lock_configuration=true",
+    ):
+        connection.execute(f"SET {setting}")
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class StateReader:
 
         known = table_names(self.operators)
         named = tables_in(query, {name: schema_of(state) for name, (_, state) in known.items()})
-        return {name: state_table(known[name][1], tell=tell).whole() for name in named}
+        return {name: state_table(known[name][1], tell=tell).read_all() for name in named}
 
     def get(self, name: str, key: Any, operator: str | int | None = None) -> KeyState:
         """What a state holds for a key.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -26,34 +25,11 @@ PARTITION: Final = "partition_id"
 _BATCH: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class StateTable:
-    """The rows of a state, as they are asked for.
+def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> pa.RecordBatchReader:
+    """The rows of a state as a stream of Arrow; they are read while they are taken.
 
-    Attributes:
-        schema: Key columns, what tells rows of one key apart, value columns, the time at which a value with
-            a time to live expires, and the partition.
-        batches: The rows; read while they are taken.
-    """
-
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
-
-    def reader(self) -> pa.RecordBatchReader:
-        """The same as a stream of Arrow."""
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches)
-
-    def whole(self) -> pa.Table:
-        """All rows at once."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self.batches, self.schema)
-
-
-def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> StateTable:
-    """The rows of a state as a stream of record batches.
+    The columns are those of the key, what tells rows of one key apart, those of the value, the time at which
+    a value with a time to live expires, and the partition.
 
     Cost: about 2 microseconds a row; no Spark. The memory of a batch, and of one partition's changes since
     its base.
@@ -67,8 +43,10 @@ def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> S
         NotFound: A file that the batch needs is gone.
         Unsupported: The state is of a kind that cannot be read.
     """
+    import pyarrow as pa
+
     schema = schema_of(state)
-    return StateTable(schema, state.source.tables(state, schema, tell))
+    return pa.RecordBatchReader.from_batches(schema, state.source.tables(state, schema, tell))
 
 
 def column_names(state: NamedState) -> list[str]:

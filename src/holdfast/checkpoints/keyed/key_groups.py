@@ -18,6 +18,7 @@ from holdfast.checkpoints.problems import SEE_DAMAGE
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import state_chunks, stored_values
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Corrupt
 from holdfast.formats.files.arrow import is_packed
 from holdfast.formats.operators import KEYED_VARIABLES
@@ -230,17 +231,26 @@ class KeyGroups:
             yield KeyGroup(group, meta, form, bases.get(group, ()), logs.get(group, ()))
 
 
-def stored_groups(storage: Storage, operator: OperatorStates) -> Iterator[KeyGroup]:
+def stored_groups(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None = None
+) -> Iterator[KeyGroup]:
     """Every key group of an operator that has state, partition by partition.
 
     Cost: all state of the operator is read, and one partition's held.
+
+    Args:
+        storage: The checkpoint, or a savepoint's view.
+        operator: The operator.
+        tell: Called with stores done, stores in all, and what is being done.
 
     Raises:
         NotFound: A file that the batch needs is gone.
         Corrupt: A file or a row is damaged.
     """
     gathered, current = KeyGroups(), 0
-    for codec, partition, pairs in state_chunks(storage, operator.batch_id, operator_id=operator.operator_id):
+    for codec, partition, pairs in state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
+    ):
         if partition != current:
             yield from gathered.groups()
             gathered, current = KeyGroups(), partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError
@@ -70,6 +71,12 @@ class Verification(JsonShape):
     def ok(self) -> bool:
         """Whether nothing is damaged."""
         return not self.problems
+
+
+def in_short(problems: Sequence[Problem]) -> str:
+    """The first of several problems, and how many more there are."""
+    first, more = problems[0].what, len(problems) - 1
+    return f"{first}; and {more} more" if more else first
 
 
 def said(error: HoldfastError, file: str) -> str:

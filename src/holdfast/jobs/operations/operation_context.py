@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.registry.client import Control, JobDetails
 from holdfast.jobs.registry.operation_arguments import Arguments
 from holdfast.jobs.registry.operation_log import Operation, Operations
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
-from holdfast.savepoints.copying import ProgressCallback
 
 A = TypeVar("A", bound=Arguments)
 

@@ -25,14 +25,14 @@ from holdfast.jobs.registry.registry import note_of
 from holdfast.model import JobState, QueryStarted, SavepointNote
 from holdfast.savepoints.access import opened
 from holdfast.savepoints.catalog.catalog import ids, load, savepoint_uri
-from holdfast.savepoints.catalog.leases import TakeLease
+from holdfast.savepoints.catalog.leases import TakeLease, let_go
 from holdfast.savepoints.catalog.removal import delete as remove
 from holdfast.savepoints.catalog.removal import sweep
 from holdfast.savepoints.proof.proof import prove
 from holdfast.savepoints.savepoint_api import delete
 from holdfast.savepoints.taking.pace import Pace, seems_to_run
 from holdfast.savepoints.taking.planning import check_apart, plan_take
-from holdfast.savepoints.taking.taking import check_label, let_go, take
+from holdfast.savepoints.taking.taking import check_label, take
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -256,13 +256,12 @@ class _Savepoints:
 
     def _remove(self, catalog: Storage, savepoint_id: str) -> None:
         with suppress(NotFound):
-            token = self.work.chance(_TOKEN_BYTES).hex()
-            remove(catalog, savepoint_id, clock=self.work.clock, token=token)
+            remove(catalog, savepoint_id, clock=self.work.clock, chance=self.work.chance)
 
 
 def _sweep(work: OperationContext[Any], catalog: Storage) -> None:
     with suppress(HoldfastError):  # a take is under way; the next removal does it
-        sweep(catalog, clock=work.clock, token=work.chance(_TOKEN_BYTES).hex())
+        sweep(catalog, clock=work.clock, chance=work.chance)
 
 
 def _is_over(work: OperationContext[Any], job: str) -> bool:

@@ -17,15 +17,13 @@ from holdfast.at_rest.create.bootstrap import (
     bootstrap_query,
     plan_bootstrap,
 )
-from holdfast.clock import now_ms
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
 from holdfast.jobs.loader import load_module
 from holdfast.jobs.processes.user_query import built, job_of, session_for
-from holdfast.savepoints.access import Address, beside, token
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.access import Address, workplace
 from holdfast.storage import open_storage
-from holdfast.storage.sandbox import sandbox
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,9 +105,9 @@ def bootstrap(
         _warm(
             target, to, _Given(history, start, states, watermark), query, overrides, master, home, spark
         ) as warm,
-        sandbox(beside(catalog), "bootstrap", token()) as work,
+        workplace(catalog, "bootstrap") as work,
     ):
-        return bootstrap_query(warm, catalog, work, clock=now_ms, chance=os.urandom, label=label, tell=tell)
+        return bootstrap_query(warm, catalog, work, label=label, tell=tell)
 
 
 def planned(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.clock import now_ms
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, RETAIN_KEY
 from holdfast.errors import HoldfastError, Unavailable
@@ -117,11 +116,11 @@ def compare(
     target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
     if target is not None:
-        wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK, chance=os.urandom)
+        wanted = plan_restore(catalog, savepoint_id, target, Operation.FORK)
     place = state_home(home)
     with sandbox(place / SANDBOXES, "compare", os.urandom(6).hex()) as folder:
         say(0, 0, "forking")
-        plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK, chance=os.urandom)
+        plan = plan_restore(catalog, savepoint_id, _side(folder, FIRST), Operation.FORK)
         run = _Runs(catalog, place, folder, plan, batches, query, dict(overrides or {}), dict(conf or {}))
         one = run.original(original, say)
         other = run.repeated("new", new, len(one.batches), say)
@@ -136,7 +135,7 @@ def compare(
         states = compare_states(_side(folder, first), _side(folder, "new"), ran[-1], samples)
     fork = None
     if wanted is not None and target is not None:
-        fork = restore(catalog, target, wanted, clock=now_ms)
+        fork = restore(catalog, target, wanted)
     rows = sum(batch.input_rows for batch in one.batches)
     return Compared(plan.savepoint, original, new, ran, rows, outputs, states, fork)
 
@@ -173,7 +172,7 @@ class _Runs:
     def _run(self, name: str, target: str, say: Tell, most: int, repeat: str | None) -> TrialOutcome:
         say(0, most, f"{name}: forking")
         fork = _side(self.folder, name)
-        restore(self.catalog, fork, replace(self.plan, checkpoint=fork.uri), clock=now_ms)
+        restore(self.catalog, fork, replace(self.plan, checkpoint=fork.uri))
         done = 0
 
         def hear(message: Message) -> None:

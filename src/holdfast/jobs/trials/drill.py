@@ -124,10 +124,10 @@ def drill(
         target = LocalStorage(place / "checkpoint")
         say(0, 3, "proving")
         began = time.monotonic()
-        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, chance=os.urandom)
+        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE)
         proved = time.monotonic()
         say(1, 3, "copying")
-        restore(catalog, target, plan, clock=now_ms)
+        restore(catalog, target, plan)
         phases = {"verify": _ms(began, proved), "copy": _ms(proved, time.monotonic())}
         outcome = None
         if job is not None:

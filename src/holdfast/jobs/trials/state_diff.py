@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.checkpoints.state.states import StateName, operator_states
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as
-from holdfast.savepoints.differences.key_diff import Sample, State, StateDifference
+from holdfast.savepoints.differences.key_diff import Sample, StateDifference
 from holdfast.savepoints.differences.key_diff import compare_states as compare_rows
+from holdfast.savepoints.places import Place
 from holdfast.storage.port import Storage
 
 Schemas = dict[StateName, tuple[str, str]]
@@ -75,7 +76,7 @@ def compare_states(original: Storage, new: Storage, batch_id: int, samples: int)
         Corrupt: A file is damaged.
     """
     difference = compare_rows(
-        State(original, batch_id, "original"), State(new, batch_id, "new"), samples=samples
+        Place(original, batch_id, "original"), Place(new, batch_id, "new"), samples=samples
     )
     one, other = _schemas(original, batch_id), _schemas(new, batch_id)
     reshaped = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])

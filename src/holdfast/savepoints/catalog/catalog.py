@@ -152,6 +152,11 @@ def ids(catalog: Storage) -> list[str]:
     return sorted(name for name in catalog.list(SAVEPOINTS).names if _ID.fullmatch(name))
 
 
+def ids_of_query(catalog: Storage, query_id: str) -> list[str]:
+    """The ids of a query's savepoints, oldest first; a few may be of another that is called much like it."""
+    return [name for name in ids(catalog) if f"-{query_id[:8].lower()}-" in name]
+
+
 def load(catalog: Storage, savepoint_id: str) -> Manifest:
     """Read a savepoint's manifest.
 

@@ -15,17 +15,19 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.errors import Conflict, NotFound
+from holdfast.clock import now_ms
+from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.savepoints.catalog.catalog import STAGING, SWEEP, TAKES
 from holdfast.storage.bulk import passing
 from holdfast.storage.port import Storage, full
 
 Clock = Callable[[], int]
+Chance = Callable[[int], bytes]
 
 DEAD_AFTER_MS: Final = 3_600_000
 BEAT_MS: Final = 60_000
@@ -130,6 +132,23 @@ class TakeLease:
         """Take the note away."""
         self._catalog.delete(self._path)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """From `begin` to `end`; a take that fails lets go of the files that it holds on to.
+
+        Raises:
+            Conflict: A removal is under way.
+        """
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            with suppress(HoldfastError):  # what is left is cleared up by the next removal
+                let_go(self._catalog, self.token)
+                self.end()
+            raise
+        self.end()
+
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
         note = Note(self.token, self._beat_ms, _owner())
@@ -146,7 +165,9 @@ class GcLease:
         dead_after_ms: How long a note may go without being renewed.
     """
 
-    def __init__(self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int) -> None:
+    def __init__(
+        self, catalog: Storage, token: str, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
+    ) -> None:
         self._catalog = catalog
         self._token = token
         self._clock = clock
@@ -165,16 +186,13 @@ class GcLease:
         """
         other = _read(self._catalog, SWEEP)
         if other is not None and not other.dead(self._clock(), self._dead_after_ms):
-            raise self.busy("another removal is under way in this catalog", SWEEP, other)
+            raise _removing(self._catalog, other)
         self._write(replace=other is not None)
         self.check()
         found = takes(self._catalog, self._clock(), self._dead_after_ms)
         if found.live:
             self.end()
-            first = found.live[0]
-            raise self.busy(
-                "a savepoint is being taken into this catalog", f"{TAKES}/{first.token}{_NOTE}", first
-            )
+            raise _taking(self._catalog, found.live[0])
         return found
 
     def check(self) -> None:
@@ -203,29 +221,29 @@ class GcLease:
             self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
         self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
 
-    def forget(self, path: str) -> None:
-        """Forget a take that was given up long ago."""
-        self._catalog.delete(path)
-
     def end(self) -> None:
         """Take the note away, if it is still this one's."""
         note = _read(self._catalog, SWEEP)
         if note is not None and note.token == self._token:
             self._catalog.delete(SWEEP)
 
+    @contextmanager
+    def held(self) -> Iterator[Takes]:
+        """From `begin` to `end`, however the work ends; the takes, of which none lives.
+
+        Raises:
+            Conflict: A take or another removal is under way.
+        """
+        found = self.begin()
+        try:
+            yield found
+        finally:
+            with suppress(HoldfastError):  # nobody renews the note, so the next removal takes it for dead
+                self.end()
+
     def _write(self, *, replace: bool) -> None:
         self._beat_ms = self._clock()
         self._catalog.write(SWEEP, Note(self._token, self._beat_ms, _owner()).render(), replace=replace)
-
-    def busy(self, fact: str, path: str, note: Note) -> Conflict:
-        """The error for another that is under way."""
-        return Conflict(
-            fact,
-            where=full(self._catalog.uri, path),
-            found=note.owner,
-            hint="try again when that is done; if that process was killed, "
-            f"`holdfast savepoint gc {self._catalog.uri} --older-than 0s` clears up after it",
-        )
 
 
 def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
@@ -245,18 +263,37 @@ def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
     return Takes(tuple(live), tuple(dead), tuple(forgotten))
 
 
-def require_no_turn(catalog: Storage, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS) -> None:
+def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
     """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
 
     Raises:
         Conflict: One is under way.
     """
-    turn = GcLease(catalog, "", clock, dead_after_ms)
     sweep = _read(catalog, SWEEP)
-    if sweep is not None and not sweep.dead(clock(), dead_after_ms) and not _has_died(sweep):
-        raise turn.busy("another removal is under way in this catalog", SWEEP, sweep)
-    for note in takes(catalog, clock(), dead_after_ms).live:
-        raise turn.busy("a savepoint is being taken into this catalog", f"{TAKES}/{note.token}{_NOTE}", note)
+    if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not _has_died(sweep):
+        raise _removing(catalog, sweep)
+    for note in takes(catalog, clock(), DEAD_AFTER_MS).live:
+        raise _taking(catalog, note)
+
+
+def _removing(catalog: Storage, note: Note) -> Conflict:
+    return _busy("another removal is under way in this catalog", catalog, SWEEP, note)
+
+
+def _taking(catalog: Storage, note: Note) -> Conflict:
+    return _busy(
+        "a savepoint is being taken into this catalog", catalog, f"{TAKES}/{note.token}{_NOTE}", note
+    )
+
+
+def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
+    return Conflict(
+        fact,
+        where=full(catalog.uri, path),
+        found=note.owner,
+        hint="try again when that is done; if that process was killed, "
+        f"`holdfast savepoint gc {catalog.uri} --older-than 0s` clears up after it",
+    )
 
 
 def clear_dead_sweep(catalog: Storage) -> None:
@@ -281,6 +318,13 @@ def _has_died(note: Note) -> bool:
     except OSError:  # it lives, and is somebody else's
         return False
     return False
+
+
+def let_go(catalog: Storage, token: str) -> None:
+    """Let go of the files that a take holds on to."""
+    for name in catalog.list(STAGING).names:
+        if name.startswith(f"{token}-"):
+            catalog.delete(f"{STAGING}/{name}")
 
 
 def staged(token: str, number: int) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.config.locations import local_path
-from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.savepoints.catalog.catalog import (
@@ -21,8 +24,8 @@ from holdfast.savepoints.catalog.catalog import (
     object_path,
     savepoint_uri,
 )
-from holdfast.savepoints.catalog.leases import DEAD_AFTER_MS, Clock, GcLease, takes
-from holdfast.savepoints.copying import ProgressCallback
+from holdfast.savepoints.catalog.leases import DEAD_AFTER_MS, Chance, Clock, GcLease, takes
+from holdfast.savepoints.copying import followed
 from holdfast.storage.port import Storage, full
 
 
@@ -78,7 +81,12 @@ def plan_delete(catalog: Storage, savepoint_id: str, now_ms: int) -> Removal:
 
 
 def delete(
-    catalog: Storage, savepoint_id: str, *, clock: Clock, token: str, tell: ProgressCallback | None = None
+    catalog: Storage,
+    savepoint_id: str,
+    *,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
+    tell: ProgressCallback | None = None,
 ) -> Removal:
     """Delete a savepoint: its manifest first, then the bytes that no other savepoint needs.
 
@@ -89,7 +97,7 @@ def delete(
         catalog: The catalog.
         savepoint_id: The savepoint.
         clock: The time in epoch milliseconds.
-        token: A name for this removal that no other has.
+        chance: So many random bytes.
         tell: Called with files done, files in all, and what is being done.
 
     Raises:
@@ -97,9 +105,8 @@ def delete(
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
     """
     _own(catalog, savepoint_id)
-    turn = GcLease(catalog, token, clock, DEAD_AFTER_MS)
-    turn.begin()
-    try:
+    turn = GcLease(catalog, chance(8).hex(), clock)
+    with turn.held():
         plan = plan_delete(catalog, savepoint_id, clock())
         catalog.delete(manifest_path(savepoint_id))
         for name in catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names:
@@ -107,9 +114,6 @@ def delete(
                 catalog.delete(f"{SAVEPOINTS}/{savepoint_id}/{name}")
         _tidy(catalog, savepoint_id)
         _remove(catalog, plan.paths, turn, tell)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
     return plan
 
 
@@ -157,8 +161,8 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 def sweep(
     catalog: Storage,
     *,
-    clock: Clock,
-    token: str,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     dead_after_ms: int = DEAD_AFTER_MS,
     tell: ProgressCallback | None = None,
 ) -> Removal:
@@ -167,7 +171,7 @@ def sweep(
     Args:
         catalog: The catalog.
         clock: The time in epoch milliseconds.
-        token: A name for this removal that no other has.
+        chance: So many random bytes.
         dead_after_ms: A take or removal that has not shown itself for so long is taken for dead. With 0 all
             are, so be sure that none is under way.
         tell: Called with files done, files in all, and what is being done.
@@ -176,24 +180,18 @@ def sweep(
         Conflict: A savepoint is being taken into this catalog, or another removal is under way.
         Corrupt: A manifest is damaged, so that nobody knows what its savepoint needs.
     """
-    turn = GcLease(catalog, token, clock, dead_after_ms)
-    found = turn.begin()
-    try:
+    turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
+    with turn.held() as found:
         for note in found.dead:
             turn.give_up(note)
         for path in found.forgotten:
-            turn.forget(path)
+            catalog.delete(path)
         # Only now is it sure that no take will rely on what is listed: the dead have been given up.
         plan = plan_sweep(catalog, clock(), dead_after_ms)
         _remove(catalog, plan.paths, turn, tell)
         for name in catalog.list(SAVEPOINTS).names:
             _tidy(catalog, name)
-    finally:
-        with suppress(HoldfastError):
-            turn.end()
-    return Removal(
-        plan.catalog, None, plan.paths, plan.size_bytes, plan.kept, tuple(n.owner for n in found.dead), ()
-    )
+    return replace(plan, dead=tuple(note.owner for note in found.dead), live=())
 
 
 def remove_unneeded(
@@ -260,10 +258,8 @@ def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
 
 
 def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: ProgressCallback | None) -> None:
-    for done, path in enumerate(paths):
+    for path in followed(paths, tell, "removing"):
         turn.check()
-        if tell is not None:
-            tell(done, len(paths), "removing")
         catalog.delete(path)
 
 

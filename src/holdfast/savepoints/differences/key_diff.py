@@ -11,13 +11,14 @@ import hashlib
 import struct
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroups, is_keyed
+from holdfast.checkpoints.keyed.key_groups import is_keyed, stored_groups
 from holdfast.checkpoints.state.contents import bare_rows
 from holdfast.checkpoints.state.families import Pairs
 from holdfast.checkpoints.state.rows import CHUNK, state_chunks
@@ -28,6 +29,7 @@ from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.savepoints.differences.keyed_values import Row, keyed_rows
 from holdfast.savepoints.differences.merge_walk import KEY_HASH, Stepped, alike, differing, step
 from holdfast.savepoints.differences.merge_walk import shown as row_values
+from holdfast.savepoints.places import Place
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -40,21 +42,6 @@ _HASH: Final = KEY_HASH
 _PAIR: Final = struct.Struct(f"{_HASH}s{_HASH}s")
 # So many rows are held in memory, at 32 bytes each, before they are put into files.
 _HELD: Final = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A state to be compared.
-
-    Attributes:
-        storage: A checkpoint, or a savepoint's view.
-        batch_id: The batch; None for the newest.
-        name: What people call it.
-    """
-
-    storage: Storage
-    batch_id: int | None
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +115,7 @@ class StatesDifference(JsonShape):
 
 
 def compare_states(
-    first: State, second: State, *, samples: int = 5, tell: ProgressCallback | None = None
+    first: Place, second: Place, *, samples: int = 5, tell: ProgressCallback | None = None
 ) -> StatesDifference:
     """Compare two states key by key; partitions, files and providers may be different.
 
@@ -168,7 +155,7 @@ def compare_states(
 
 
 def _in_step(
-    first: State, second: State, samples: int, tell: ProgressCallback | None
+    first: Place, second: Place, samples: int, tell: ProgressCallback | None
 ) -> Iterator[tuple[int, list[StateDifference]]]:
     """The operators that both sides keep in the same way, by number: they are read once, and side by side."""
     there = {operator.operator_id: operator for operator in operator_states(second.storage, second.batch_id)}
@@ -221,44 +208,28 @@ class _Chunk:
         return [make(key, digest_size=_HASH).digest() for key in self.keys]
 
 
-def _chunks(state: State, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
+def _chunks(state: Place, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
     for operator in operator_states(state.storage, state.batch_id):
-        if operator.operator_id in without:
-            continue
-        read = state_chunks(state.storage, state.batch_id, operator_id=operator.operator_id, tell=tell)
-        yield from _keyed(operator, read) if is_keyed(operator) else _plain(read)
+        if operator.operator_id not in without:
+            read = _keyed if is_keyed(operator) else _plain
+            yield from read(state.storage, operator, tell)
 
 
-def _plain(read: Iterable[tuple[StateCodec, int, Pairs]]) -> Iterator[_Chunk]:
-    for codec, _, pairs in read:
-        yield _Chunk(codec.name, *bare_rows(codec, pairs), _Shown(codec, pairs))
+def _plain(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
+    for codec, _, pairs in state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
+    ):
+        yield _Chunk(codec.name, *bare_rows(codec, pairs), partial(_row_at, codec, pairs))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Shows rows of a store of Spark's."""
-
-    codec: StateCodec
-    pairs: Pairs
-
-    def __call__(self, at: int) -> Row:
-        return row_values(self.codec, self.pairs[at])
+def _row_at(codec: StateCodec, pairs: Pairs, at: int) -> Row:
+    return row_values(codec, pairs[at])
 
 
-def _keyed(operator: OperatorStates, read: Iterable[tuple[StateCodec, int, Pairs]]) -> Iterator[_Chunk]:
+def _keyed(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
     """The keys of a keyed operator, partition by partition."""
     name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name, operator.named)
-    where = f"operator {operator.operator_id}"
-    groups, current = KeyGroups(), 0
-    for codec, partition, pairs in read:
-        if partition != current:
-            yield from _keyed_chunks(name, keyed_rows(groups, where))
-            groups, current = KeyGroups(), partition
-        groups.add(codec, pairs)
-    yield from _keyed_chunks(name, keyed_rows(groups, where))
-
-
-def _keyed_chunks(name: StateName, rows: Iterator[Row]) -> Iterator[_Chunk]:
+    rows = keyed_rows(stored_groups(storage, operator, tell), f"operator {operator.operator_id}")
     while some := list(islice(rows, CHUNK)):
         keys = [repr(key).encode() for key, _ in some]
         values = [repr(value).encode() for _, value in some]
@@ -398,7 +369,7 @@ def _by_key(rows: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
 
 def _shown(
     wanted: dict[StateName, _Wanted],
-    sides: tuple[State, State],
+    sides: tuple[Place, Place],
     tell: ProgressCallback | None,
     without: Container[int],
 ) -> dict[tuple[int, StateName, bytes], Row]:

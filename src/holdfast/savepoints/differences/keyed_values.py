@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroups
+from holdfast.checkpoints.keyed.key_groups import KeyGroup
 from holdfast.checkpoints.keyed.key_rows import KeyRow, key_rows, shared_rows
 
 Row = tuple[Any, Any]
 
 
-def keyed_rows(groups: KeyGroups, where: str) -> Iterator[Row]:
+def keyed_rows(groups: Iterable[KeyGroup], where: str) -> Iterator[Row]:
     """Every key with its values by state, the groups one after the other.
 
     A key of one column is its value, of several a list. A list is a list and a map a dictionary; the
@@ -26,7 +26,7 @@ def keyed_rows(groups: KeyGroups, where: str) -> Iterator[Row]:
     Raises:
         Corrupt: A blob cannot be read.
     """
-    for group in groups.groups():
+    for group in groups:
         for shared in shared_rows(group, where):
             yield {"broadcast": shared.state, "key_group": shared.group, "key": shared.key}, shared.value
         for row in key_rows(group, where):

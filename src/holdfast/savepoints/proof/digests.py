@@ -19,6 +19,8 @@ from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, state_contents, store_sums
 from holdfast.checkpoints.state.states import OperatorStates, StateName, operator_states
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import (
@@ -37,13 +39,13 @@ from holdfast.savepoints.catalog.catalog import (
     SAVEPOINTS,
     content_path,
     ids,
+    ids_of_query,
     load,
     manifest_path,
     object_path,
     savepoint_uri,
 )
 from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
@@ -164,7 +166,7 @@ def digest(
     catalog: Storage,
     savepoint_id: str,
     *,
-    clock: Clock,
+    clock: Clock = now_ms,
     known: SavepointContent | None = None,
     step: Step = lambda: None,
     tell: ProgressCallback | None = None,
@@ -349,9 +351,8 @@ def _require_same(catalog: Storage, manifest: Manifest) -> None:
 def _earlier(catalog: Storage, manifest: Manifest) -> Iterator[SavepointContent]:
     """The records of the newest other savepoints of the query; one that cannot be read is passed over."""
     looked = 0
-    for savepoint_id in reversed(ids(catalog)):
-        mine = f"-{manifest.query_id[:8].lower()}-" in savepoint_id
-        if not mine or savepoint_id == manifest.savepoint_id:
+    for savepoint_id in reversed(ids_of_query(catalog, manifest.query_id)):
+        if savepoint_id == manifest.savepoint_id:
             continue
         if looked == _LOOKED_THROUGH:
             return

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.checkpoints.state.contents import StateContent, contents
-from holdfast.checkpoints.verification.findings import Problem
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.verification.findings import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile
@@ -25,7 +26,7 @@ from holdfast.savepoints.catalog.catalog import (
     object_path,
     savepoint_uri,
 )
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.digests import manifest_states, recorded
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file, hash_of
@@ -94,11 +95,10 @@ class Proof(JsonShape):
         """
         if self.manifest is not None and self.ok:
             return self.manifest
-        first, more = self.problems[0], len(self.problems) - 1
         raise Corrupt(
             "the savepoint is damaged, and nothing was done",
-            where=f"{self.uri}, {first.file}",
-            found=first.what + (f"; and {more} more" if more else ""),
+            where=f"{self.uri}, {self.problems[0].file}",
+            found=in_short(self.problems),
             hint=f"`holdfast savepoint verify {self.uri}` names all damage; use another savepoint",
         )
 
@@ -185,13 +185,13 @@ def _record(
 ) -> tuple[tuple[RecordedState, ...] | None, str, list[Problem]]:
     """The states as they were recorded, the file that tells, and what is wrong with that file."""
     path = content_path(manifest.savepoint_id)
+    told = manifest_states(manifest) if manifest.has_content else None
     try:
         content = recorded(catalog, manifest.savepoint_id)
     except (Corrupt, Unsupported) as error:
-        problem = Problem(path, _what(error), _RECORD_UNREADABLE)
-        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, [problem]
+        return told, MANIFEST, [Problem(path, _what(error), _RECORD_UNREADABLE)]
     if content is None:
-        return (manifest_states(manifest) if manifest.has_content else None), MANIFEST, []
+        return told, MANIFEST, []
     if content.manifest_sha256 != hash_of(manifest.render()):
         return content.states, CONTENT, [Problem(path, "its rows were read of another manifest", _REPLACED)]
     return content.states, CONTENT, []

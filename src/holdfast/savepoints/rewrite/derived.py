@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._version import __version__
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Internal
-from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile, manifest_of
+from holdfast.formats.savepoint.manifest import CHANGE, WHOLE, Manifest, SavedFile
 from holdfast.formats.savepoint.savepoint_content import SavepointContent
-from holdfast.savepoints.catalog.catalog import load, new_id, object_path, savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock, TakeLease
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.catalog.catalog import load, object_path, savepoint_uri
+from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.proof.digests import digest, recorded
-from holdfast.savepoints.taking.facts import facts
-from holdfast.savepoints.taking.taking import Chance, Taken, check_label, let_go, publish
+from holdfast.savepoints.taking.taking import Taken, check_label, new_manifest, publish
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file
@@ -59,12 +61,12 @@ def derive(
     change: Mapping[str, Any] | None,
     *,
     noted: Mapping[str, Any] | None = None,
-    origin: Storage | None = None,
-    label: str | None = None,
+    origin: Storage,
+    label: str | None,
     deep: bool = False,
     prove: Prove | None = None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Make a savepoint that has some other files than the one it is made of, which stays as it is.
@@ -81,7 +83,7 @@ def derive(
         changes: The files that are others.
         change: What the manifest says of it; None where nobody has changed anything by hand.
         noted: What else the manifest says.
-        origin: The catalog that the source is in, if that is another one.
+        origin: The catalog that the source is in.
         label: A name for people.
         deep: Read the rows of the state however many there are, for exact counts and digests.
         prove: A last look at it, before it is published.
@@ -95,43 +97,33 @@ def derive(
         Internal: What was made does not fit together; there is no new savepoint.
     """
     check_label(label)
-    home = catalog if origin is None else origin
     turn = TakeLease(catalog, chance(8).hex(), clock)
-    turn.begin()
-    try:
-        require_unchanged(home, source)
+    with turn.held():
+        require_unchanged(origin, source)
         saved = changes.files(source.files)
         with in_bulk(catalog) as quick:
-            new_bytes = _store(quick, home, changes, saved, turn, tell)
+            new_bytes = _store(quick, origin, changes, saved, turn, tell)
         view = SavepointView(catalog, saved, source.checkpoint)
         known = frozenset(file.path for file in source.files) - changes.written
         require_whole(view, known, catalog)
         if prove is not None:
             prove(view)
-        fields = {
-            "id": "",
-            "label": label,
-            "created_ms": clock(),
-            "checkpoint": source.checkpoint,
-            **facts(view, [file.path for file in saved], deep=deep, tell=tell),
-            "size_bytes": sum(file.size_bytes for file in saved),
-            "new_bytes": sum(new_bytes.values()),
-            "holdfast": __version__,
-            **({} if change is None else {CHANGE: dict(change)}),
-            **(noted or {}),
-        }
-        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
-        manifest = manifest_of({**fields, "id": name}, saved)
-        require_unchanged(home, source)
+        manifest = new_manifest(
+            view,
+            saved,
+            {**({} if change is None else {CHANGE: dict(change)}), **(noted or {})},
+            label=label,
+            new_bytes=sum(new_bytes.values()),
+            deep=deep,
+            clock=clock,
+            chance=chance,
+            tell=tell,
+        )
+        require_unchanged(origin, source)
         publish(catalog, manifest, turn)
-    except BaseException:
-        with suppress(HoldfastError):  # what is left is cleared up by the next removal
-            let_go(catalog, turn.token)
-            turn.end()
-        raise
-    turn.end()
+    name = manifest.savepoint_id
     with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
-        digest(catalog, name, clock=clock, known=_recorded(home, source), tell=tell)
+        digest(catalog, name, clock=clock, known=_recorded(origin, source), tell=tell)
     return Taken(savepoint_uri(catalog, name), manifest, len(new_bytes))
 
 
@@ -209,10 +201,9 @@ def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) 
     found = verify(view, None, known)
     if found.ok:
         return
-    first, more = found.problems[0], len(found.problems) - 1
     raise Internal(
         "what was made does not fit together, and no savepoint was made",
-        where=full(catalog.uri, first.file),
-        found=first.what + (f"; and {more} more" if more else ""),
+        where=full(catalog.uri, found.problems[0].file),
+        found=in_short(found.problems),
         hint="the savepoint that it was made of is as it was; please report this",
     )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from holdfast.checkpoints.state.families import Families
 from holdfast.checkpoints.state.rows import base_rows, layers
 from holdfast.checkpoints.state.states import OperatorStates
 from holdfast.errors import Invalid, Unsupported
-from holdfast.formats.files.compression import compressed
-from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
-from holdfast.savepoints.rewrite.scratch_store import KeyCounts, Scratch
+from holdfast.savepoints.rewrite.scratch_store import HeapStore, KeyCounts, Scratch
 from holdfast.savepoints.rewrite.store_files import put
 from holdfast.storage.port import Storage
 
@@ -39,29 +36,25 @@ class OpenStore:
 
     def __init__(self, storage: Storage, operator: OperatorStates, store: StoreId, folder: Path) -> None:
         self._form = operator.values
-        self._codec = operator.codec
         self.store = store
         found = layers(storage, operator, store)
-        self._scratch: Scratch | None = None
-        self._rows: dict[bytes, bytes] = {}
+        self._scratch: Scratch | HeapStore
         named = None
         if not self._form.rocksdb:
             base = () if found.base is None else base_rows(storage, operator, found.base)
-            self._rows = dict(found.changes.over(base))
+            self._scratch = HeapStore(operator.codec, found.changes.over(base))
         elif found.base is None or found.base.kind is not Kind.ZIP:
             self._scratch = Scratch.new(folder, bulk=False)
             self._scratch.put(found.changes.over(()))
         else:
-            self._scratch = Scratch.of(storage, found.base, folder, self._form.delimiter)
-            named = self._scratch.metadata
-            self._replay(found.changes.changed(self._scratch.get))
+            self._scratch = snapshot = Scratch.of(storage, found.base, folder, self._form.delimiter)
+            named = snapshot.metadata
+            changed = list(found.changes.changed(snapshot.get))
+            snapshot.put((key, value) for key, value in changed if value is not None)
+            snapshot.delete(key for key, value in changed if value is None)
         families = Families.of(operator, store.name, named, marked=found.marked)
         if families.numbers is not None:
-            if (
-                not families.numbers
-                and self._scratch is not None
-                and any(True for _ in self._scratch.all_keys())
-            ):
+            if not families.numbers and any(True for _ in self._scratch.all_keys()):
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
                     "column families have no names, since there is no snapshot that names them",
@@ -76,30 +69,8 @@ class OpenStore:
     def __enter__(self) -> OpenStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._scratch is not None:
-            self._scratch.close()
-
-    @property
-    def families(self) -> tuple[str, ...]:
-        """The names of its column families; only `default` where it has none."""
-        return tuple(self._families.prefixes)
-
-    def get(self, key: bytes, family: str = DEFAULT_STORE) -> bytes | None:
-        """The value of a key as it is stored; `ValueForm.rows` takes it apart."""
-        stored = self._key(key, family)
-        return self._rows.get(stored) if self._scratch is None else self._scratch.get(stored)
-
-    def items(self, family: str = DEFAULT_STORE) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of a family as they are stored, changes included; nothing may be changed meanwhile."""
-        prefix = self._key(b"", family)
-        if self._scratch is None:
-            yield from self._rows.items()
-            return
-        for key, value in self._scratch.items(prefix):
-            yield key[len(prefix) :], value
+    def __exit__(self, *_: object) -> None:
+        self._scratch.close()
 
     def put(self, keys: Sequence[bytes], rows: Sequence[bytes], family: str = DEFAULT_STORE) -> None:
         """Set keys to single values, each given by its row."""
@@ -119,11 +90,7 @@ class OpenStore:
         """Delete keys; one that is not there is no error."""
         stored = [self._key(key, family) for key in keys]
         self._touched += stored
-        if self._scratch is not None:
-            self._scratch.delete(stored)
-            return
-        for key in stored:
-            self._rows.pop(key, None)
+        self._scratch.delete(stored)
 
     def write(self, storage: Storage, file: StoreFile, now_ms: int, *, thoroughly: bool = False) -> StoreFile:
         """Write the store whole, and close it.
@@ -135,40 +102,18 @@ class OpenStore:
             thoroughly: Leave the bytes of what was deleted or replaced in no file: data files of RocksDB's
                 that have such keys in their range are written anew. Else they stay until Spark compacts.
         """
-        if self._scratch is None:
-            records = [Record(Change.PUT, key, value) for key, value in self._rows.items()]
-            put(storage, file, compressed(render_records(records), self._codec), now_ms)
-            return file
         if thoroughly and self._touched:
             self._scratch.rewrite(sorted(self._touched))
-        counts = self._counted(self._scratch)
-        self._scratch.settle()
-        put(storage, file, self._scratch.bring(storage, file.store, counts), now_ms)
+        put(storage, file, self._scratch.bring(storage, file.store, self._counted), now_ms)
         return file
 
     def _put(self, stored: Sequence[bytes], values: Sequence[bytes]) -> None:
         self._touched += stored
-        if self._scratch is None:
-            self._rows.update(zip(stored, values, strict=True))
-        else:
-            self._scratch.put(zip(stored, values, strict=True))
+        self._scratch.put(zip(stored, values, strict=True))
 
-    def _replay(self, changes: Iterator[tuple[bytes, bytes | None]]) -> None:
-        if self._scratch is None:
-            return
-        puts: list[tuple[bytes, bytes]] = []
-        deletes: list[bytes] = []
-        for key, value in changes:
-            if value is None:
-                deletes.append(key)
-            else:
-                puts.append((key, value))
-        self._scratch.put(puts)
-        self._scratch.delete(deletes)
-
-    def _counted(self, scratch: Scratch) -> KeyCounts:
+    def _counted(self) -> KeyCounts:
         counts = KeyCounts(self._families)
-        for prefix, keys in self._families.counted(scratch.all_keys()).items():
+        for prefix, keys in self._families.counted(self._scratch.all_keys()).items():
             counts.add(self._families.names.get(prefix, DEFAULT_STORE), keys)
         return counts
 

@@ -10,10 +10,9 @@ from typing import Final
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
 from holdfast.checkpoints.guard.usage import CheckpointUsage
 from holdfast.checkpoints.state.contents import StateContent
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Unsupported
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation
 from holdfast.savepoints.rewrite.rewriting import StateShape
 from holdfast.savepoints.rewrite.state_move import (
@@ -27,7 +26,6 @@ from holdfast.savepoints.rewrite.state_move import (
     state_at_rest,
 )
 from holdfast.savepoints.rewrite.working_copy import Source, WorkingCopy
-from holdfast.savepoints.taking.taking import Chance
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
@@ -147,8 +145,6 @@ def rescale(
     folder: Path,
     repartition: Repartition,
     *,
-    clock: Clock,
-    chance: Chance,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
 ) -> Rescaled:
@@ -165,8 +161,6 @@ def rescale(
         plan: What `plan_rescale` gave for these.
         folder: A local directory to work in, which is the caller's to remove.
         repartition: Spark's repartitioning; called only if `plan.starts_spark`.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
         guard: The guard of the source, where that is a checkpoint.
 
@@ -176,7 +170,7 @@ def rescale(
         Internal: The rows are not what they were; nothing was written.
     """
     _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
-    work = WorkingCopy(folder, clock, chance, tell)
+    work = WorkingCopy(folder, tell)
     work.copied_at(source, plan.batch_id)
     backend = None
     if plan.starts_spark:
@@ -184,7 +178,7 @@ def rescale(
             tell(0, 0, "moving keys with Spark")
         backend = by_spark(plan.after, repartition)
     elif not plan.same:
-        backend = by_files(plan.after, folder / "stores", clock, tell)
+        backend = by_files(plan.after, folder / "stores", tell)
     made = move(work, plan, backend, target, Operation.RESCALE, guard, tell)
     _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
     return Rescaled(plan, made.batch_id, made.before, made.after)

@@ -21,13 +21,13 @@ from holdfast.checkpoints.state.families import Families, Pairs
 from holdfast.checkpoints.state.rows import base_families, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
 from holdfast.checkpoints.values import Operator, ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
 from holdfast.formats.logs.offset_log import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
 from holdfast.formats.providers import provider_class
 from holdfast.json_shapes import NOT_IN_JSON, in_json
 from holdfast.layout import OperatorMetadataFile, StoreId
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.rewrite.maintenance_commit import MaintenanceCommit, begin
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.store_files import StoreForm, StoreWriter
@@ -72,7 +72,7 @@ class StateShape:
 
 
 def rewrite(
-    checkpoint: Storage, shape: StateShape, folder: Path, clock: Clock, tell: ProgressCallback | None = None
+    checkpoint: Storage, shape: StateShape, folder: Path, tell: ProgressCallback | None = None
 ) -> int:
     """Bring all state into another shape, in a batch of its own.
 
@@ -89,7 +89,6 @@ def rewrite(
         checkpoint: The checkpoint; it is changed.
         shape: What its state is to be like.
         folder: A directory to work in that is not there yet.
-        clock: The time in epoch milliseconds.
         tell: Called with stores done, stores in all, and what is being done.
 
     Returns:
@@ -110,7 +109,7 @@ def rewrite(
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     done = 0
     for operator in batch.found.operators:
-        work = _Rewriting(batch, operator, states[operator.operator_id], shape, folder, clock())
+        work = _Rewriting(batch, operator, states[operator.operator_id], shape, folder, now_ms())
         for name in operator.store_names:
             if tell is not None:
                 tell(done, total, "writing state")

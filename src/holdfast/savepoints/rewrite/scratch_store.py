@@ -18,6 +18,8 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.state.families import Families
 from holdfast.checkpoints.state.rocksdb import database_options, laid_out
+from holdfast.formats.files.compression import compressed
+from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.formats.files.snapshot import METADATA, SharedFile, SnapshotMetadata, snapshot_metadata
 from holdfast.formats.operators import is_internal
 from holdfast.layout import StoreFile, StoreId
@@ -144,18 +146,6 @@ class Scratch:
         found = self.database.get(key)
         return None if found is None else bytes(found)
 
-    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows whose keys begin so, in the order of their keys.
-
-        Raises:
-            Corrupt: A data file is damaged.
-        """
-        rows = self.database.items(from_key=prefix) if prefix else self.database.items()
-        for key, value in rows:
-            if not key.startswith(prefix):
-                return
-            yield bytes(key), bytes(value)
-
     def all_keys(self) -> Iterator[bytes]:
         """Every key, in order. Cost: about a microsecond each."""
         keys: Iterator[bytes] = self.database.keys()
@@ -186,12 +176,14 @@ class Scratch:
             self._closed = True
             self.database.close()
 
-    def bring(self, storage: Storage, store: StoreId, counts: KeyCounts) -> bytes:
+    def bring(self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts]) -> bytes:
         """Bring the data files into the checkpoint; the zip that names them is what is returned.
 
         Each new file gets a name that no other has. They are linked where checkpoint and directory share a
-        disk. Called after `settle`.
+        disk. The store is closed; `counts` is asked for the counts of its keys before.
         """
+        told = counts().fields()
+        self.settle()
         shared = []
         for name in self._names(_SST):
             found = self._known.get(name)
@@ -202,7 +194,7 @@ class Scratch:
             if storage.size(target) is None:
                 self._copy(storage, name, target)
             shared.append(found)
-        metadata = snapshot_metadata(shared, counts.fields())
+        metadata = snapshot_metadata(shared, told)
         return self._zip(metadata)
 
     def _copy(self, storage: Storage, name: str, target: str) -> None:
@@ -235,6 +227,43 @@ class Scratch:
         options: Any = WriteOptions()
         options.disable_wal = True
         self.database.write(batch, options)
+
+
+class HeapStore:
+    """A store of the memory provider's, on its way to become a snapshot: it does what `Scratch` does.
+
+    Args:
+        codec: The compression of its files.
+        rows: What it has to begin with.
+    """
+
+    def __init__(self, codec: str, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self._codec = codec
+        self._rows = dict(rows)
+
+    def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Scratch`."""
+        self._rows.update(rows)
+
+    def delete(self, keys: Iterable[bytes]) -> None:
+        """See `Scratch`."""
+        for key in keys:
+            self._rows.pop(key, None)
+
+    def all_keys(self) -> Iterator[bytes]:
+        """See `Scratch`."""
+        return iter(self._rows)
+
+    def rewrite(self, keys: Sequence[bytes]) -> None:
+        """See `Scratch`; nothing is left of what was deleted anyhow."""
+
+    def close(self) -> None:
+        """See `Scratch`."""
+
+    def bring(self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts]) -> bytes:  # noqa: ARG002 - one file without counts
+        """The content of the snapshot."""
+        records = [Record(Change.PUT, key, value) for key, value in self._rows.items()]
+        return compressed(render_records(records), self._codec)
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -22,7 +22,6 @@ from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
-from holdfast.savepoints.catalog.leases import Clock
 from holdfast.savepoints.restoring import Operation, free
 from holdfast.savepoints.rewrite.partition_keys import Placement
 from holdfast.savepoints.rewrite.rewriting import StateShape, note_partitions, rewrite
@@ -235,9 +234,9 @@ def move(
     return Moved(plan, made.batch_id, before, after)
 
 
-def by_files(shape: StateShape, folder: Path, clock: Clock, tell: ProgressCallback | None) -> Backend:
+def by_files(shape: StateShape, folder: Path, tell: ProgressCallback | None) -> Backend:
     """Write the files of the state anew, without Spark, in a directory that is not there yet."""
-    return lambda work: rewrite(work.checkpoint, shape, folder, clock, tell)
+    return lambda work: rewrite(work.checkpoint, shape, folder, tell)
 
 
 def by_spark(shape: StateShape, repartition: Repartition) -> Backend:

@@ -6,17 +6,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from holdfast import layout
 from holdfast.checkpoints.state.families import NO_FAMILIES, Families
 from holdfast.errors import Unsupported
 from holdfast.formats.files.checksums import spark_checksum
-from holdfast.formats.files.compression import compressed
-from holdfast.formats.files.records import Change, Record, render_records
 from holdfast.formats.rows.row_forms import ValueForm
 from holdfast.layout import DEFAULT_STORE, Kind, StoreFile, StoreId
-from holdfast.savepoints.rewrite.scratch_store import BUFFER_BYTES, KeyCounts, Scratch
+from holdfast.savepoints.rewrite.scratch_store import BUFFER_BYTES, HeapStore, KeyCounts, Scratch
 from holdfast.storage.port import Storage
 
 
@@ -34,10 +31,10 @@ class StoreForm:
     codec: str
     unique_ids: bool
 
-    def file(self, store: StoreId, version: int, unique_id: str | None = None) -> StoreFile:
-        """The file of a whole store; under format 2 with a new id, unless one is given."""
+    def file(self, store: StoreId, version: int) -> StoreFile:
+        """The file of a whole store; under format 2 with a new id."""
         kind = Kind.ZIP if self.values.rocksdb else Kind.SNAPSHOT
-        return StoreFile(store, version, kind, (unique_id or str(uuid.uuid4())) if self.unique_ids else None)
+        return StoreFile(store, version, kind, str(uuid.uuid4()) if self.unique_ids else None)
 
 
 class StoreWriter:
@@ -85,17 +82,15 @@ class StoreWriter:
         self._now_ms = now_ms
         self._prefixes = families.prefixes
         self._counts = KeyCounts(families)
-        self._records: list[Record] = []
-        self._scratch = Scratch.new(folder, buffer_bytes=buffer_bytes) if form.values.rocksdb else None
+        self._scratch: Scratch | HeapStore = (
+            Scratch.new(folder, buffer_bytes=buffer_bytes) if form.values.rocksdb else HeapStore(form.codec)
+        )
 
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._scratch is not None:
-            self._scratch.close()
+    def __exit__(self, *_: object) -> None:
+        self._scratch.close()
 
     def add(self, keys: Sequence[bytes], rows: Sequence[bytes], family: str = DEFAULT_STORE) -> None:
         """Write keys with single values.
@@ -122,11 +117,7 @@ class StoreWriter:
 
     def finish(self) -> StoreFile:
         """Bring the store into the checkpoint: its data files, then the file that names them."""
-        if self._scratch is None:
-            data = compressed(render_records(self._records), self._form.codec)
-        else:
-            self._scratch.settle()
-            data = self._scratch.bring(self._storage, self._file.store, self._counts)
+        data = self._scratch.bring(self._storage, self._file.store, lambda: self._counts)
         put(self._storage, self._file, data, self._now_ms)
         return self._file
 
@@ -136,10 +127,7 @@ class StoreWriter:
 
     def _put(self, keys: Sequence[bytes], values: Sequence[bytes], family: str) -> None:
         self._counts.add(family, len(keys))
-        if self._scratch is not None:
-            self._scratch.put(zip(keys, values, strict=True))
-            return
-        self._records += [Record(Change.PUT, key, value) for key, value in zip(keys, values, strict=True)]
+        self._scratch.put(zip(keys, values, strict=True))
 
 
 def put(storage: Storage, file: StoreFile, data: bytes, now_ms: int) -> None:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoints.guard.checkpoint_guard import CheckpointGuard
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.savepoints.catalog.catalog import load, savepoint_uri
-from holdfast.savepoints.catalog.leases import Clock
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.restoring import Operation, Restored, plan_restore, restore, withdraw
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Chance, take
+from holdfast.savepoints.taking.taking import take
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -45,17 +44,13 @@ class WorkingCopy:
 
     Args:
         folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
-        clock: The time in epoch milliseconds.
-        chance: So many random bytes.
         tell: Called with what is done, what there is in all, and what is being done.
     """
 
-    def __init__(self, folder: Path, clock: Clock, chance: Chance, tell: ProgressCallback | None) -> None:
+    def __init__(self, folder: Path, tell: ProgressCallback | None) -> None:
         self.place = folder / "checkpoint"
         self.checkpoint = LocalStorage(self.place)
         self._catalog = LocalStorage(folder / "catalog")
-        self._clock = clock
-        self._chance = chance
         self._tell = tell
 
     def copied(self, source: Source) -> int:
@@ -106,11 +101,10 @@ class WorkingCopy:
             savepoint_id,
             target,
             operation,
-            chance=self._chance,
             named=named,
             tell=self._tell,
         )
-        restored = restore(self._catalog, target, made, clock=self._clock, tell=self._tell)
+        restored = restore(self._catalog, target, made, tell=self._tell)
         if guard is not None:
             try:
                 guard.require_unmoved()
@@ -122,11 +116,9 @@ class WorkingCopy:
 
     def _taken(self, checkpoint: Storage) -> str:
         plan = plan_take(checkpoint, self._catalog)
-        taken = take(checkpoint, self._catalog, plan, clock=self._clock, chance=self._chance, tell=self._tell)
+        taken = take(checkpoint, self._catalog, plan, tell=self._tell)
         return taken.manifest.savepoint_id
 
     def _restored(self, catalog: Storage, savepoint_id: str, target: Storage) -> Restored:
-        plan = plan_restore(
-            catalog, savepoint_id, target, Operation.RESTORE, chance=self._chance, tell=self._tell
-        )
-        return restore(catalog, target, plan, clock=self._clock, tell=self._tell)
+        plan = plan_restore(catalog, savepoint_id, target, Operation.RESTORE, tell=self._tell)
+        return restore(catalog, target, plan, tell=self._tell)

@@ -104,7 +104,7 @@ def _content(
 def _counted(operator: Operator, store: str, content: Sequence[StateContent] | None) -> dict[str, Any]:
     if content is None:
         return {
-            "rows": _rows([one for one in operator.stores if one.id.name == store]),
+            "rows": counted_keys([one for one in operator.stores if one.id.name == store]),
             "content": None,
         }
     states = [
@@ -126,7 +126,8 @@ def _counted(operator: Operator, store: str, content: Sequence[StateContent] | N
     }
 
 
-def _rows(stores: Sequence[Store]) -> int | None:
+def counted_keys(stores: Sequence[Store]) -> int | None:
+    """The keys that RocksDB has counted in stores; None where changes follow, or nothing is counted."""
     counts = [store.base_keys if store.base_version == store.version else None for store in stores]
     return sum(count for count in counts if count is not None) if counts and None not in counts else None
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.checkpoints.logs.logs import Logs
+from holdfast.checkpoints.values import ProgressCallback
 from holdfast.layout import Log, LogFile
 from holdfast.savepoints.catalog.catalog import modified_ns
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.storage.port import Storage
 
 # Of all processors of this machine; a batch is slowed down by about as much.

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.checkpoints.record import Record
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.json_shapes import JsonShape, json_as, json_spread
-from holdfast.savepoints.catalog.catalog import described, ids
-from holdfast.savepoints.catalog.leases import Clock
+from holdfast.savepoints.catalog.catalog import described, ids_of_query
+from holdfast.savepoints.catalog.leases import Chance, Clock
 from holdfast.savepoints.catalog.removal import delete
-from holdfast.savepoints.copying import ProgressCallback
 from holdfast.savepoints.taking.pace import Pace
 from holdfast.savepoints.taking.planning import plan_take
-from holdfast.savepoints.taking.taking import Chance, Taken, take
+from holdfast.savepoints.taking.taking import Taken, take
 from holdfast.storage.port import Storage
 
 # What tells savepoints that may be deleted by themselves from those that somebody took.
@@ -48,8 +50,8 @@ def take_and_retain(
     catalog: Storage,
     *,
     retained: int | None,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     label: str = LABEL,
     deep: bool = False,
     record: Record | None = None,
@@ -91,7 +93,7 @@ def take_and_retain(
         try:
             if described(catalog, earlier.savepoint_id).manifest != earlier:
                 continue  # somebody has labelled it otherwise meanwhile, to keep it
-            delete(catalog, earlier.savepoint_id, clock=clock, token=chance(8).hex())
+            delete(catalog, earlier.savepoint_id, clock=clock, chance=chance)
             removed.append(earlier.savepoint_id)
         except (Conflict, Unavailable) as error:
             left = error.fact
@@ -110,9 +112,7 @@ def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LAB
 
 def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> Iterator[Manifest]:
     """Oldest first. The id tells of which query one may be, so that few manifests are read."""
-    for savepoint_id in ids(catalog):
-        if f"-{query_id[:8].lower()}-" not in savepoint_id:
-            continue
+    for savepoint_id in ids_of_query(catalog, query_id):
         with suppress(HoldfastError):  # not complete, damaged or deleted meanwhile: not one to rely on
             listed = described(catalog, savepoint_id)
             manifest = listed.manifest

@@ -14,7 +14,7 @@ from holdfast.checkpoints.record import Record
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.formats.savepoint.manifest import SavedFile
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as
-from holdfast.savepoints.catalog.catalog import ids, load, modified_ns, object_path, same_file
+from holdfast.savepoints.catalog.catalog import ids_of_query, load, modified_ns, object_path, same_file
 from holdfast.storage.port import Storage, full
 
 # A running query deletes what old batches needed; the next cut is of a newer batch.
@@ -156,9 +156,7 @@ class _Earlier:
         self._checkpoint = checkpoint
         self._catalog = catalog
         self._files: dict[str, SavedFile] = {}
-        for savepoint_id in reversed(ids(catalog)):
-            if f"-{found.query_id[:8].lower()}-" not in savepoint_id:
-                continue
+        for savepoint_id in reversed(ids_of_query(catalog, found.query_id)):
             with suppress(HoldfastError):  # one that cannot be read tells nothing
                 manifest = load(catalog, savepoint_id)
                 if manifest.changed:  # its files may have the names of others that were written by Spark

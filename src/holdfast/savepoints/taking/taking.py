@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from holdfast import layout
 from holdfast._version import __version__
 from holdfast.checkpoints.copy.file_set import How
+from holdfast.checkpoints.values import ProgressCallback
+from holdfast.checkpoints.verification.findings import in_short
 from holdfast.checkpoints.verification.verifying import verify
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.files.checksums import Comparison, parse_hadoop_checksum
 from holdfast.formats.savepoint.manifest import Manifest, SavedFile, manifest_of
 from holdfast.json_shapes import JsonShape, json_as, json_spread
 from holdfast.savepoints.catalog.catalog import (
-    STAGING,
     copies_by_itself,
     manifest_path,
     modified_ns,
@@ -27,8 +29,8 @@ from holdfast.savepoints.catalog.catalog import (
     same_file,
     savepoint_uri,
 )
-from holdfast.savepoints.catalog.leases import Clock, TakeLease, staged
-from holdfast.savepoints.copying import WORKERS, ProgressCallback, each
+from holdfast.savepoints.catalog.leases import Chance, Clock, TakeLease, let_go, staged
+from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.taking.facts import facts
 from holdfast.savepoints.taking.pace import Pace
 from holdfast.savepoints.taking.planning import (
@@ -45,8 +47,6 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.bulk import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
-
-Chance = Callable[[int], bytes]
 
 _LOG: Final = logging.getLogger("holdfast.savepoints")
 
@@ -77,8 +77,8 @@ def take(
     catalog: Storage,
     plan: TakePlan,
     *,
-    clock: Clock,
-    chance: Chance,
+    clock: Clock = now_ms,
+    chance: Chance = os.urandom,
     label: str | None = None,
     deep: bool = False,
     operation: str | None = None,
@@ -122,32 +122,24 @@ def take(
         workers, tell = 1, pace.before(tell)
     _LOG.debug("taking a savepoint of %s into %s", checkpoint.uri, catalog.uri)
     turn = TakeLease(catalog, chance(8).hex(), clock)
-    turn.begin()
-    try:
+    with turn.held():
         with in_bulk(catalog) as quick:
             one = _Take(checkpoint, quick, turn, workers, tell)
             saved = one.saved(plan)
-        fields = {
-            "id": "",
-            "label": label,
-            "created_ms": clock(),
-            "checkpoint": checkpoint.uri,
-            **facts(one.view(saved), [file.path for file in saved], deep=deep, tell=tell),
-            "size_bytes": sum(file.size_bytes for file in saved),
-            "new_bytes": one.new_bytes(saved),
-            "holdfast": __version__,
-            **({} if operation is None else {"operation": operation}),
-        }
-        name = new_id(fields["created_ms"], fields["query_id"], fields["batch"], chance(2))
-        manifest = manifest_of({**fields, "id": name}, saved)
+        manifest = new_manifest(
+            one.view(saved),
+            saved,
+            {} if operation is None else {"operation": operation},
+            label=label,
+            new_bytes=one.new_bytes(saved),
+            deep=deep,
+            clock=clock,
+            chance=chance,
+            tell=tell,
+        )
         publish(catalog, manifest, turn)
-    except BaseException:
-        with suppress(HoldfastError):  # what is left is cleared up by the next removal
-            let_go(catalog, turn.token)
-            turn.end()
-        raise
-    turn.end()
-    taken = Taken(savepoint_uri(catalog, name), manifest, one.new_files(saved), plan.untold)
+    uri = savepoint_uri(catalog, manifest.savepoint_id)
+    taken = Taken(uri, manifest, one.new_files(saved), plan.untold)
     _LOG.info("took savepoint %s of %s, batch %d", taken.uri, checkpoint.uri, manifest.batch_id)
     return taken
 
@@ -319,20 +311,12 @@ class _Take:
         found = verify(self.view(saved), self.tell, known, unpack=False)
         if found.ok:
             return None
-        first, more = found.problems[0], len(found.problems) - 1
         return Corrupt(
             "the checkpoint is damaged, and no savepoint was taken",
-            where=full(self.checkpoint.uri, first.file),
-            found=first.what + (f"; and {more} more" if more else ""),
+            where=full(self.checkpoint.uri, found.problems[0].file),
+            found=in_short(found.problems),
             hint=see_damage(self.checkpoint),
         )
-
-
-def let_go(catalog: Storage, token: str) -> None:
-    """Let go of the files that a take holds on to."""
-    for name in catalog.list(STAGING).names:
-        if name.startswith(f"{token}-"):
-            catalog.delete(f"{STAGING}/{name}")
 
 
 def never_changes(path: str) -> bool:
@@ -341,10 +325,48 @@ def never_changes(path: str) -> bool:
     State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
     what hangs on them is not worth the little that a link saves.
     """
-    place = layout.parse(path)
-    while isinstance(place, (layout.SparkChecksum, layout.HadoopChecksum)):
-        place = layout.parse(place.of)
-    return isinstance(place, (layout.StoreFile, layout.SharedFile))
+    return layout.state_file(path) is not None
+
+
+def new_manifest(
+    view: SavepointView,
+    saved: Sequence[SavedFile],
+    noted: Mapping[str, Any],
+    *,
+    label: str | None,
+    new_bytes: int,
+    deep: bool,
+    clock: Clock,
+    chance: Chance,
+    tell: ProgressCallback | None,
+) -> Manifest:
+    """The manifest of a new savepoint.
+
+    Args:
+        view: The savepoint, under the address of its checkpoint.
+        saved: Its files.
+        noted: What it says besides.
+        label: A name for people.
+        new_bytes: The bytes that the catalog did not hold before.
+        deep: Read the rows of the state however many there are.
+        clock: The time in epoch milliseconds.
+        chance: So many random bytes.
+        tell: Called with stores done, stores in all, and what is being done.
+    """
+    created_ms = clock()
+    told = facts(view, [file.path for file in saved], deep=deep, tell=tell)
+    fields = {
+        "id": new_id(created_ms, told["query_id"], told["batch"], chance(2)),
+        "label": label,
+        "created_ms": created_ms,
+        "checkpoint": view.uri,
+        **told,
+        "size_bytes": sum(file.size_bytes for file in saved),
+        "new_bytes": new_bytes,
+        "holdfast": __version__,
+        **noted,
+    }
+    return manifest_of(fields, saved)
 
 
 def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:

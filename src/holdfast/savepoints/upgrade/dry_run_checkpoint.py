@@ -18,7 +18,7 @@ from holdfast.checkpoints.logs.logs import Logs
 from holdfast.checkpoints.problems import file_gone
 from holdfast.checkpoints.tree import Tree
 from holdfast.checkpoints.values import Checkpoint
-from holdfast.errors import Corrupt, Invalid, NotFound, Unsupported
+from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.logs.offset_log import OffsetLog, log_offset
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.plan_note import NOTE, PlanNote, parse_note
@@ -27,7 +27,8 @@ from holdfast.formats.logs.source_log import parse_source
 from holdfast.formats.savepoint.manifest import Manifest
 from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
-from holdfast.savepoints.catalog.catalog import load, savepoint_uri, split_address
+from holdfast.savepoints.access import opened
+from holdfast.savepoints.catalog.catalog import is_savepoint, load, savepoint_uri
 from holdfast.savepoints.proof.digests import recorded_states
 from holdfast.savepoints.restoring import hadoop_address
 from holdfast.savepoints.view import SavepointView
@@ -124,11 +125,9 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
         NotFound: There is neither, or no batch is committed yet.
         Corrupt: A file that was read is damaged.
     """
-    try:
-        catalog_uri, savepoint_id = split_address(address)
-    except Invalid:
+    if not is_savepoint(address):
         return _checkpoint(address, query)
-    catalog = open_storage(catalog_uri, "savepoint")
+    catalog, savepoint_id = opened(address)
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)

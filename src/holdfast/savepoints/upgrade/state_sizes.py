@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.checkpoints.keyed.key_groups import KeyGroups, is_keyed
+from holdfast.checkpoints.keyed.key_groups import is_keyed, stored_groups
 from holdfast.checkpoints.state.contents import contents
-from holdfast.checkpoints.state.rows import state_chunks
-from holdfast.checkpoints.state.states import operator_states
+from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.checkpoints.values import Checkpoint, Operator
 from holdfast.errors import Unsupported
 from holdfast.formats.savepoint.savepoint_content import RecordedState
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.differences.keyed_values import keyed_rows
-from holdfast.savepoints.taking.facts import SMALL_BYTES
+from holdfast.savepoints.taking.facts import SMALL_BYTES, counted_keys
 from holdfast.storage.port import Storage
 
 _STAMP: Final = ".stamp_ms"
@@ -90,10 +89,8 @@ def _by_files(operator: Operator) -> dict[tuple[int, str], Size]:
     sizes = {}
     for name in () if operator.variables else operator.store_names:
         stores = [store for store in operator.stores if store.id.name == name]
-        counts = [store.base_keys for store in stores if store.base_version == store.version]
-        exact = len(counts) == len(stores) and None not in counts
-        keys = sum(count for count in counts if count is not None) if exact else None
-        sizes[operator.operator_id, name] = Size(keys, sum(store.size_bytes for store in stores))
+        size = sum(store.size_bytes for store in stores)
+        sizes[operator.operator_id, name] = Size(counted_keys(stores), size)
     return sizes
 
 
@@ -109,29 +106,19 @@ def _by_rows(
     for operator in operator_states(storage, found.batch_id):
         if is_keyed(operator):
             size = operators[operator.operator_id].size_bytes
-            for name, keys in _keys(storage, found, operator.operator_id).items():
+            for name, keys in _keys(storage, operator).items():
                 sizes[operator.operator_id, name] = Size(keys, size)
     return sizes
 
 
-def _keys(storage: Storage, found: Checkpoint, operator_id: int) -> Counter[str]:
+def _keys(storage: Storage, operator: OperatorStates) -> Counter[str]:
     """How many keys have each state of one of our own operators."""
     counts: Counter[str] = Counter()
-    groups, current = KeyGroups(), 0
-    for codec, partition, pairs in state_chunks(storage, found.batch_id, operator_id=operator_id):
-        if partition != current:
-            _count(groups, counts, storage.uri)
-            groups, current = KeyGroups(), partition
-        groups.add(codec, pairs)
-    _count(groups, counts, storage.uri)
-    return counts
-
-
-def _count(groups: KeyGroups, counts: Counter[str], where: str) -> None:
-    for key, values in keyed_rows(groups, where):
+    for key, values in keyed_rows(stored_groups(storage, operator), storage.uri):
         # Rows of a broadcast stream are no key's.
         if isinstance(values, dict) and not (isinstance(key, dict) and "broadcast" in key):
             counts.update(name for name in values if not name.endswith(_STAMP))
+    return counts
 
 
 def _state(store: str, family: str) -> str:

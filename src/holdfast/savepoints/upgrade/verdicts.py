@@ -130,7 +130,7 @@ def with_trial(
     foreseen = [verdict for verdict in refused if verdict.spark_error != HOLDFAST]
     if foreseen:
         corrected = tuple(
-            _with(verdict, verdict.verdict, f"{verdict.why}; Spark says: {message}", error)
+            replace(verdict, why=f"{verdict.why}; Spark says: {message}", spark_error=error)
             if verdict in foreseen
             else verdict
             for verdict in verdicts
@@ -142,11 +142,8 @@ def with_trial(
 def _accepted(former: StateVerdict) -> StateVerdict:
     if former.verdict is not Verdict.INCOMPATIBLE or former.spark_error == HOLDFAST:
         return former
-    return _with(former, Verdict.MIGRATE, f"{former.why}; Spark reads it through the new schema", None)
-
-
-def _with(former: StateVerdict, verdict: Verdict, why: str, error: str | None) -> StateVerdict:
-    return replace(former, verdict=verdict, why=why, spark_error=error)
+    why = f"{former.why}; Spark reads it through the new schema"
+    return replace(former, verdict=Verdict.MIGRATE, why=why, spark_error=None)
 
 
 def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes) -> Iterator[StateVerdict]:
