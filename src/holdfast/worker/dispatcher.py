@@ -12,14 +12,13 @@ import pyarrow as pa
 
 from holdfast.worker.interface import Moment
 from holdfast.worker.lane import answer_schema
+from holdfast.worker.operator import Operator, Task
 from holdfast.worker.passes import Answer, packets_in
 from holdfast.worker.table_exchange import expect
 from holdfast.worker.task_facts import batch_number
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
-
-    from holdfast.worker.operator import Operator
 
 
 class Dispatcher:
@@ -85,7 +84,7 @@ class Dispatcher:
         store.declare()
         client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
         moment = self._moment(client)
-        task = self._operator.task(store, moment)
+        task = Task(self._operator, store, moment)
         for batch in self._arriving:
             yield from task.collect(packets_in(batch, numbering))
         client.set_handle_state(StatefulProcessorHandleState.DATA_PROCESSED)

@@ -168,7 +168,7 @@ class Pass:
             load += np.bincount(of, minlength=len(load)) * (size + _EVENT_BYTES)
         if partition.has_elements:
             load = np.maximum(load, partition.element_bytes(np.unique(np.concatenate([*hashes, due.h]))))
-        starts = _cut(load, self._lane.memory_bytes / _SHARE)
+        starts = _cut(load, self._lane.layout.memory_bytes / _SHARE)
         if len(starts) == 1:
             yield streams, due
             return
@@ -207,7 +207,8 @@ class Pass:
         rows = outcome.output
         for name in SIDE_COLUMNS[: self._side_columns]:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
-        limit = max(1, (self._lane.memory_bytes // 32) // max(1, rows.nbytes // max(1, rows.num_rows)))
+        row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
+        limit = max(1, (self._lane.layout.memory_bytes // 32) // row_bytes)
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
     def _failed(self, failed: Sequence[Failed]) -> Iterator[Answer]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from holdfast.worker.runtime.features.broadcast import Broadcast
-    from holdfast.worker.state.partition import Layout
+    from holdfast.worker.state.operator_layout import Layout
 
 _WHERE = "holdfast.broadcast(…)"
 _NO_KEY = (*NOT_KEYS, "float", "double", "binary")
@@ -54,7 +54,7 @@ class BroadcastStream:
 
         schema = self.described().schema
         rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
-        spreader = Spreader(schema, layout.key_groups, number, layout.numbering)
+        spreader = Spreader(schema, number, layout)
         return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))
 
 

@@ -137,24 +137,15 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
                 expected=" or ".join(map(str, before)),
                 hint="restore a savepoint from before their number was changed: `holdfast restore`",
             )
-        return redistributed(opened, operator.states, counts.pop(), operator.instances.count)
+        return redistributed(opened, operator.layout.states, counts.pop(), operator.instances.count)
     return None
 
 
 def _opened(store: MemoryStore, operator: Defined) -> Keys:
     """All instances with their state, in today's form."""
     from holdfast.worker.interface import Moment
-    from holdfast.worker.state.expiry import Cleaner
     from holdfast.worker.state.partition import Partition
-    from holdfast.worker.state.upgrade import Upgrade
 
-    layout, states = operator.layout, operator.states
-    partition = Partition(
-        layout,
-        store,
-        token=lambda: b"unused!!",
-        evolution=Upgrade(states, layout.form, layout.operator, operator.drop, 0),
-        clean=Cleaner(states),
-    )
+    partition = Partition(operator.layout, store, token=lambda: b"unused!!")
     partition.open(store.groups, Moment(0, None, None))
     return partition.touch([], partition.rows())

@@ -27,14 +27,14 @@ from holdfast.worker.interface import (
     Moment,
     Outcome,
 )
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, encode
+from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, encode
 from holdfast.worker.state.census import Census, totals_of, valid
 from holdfast.worker.state.compaction import Candidate, chosen
 from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.key_group import group_of, range_of
-from holdfast.worker.state.key_index import Keys, Place, resolve
-from holdfast.worker.state.loading import Evolution, Loader
+from holdfast.worker.state.key_index import Keys, resolve
+from holdfast.worker.state.loading import Loader
+from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
 from holdfast.worker.state.tables.runs import Run, empty_run, same_cells, sorted_run
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.arrays import Hashes
-    from holdfast.worker.interface import Placing
     from holdfast.worker.state.census import Counts, Totals
     from holdfast.worker.state.local_copies import Copies
 
@@ -55,31 +54,6 @@ PAGE_ROWS = SEGMENT_ROWS
 SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What fixes an operator's state.
-
-    Attributes:
-        operator: The user's name of it.
-        key_groups: How many groups there are.
-        form: Today's tables.
-        key_names: The user's names of the key columns.
-        has_ttl: Whether anything expires.
-        memory_bytes: What a worker may use for one pass, about.
-        placement: What decides a key's group, where its hash does not.
-        numbering: How the groups are stored.
-    """
-
-    operator: str
-    key_groups: int
-    form: BlobSchema
-    key_names: tuple[str, ...]
-    has_ttl: bool = False
-    memory_bytes: int = 256 << 20
-    placement: Placing | None = None
-    numbering: Numbering = EVEN
 
 
 @dataclass(slots=True)
@@ -99,27 +73,18 @@ class Partition:
         store: Where the truth is.
         token: Makes eight bytes that were never made before.
         copies: The working copy, or None to read every group from the store.
-        evolution: Brings rows of an older form into today's.
-        clean: Takes out what has expired.
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        store: Store,
-        *,
-        token: Callable[[], bytes],
-        evolution: Evolution,
-        clean: Cleaner,
-        copies: Copies | None = None,
+        self, layout: Layout, store: Store, *, token: Callable[[], bytes], copies: Copies | None = None
     ) -> None:
         self.tally = Tally()
         self._layout = layout
         self._form = layout.form
         self._store = store
         self._token = token
-        self._loader = Loader(layout.operator, layout.form, store, evolution)
-        self._clean = clean
+        self._loader = Loader(layout, store)
+        self._clean = Cleaner(layout.states)
         self._copies = copies
         self._census = Census(layout.form, layout.key_groups)
         self.opened: set[int] = set()  # the groups that were opened in this task
@@ -194,8 +159,7 @@ class Partition:
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
         began = time.perf_counter_ns()
-        place = Place(self._layout.operator, self._layout.memory_bytes)
-        keys = resolve(self._form, self._levels, streams, due, self._layout.key_names, place)
+        keys = resolve(self._layout, self._levels, streams, due)
         self.tally.keys += keys.size
         self.tally.read_ns += time.perf_counter_ns() - began
         return keys
@@ -566,7 +530,8 @@ class Partition:
             if opened.meta is not None
         ]
         # One group a batch in turn, so that what nobody asks for is cleaned too.
-        turn = (moment.batch_id or 0) % self._layout.key_groups if self._layout.has_ttl else None
+        expires = any(state.ttl for state in self._layout.states)
+        turn = (moment.batch_id or 0) % self._layout.key_groups if expires else None
         return chosen(candidates, self._form.fingerprint, turn)
 
     def _wakes(self, group: int, opened: _Group, moment: Moment) -> tuple[int, int]:
