@@ -6,7 +6,6 @@ These are plain values. They hold Arrow types and numbers that are checked alrea
 
 from __future__ import annotations
 
-import copy
 import math
 import operator
 from abc import ABC, abstractmethod
@@ -17,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
-# What a default can be made of that a handler could change in place; a tuple may hold such parts.
-_MUTABLE = (list, dict, set, bytearray, tuple)
 
 
 class Kind(str, Enum):
@@ -127,10 +123,6 @@ class State:
     def of_keys(self) -> bool:
         """Whether each key has its own."""
         return self.kind is not Kind.BROADCAST
-
-    def unset(self) -> Any:
-        """Give the default, as a copy where it could be changed: keys do not share a list."""
-        return copy.deepcopy(self.default) if isinstance(self.default, _MUTABLE) else self.default
 
 
 def add(a: Any, b: Any) -> Any:
