@@ -193,11 +193,11 @@ class Harness:
     def state(self, *key: Any) -> dict[str, Any]:
         """What a read of each state of a key would give now; nothing is changed or renewed by it."""
         states = [state for state in self._definition.states if state.name != SETTLED]
-        return read_state(states, self._keys(key), 0, self._moment())
+        return read_state(states, self._keys(key), self._moment())
 
     def timers(self, *key: Any) -> tuple[Timer, ...]:
         """The timers of a key, in the order of their times."""
-        return read_timers(self._keys(key), 0)
+        return read_timers(self._keys(key))
 
     def keys(self) -> list[tuple[Any, ...]]:
         """All keys that have a row in the store, expired values included, in no certain order."""

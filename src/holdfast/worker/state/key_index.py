@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Unsupported
-from holdfast.worker.arrays import numbers, starts_of, whole
+from holdfast.worker.arrays import numbers, same_cells, starts_of, whole
 from holdfast.worker.interface import Elements
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
 from holdfast.worker.state.operator_layout import Layout
@@ -235,12 +235,10 @@ def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Arra
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
         return np.array([_exact([one]) == _exact([other]) for one, other in pairs], np.bool_)
-    same = pc.fill_null(pc.equal(left, right), False)
-    same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    same = same_cells(left, right)
     if pa.types.is_floating(left.type):
-        both = pc.and_(pc.is_nan(left), pc.is_nan(right))
-        same = pc.or_(same, pc.fill_null(both, False))
-    return numbers(same)
+        same |= numbers(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+    return same
 
 
 def _exact(values: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import numbers, whole
+from holdfast.worker.arrays import numbers, same_cells, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -37,7 +37,7 @@ from holdfast.worker.state.loading import Loader
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, same_cells, sorted_run
+from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS
 from holdfast.worker.state.tally import Tally
 

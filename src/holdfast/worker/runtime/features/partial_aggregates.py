@@ -248,11 +248,16 @@ class Splitter:
         if self._runner is None:
             self._runner = self._make()
         try:
-            outcome = self._runner.run([Arrivals(mine, position)], NoPart(keys, self._states), moment)
+            outcome = self._runner.run([Arrivals(mine, position)], self._untouched(keys), moment)
         except TimeWanted:
             self._runner, self._in_vain = None, True
             return None
         return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
+
+    def _untouched(self, keys: pa.Table) -> PartRows:
+        """Keys without any state."""
+        nothing = [pa.nulls(keys.num_rows, field.type) for field in list(self.schema)[keys.num_columns :]]
+        return PartRows(pa.table([*keys.columns, *nothing], schema=self.schema), self._keys)
 
     def _is_hot(self, h: Hashes) -> NDArray[np.bool_] | None:
         if self._split.hot is not None:
@@ -295,42 +300,12 @@ def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), element)
 
 
-class NoPart:
-    """Keys without any state, as a pass sees them."""
-
-    def __init__(self, keys: pa.Table, states: Sequence[State]) -> None:
-        self._keys = keys
-        self._types = {f"{VALUE_PREFIX}{state.name}": state.type for state in states}
-        self._states = {state.name: state for state in states}
-
-    @property
-    def size(self) -> int:
-        """How many keys there are."""
-        return self._keys.num_rows  # type: ignore[no-any-return]
-
-    @property
-    def keys(self) -> pa.Table:
-        """The key columns."""
-        return self._keys
-
-    def stored(self, column: str) -> pa.Array:
-        """Nulls."""
-        return pa.nulls(self.size, self._types.get(column, pa.int64()))
-
-    def elements(self, state: str) -> Elements:
-        """No elements."""
-        declared = self._states[state]
-        columns = {"slot": pa.array([], pa.int64()), "v": pa.array([], declared.type)}
-        if declared.key_type is not None:
-            columns["k"] = pa.array([], declared.key_type)
-        return Elements(np.zeros(self.size + 1, np.int64), pa.table(columns))
-
-
 class PartRows:
     """Parts as a pass sees keys: each is one, with the states that came with it."""
 
-    def __init__(self, parts: pa.Table) -> None:
+    def __init__(self, parts: pa.Table, keys: Sequence[str] = ()) -> None:
         self._parts = parts
+        self._keys = list(keys)
 
     @property
     def size(self) -> int:
@@ -339,8 +314,8 @@ class PartRows:
 
     @property
     def keys(self) -> pa.Table:
-        """Nothing: the key is that of the state which the part is merged into."""
-        return self._parts.select([])
+        """The key columns, where the key is not that of the state which the part is merged into."""
+        return self._parts.select(self._keys)
 
     def stored(self, column: str) -> pa.Array:
         """A state's values, or the number of a list's elements."""
