@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.worker.arrays import numbers, whole
-from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
+from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.runtime.features.broadcast import SharedRows
 from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -235,17 +236,9 @@ class Pass:
 
 def counted(partition: Partition) -> dict[str, int]:
     """What has been done to a partition since the last time, by the names that lanes have for it."""
-    done = partition.tally
-    partition.tally = type(done)()
+    done, partition.tally = partition.tally, Tally()
     return {
-        "keys": done.keys,
-        "loaded_groups": done.loaded_groups,
-        "folded_groups": done.folded_groups,
-        "change_bytes": done.change_bytes,
-        "base_bytes": done.base_bytes,
-        "keys_added": done.added,
-        "keys_removed": done.removed,
-        "keys_written": done.written,
+        **{name: getattr(done, name) for name in COUNTS if hasattr(done, name)},
         "read_us": done.read_ns // 1000,
         "write_us": done.write_ns // 1000,
         **{count_of(state, EXPIRED): number for state, number in done.expired.items()},

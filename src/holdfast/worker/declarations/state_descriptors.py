@@ -17,6 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+MAX_MS = 2**63 - 1
+# No stamp is as early as this, which is why it is one below the least number of eight bytes.
+NEVER_EXPIRED = -(2**63) - 1
+
 
 class Kind(str, Enum):
     """What a state holds for each key."""
@@ -51,6 +55,16 @@ class Ttl:
     clock: str = "processing"
     age_from: str | int = "restore"
     on_disable: str = "keep"
+
+
+def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
+    """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
+
+    It is the rule of `ttl.expired`, worked out once for a whole pass. Without a time nothing expires.
+    """
+    if now_ms is None:
+        return NEVER_EXPIRED
+    return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
 
 
 class Aggregate(ABC):

@@ -372,9 +372,9 @@ class Partition:
             return keys.stored(name) if chosen is None else keys.stored(name).take(chosen)
 
         added, removed = self._census.rows_changed(self.groups_of(keys.h[at]), batch, before)
-        self.tally.written += len(at)
-        self.tally.added += added
-        self.tally.removed += removed
+        self.tally.keys_written += len(at)
+        self.tally.keys_added += added
+        self.tally.keys_removed += removed
         for name in columns:
             if name.startswith(STAMP_PREFIX):
                 self._count_expired(name.removeprefix(STAMP_PREFIX), before, made)
@@ -506,7 +506,7 @@ class Partition:
         if name != ROWS:
             self.tally.expired[name] += len(run) - cleaned.num_rows
             return
-        self.tally.removed += len(run) - cleaned.num_rows
+        self.tally.keys_removed += len(run) - cleaned.num_rows
         after = Run(cleaned)
         for column in run.batch.schema.names:
             if column.startswith(VALUE_PREFIX):
