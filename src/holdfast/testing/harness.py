@@ -35,7 +35,7 @@ from holdfast.worker.runtime.features.instances import (
     Instances,
     own_group,
     redistributed,
-    settled_of,
+    settled_counts,
 )
 from holdfast.worker.runtime.features.partial_aggregates import Split
 from holdfast.worker.runtime.timers import Timer, ms_of
@@ -287,7 +287,7 @@ class Harness:
         """The instances of the next run, with what they are given if there are more or fewer."""
         partition = self._open()
         keys = partition.touch([], partition.rows())
-        before = next((settled[1] for settled in settled_of(keys) if settled is not None), count)
+        before = next(iter(settled_counts(keys)), count)
         shares = None
         if before != count:
             shares = redistributed(keys, self._definition.states, before, count)

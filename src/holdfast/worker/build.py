@@ -167,7 +167,8 @@ def splitter_of(
     runner = partial(RowRunner, alone, processor, spec)
     handlers = [getattr(processor, name) for name in (*definition.handlers, "on_start")]
     timed = names_any(handlers, type(processor), TIME_WORDS)
-    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, timed=timed)
+    keys = pa.schema([stream.schema.field(key) for key in stream.keys])
+    return Splitter(options.split, runner, alone.states, keys, timed)
 
 
 def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:

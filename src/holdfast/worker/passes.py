@@ -86,7 +86,8 @@ class Pass:
         in_time: list[pa.Table] = []
         late: list[pa.Table] = []
         for at, stream in enumerate(self._lane.streams):
-            events = self._events(stream, [packet for packet in packets if packet.stream == at])
+            schema = stream.schema.append(pa.field(HASH, pa.int64()))
+            events = self._table(schema, [packet for packet in packets if packet.stream == at])
             kept, missed = self._without_late(stream, events, moment)
             in_time.append(kept)
             late.append(missed)
@@ -179,9 +180,6 @@ class Pass:
                 table.slice(first, last - first) for table, (first, last) in zip(streams, at, strict=False)
             ]
             yield some, due.slice(*at[-1])
-
-    def _events(self, stream: Stream, packets: Sequence[Packet]) -> pa.Table:
-        return self._table(stream.schema.append(pa.field(HASH, pa.int64())), packets)
 
     @staticmethod
     def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:

@@ -115,8 +115,8 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
     from holdfast.engine.state.spark_state_reader import stored_groups
     from holdfast.worker.runtime.features.instances import (
         redistributed,
+        settled_counts,
         settled_in,
-        settled_of,
     )
 
     if operator.instances is None:
@@ -125,7 +125,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
         if settled_in(store) != operator.layout.operator:
             continue
         opened = _opened(store, operator)
-        counts = {settled[1] for settled in settled_of(opened) if settled is not None}
+        counts = settled_counts(opened)
         if counts == {operator.instances.count}:
             settle(frame, checkpoint, operator)
             return None

@@ -90,10 +90,7 @@ def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     name = operator.layout.operator
     taken = set()
     for state in _own(operator):
-        known = next(
-            (stored for stored in (state.name, state.was) if stored is not None and stored in form.states),
-            None,
-        )
+        known = state.stored_as(form.states)
         if known is None:
             yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
             continue

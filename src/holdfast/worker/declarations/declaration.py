@@ -154,15 +154,11 @@ def _check_name(name: str, processor: type, where: str) -> None:
     for base in processor.__mro__:
         other = vars(base).get(name)
         if other is not None and not isinstance(other, State):
-            raise _hidden(name, where)
-
-
-def _hidden(name: str, where: str) -> Invalid:
-    return Invalid(
-        "a state and something else of the class have one name",
-        where=f"{where}.{name}",
-        hint="rename the state or the method; to take an inherited state away set it to None",
-    )
+            raise Invalid(
+                "a state and something else of the class have one name",
+                where=f"{where}.{name}",
+                hint="rename the state or the method; to take an inherited state away set it to None",
+            )
 
 
 def _check_former_names(states: Sequence[State], where: str) -> None:

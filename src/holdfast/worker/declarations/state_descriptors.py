@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -127,6 +127,10 @@ class State:
         # One declaration assigned to two names keeps the first here; the class is refused when it is read.
         if not self.name:
             object.__setattr__(self, "name", name)
+
+    def stored_as(self, names: Container[str]) -> str | None:
+        """Under which of these names it is stored: its own, or its former one."""
+        return next((name for name in (self.name, self.was) if name is not None and name in names), None)
 
     @property
     def has_elements(self) -> bool:

@@ -101,7 +101,7 @@ class Copies:
             beside = self._folder / f"{_MANIFEST}.{self._mark}"
             beside.write_text(json.dumps(fields), encoding="utf-8")
             beside.replace(self._folder / _MANIFEST)
-            used = {name for table in described.values() for name in _names(table)}
+            used = {name for table in described.values() for level in table.values() for _, name in level}
             for name in before - used - {_MANIFEST}:
                 (self._folder / name).unlink(missing_ok=True)
         except OSError:
@@ -144,7 +144,3 @@ class Copies:
 
 def _record(text: str | None) -> Meta | None:
     return None if text is None else Meta.decode(bytes.fromhex(text))
-
-
-def _names(table: Mapping[str, Any]) -> list[str]:
-    return [name for level in table.values() for _, name in level]

@@ -483,7 +483,8 @@ class Partition:
                 levels.drop(low, high)
                 levels.put(cleaned)
             parts[name] = run
-        counts = self._census.counted(group, parts)
+        self._census.appended(group, opened.counts)  # counted anew, its changes included
+        counts = self._census.count(parts)
         blobs = list(self._pages(parts))
         size = sum(map(len, blobs))
         self.tally.folded_groups += 1

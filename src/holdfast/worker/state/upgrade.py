@@ -112,7 +112,7 @@ class Upgrade:
     def _match(self, form: BlobSchema) -> dict[str, _Source]:
         sources: dict[str, _Source] = {}
         for state in self._layout.states:
-            known = next((n for n in (state.name, state.was) if n is not None and n in form.states), None)
+            known = state.stored_as(form.states)
             if known is not None:
                 sources[state.name] = self._source(form, state, known)
         left = sorted(
