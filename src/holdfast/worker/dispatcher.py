@@ -83,7 +83,8 @@ class Dispatcher:
         store = PipelinedStore(client, numbering)
         store.declare()
         client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
-        moment = self._moment(client)
+        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
+        moment = Moment(client._get_batch_timestamp(), watermark, batch_number())
         task = Task(self._operator, store, moment)
         for batch in self._arriving:
             yield from task.collect(packets_in(batch, numbering))
@@ -93,10 +94,6 @@ class Dispatcher:
             timers = ExpiredTimerIterator(client, moment.watermark_ms)
             waking = [numbering.group_at(int(number)) for (number,), _ in timers]
         yield from task.finish(waking)
-
-    def _moment(self, client: StatefulProcessorApiClient) -> Moment:
-        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
-        return Moment(client._get_batch_timestamp(), watermark, batch_number())
 
 
 def answer_batch(answer: Answer, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:

@@ -114,10 +114,10 @@ class KeyedStream:
             raise Invalid(
                 "an operator has one broadcast stream",
                 where=f"{_WHERE}.with_broadcast",
-                found=f"{self.broadcast.name} and {rules.name}",
+                found=f"{self.broadcast.described.name} and {rules.described.name}",
                 hint="union the two, with a column that says which is which as a part of the key",
             )
-        self._refuse_taken(rules.name)
+        self._refuse_taken(rules.described.name)
         return replace(self, broadcast=rules)
 
     def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
@@ -335,7 +335,7 @@ def _prepared(
     from holdfast.worker.lane import Combiner
     from holdfast.worker.packer import Packer
 
-    broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
+    broadcast = keyed.broadcast.described if keyed.broadcast is not None else None
     names = [source.name for source in keyed.inputs]
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:

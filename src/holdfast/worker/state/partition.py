@@ -37,7 +37,7 @@ from holdfast.worker.state.loading import Loader
 from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run
+from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run, united
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS
 from holdfast.worker.state.tally import Tally
 
@@ -139,11 +139,7 @@ class Partition:
         if DUE_EVENT not in rows.schema.names:
             return empty_run(rows.schema)
         runs = []
-        watermark = moment.watermark_ms
-        for column, at, name in (
-            (DUE_EVENT, watermark, "wake_event"),
-            (DUE_PROCESSING, moment.now_ms, "wake_processing"),
-        ):
+        for column, name, at in _clocks(moment):
             if at is None:
                 continue
             waking = [
@@ -152,9 +148,7 @@ class Partition:
             if waking:
                 run = rows.until(column, at)
                 runs.append(run.take(np.isin(self.groups_of(run.h), waking)))
-        if len(runs) < 2:
-            return runs[0] if runs else empty_run(rows.schema)
-        return sorted_run(pa.concat_batches([run.batch for run in runs]))
+        return united(runs, rows.schema)
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
@@ -539,11 +533,7 @@ class Partition:
         """The earliest timers of a group: as known, or by reading the group where the known has fired."""
         rows = opened.changes.get(ROWS)
         wakes = []
-        clocks = (
-            (DUE_EVENT, "wake_event", moment.watermark_ms),
-            (DUE_PROCESSING, "wake_processing", moment.now_ms),
-        )
-        for column, name, clock in clocks:
+        for column, name, clock in _clocks(moment):
             if column not in self._form.tables[ROWS].names:
                 wakes.append(NEVER)
                 continue
@@ -558,6 +548,12 @@ class Partition:
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)
+
+
+def _clocks(moment: Moment) -> Iterator[tuple[str, str, int | None]]:
+    """Of each clock the column of timers, the field of records, and how late it is."""
+    yield DUE_EVENT, "wake_event", moment.watermark_ms
+    yield DUE_PROCESSING, "wake_processing", moment.now_ms
 
 
 def _least(column: pa.Array) -> int:

@@ -173,6 +173,13 @@ def merged(old: Run, new: Run) -> Run:
     return Run(both.take(pa.array(order)))
 
 
+def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
+    """Runs that may hold the same rows, as one; of an identity the last row stays."""
+    if len(runs) > 1:
+        return sorted_run(pa.concat_batches([run.batch for run in runs]))
+    return joined(runs, schema)
+
+
 def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
     """Runs whose ranges follow one another, as one."""
     filled = [run for run in runs if len(run)]
