@@ -86,17 +86,15 @@ class Copies:
             self._folder.mkdir(parents=True, exist_ok=True)
             before = {file.name for file in self._folder.iterdir()}
             described = {name: self._describe(levels) for name, levels in tables.items()}
-            tokens = {str(group): token.hex() for group, token in groups.items()}
-            left = {
-                str(group): None if record is None else record.encode().hex()
-                for group, record in (records or {}).items()
-            }
             fields = {
                 "form": self._form,
                 "tables": described,
-                "groups": tokens,
+                "groups": {str(group): token.hex() for group, token in groups.items()},
                 "batch": batch_id,
-                "records": left,
+                "records": {
+                    str(group): None if record is None else record.encode().hex()
+                    for group, record in (records or {}).items()
+                },
             }
             beside = self._folder / f"{_MANIFEST}.{self._mark}"
             beside.write_text(json.dumps(fields), encoding="utf-8")
