@@ -17,15 +17,14 @@ from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import Moment, Outcome
 from holdfast.worker.state import compaction, partition
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.expiry import Cleaner
 from holdfast.worker.state.key_group import group_of, range_of
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
 from holdfast.worker.state.tables import levels
 from holdfast.worker.state.tables.runs import empty_run
-from holdfast.worker.state.upgrade import Upgrade
 
 STATES = (
     State(Kind.VALUE, pa.int64(), "total"),
@@ -49,11 +48,9 @@ class Task:
     def __init__(self, store: MemoryStore, folder: Path | None, tokens: Iterator[int]) -> None:
         mark = next(tokens)
         self.partition = Partition(
-            Layout("op", GROUPS, FORM, ("who",)),
+            Layout("op", GROUPS, STATES, FORM, ("who",)),
             store,
             token=lambda: next(tokens).to_bytes(8, "big"),
-            evolution=Upgrade(STATES, FORM, "op", (), 0),
-            clean=Cleaner(STATES),
             copies=None if folder is None else Copies(folder, FORM.fingerprint, str(mark)),
         )
 

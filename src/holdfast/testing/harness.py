@@ -24,7 +24,6 @@ from holdfast.worker.declarations.state_descriptors import SETTLED
 from holdfast.worker.declarations.types import schema_of
 from holdfast.worker.interface import Moment
 from holdfast.worker.lane import HASH, NOW, SIDE_COLUMNS, Combiner, Spreader, Stream
-from holdfast.worker.operator import Parts
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet, packets_in
 from holdfast.worker.placement import Placement
@@ -36,7 +35,7 @@ from holdfast.worker.runtime.features.instances import (
     Instances,
     own_group,
     redistributed,
-    settled_of,
+    settled_counts,
 )
 from holdfast.worker.runtime.features.partial_aggregates import Split
 from holdfast.worker.runtime.timers import Timer, ms_of
@@ -160,7 +159,7 @@ class Harness:
 
     def broadcast_rows(self) -> dict[Any, Any]:
         """The rows of the broadcast stream as handlers read them, by their key."""
-        name, keeper = self._shared().name, self._parts.keeper
+        name, keeper = self._shared().name, self._operator.keeper
         kept = keeper().read(self._open().shared(name)) if keeper is not None else {}
         return {key: row.row for key, row in kept.items() if not row.gone}
 
@@ -194,11 +193,11 @@ class Harness:
     def state(self, *key: Any) -> dict[str, Any]:
         """What a read of each state of a key would give now; nothing is changed or renewed by it."""
         states = [state for state in self._definition.states if state.name != SETTLED]
-        return read_state(states, self._keys(key), 0, self._moment())
+        return read_state(states, self._keys(key), self._moment())
 
     def timers(self, *key: Any) -> tuple[Timer, ...]:
         """The timers of a key, in the order of their times."""
-        return read_timers(self._keys(key), 0)
+        return read_timers(self._keys(key))
 
     def keys(self) -> list[tuple[Any, ...]]:
         """All keys that have a row in the store, expired values included, in no certain order."""
@@ -288,7 +287,7 @@ class Harness:
         """The instances of the next run, with what they are given if there are more or fewer."""
         partition = self._open()
         keys = partition.touch([], partition.rows())
-        before = next((settled[1] for settled in settled_of(keys) if settled is not None), count)
+        before = next(iter(settled_counts(keys)), count)
         shares = None
         if before != count:
             shares = redistributed(keys, self._definition.states, before, count)
@@ -302,9 +301,10 @@ class Harness:
         if drop:
             self._options = replace(self._options, drop=drop)
         streams = [self._stream(name) for name in self._schemas]
-        self._lane, self._parts = assemble(
+        self._operator = assemble(
             processor, self._definition, streams, self._output, self._options, self._now_ms, self._broadcast
         )
+        self._lane = self._operator.lane
         self._splitter = splitter_of(processor, self._definition, streams, self._options)
 
     def _stream(self, name: str) -> Stream:
@@ -319,7 +319,7 @@ class Harness:
         store = self._store.snapshot()
         moment = self._moment()
         waking = store.waking(moment.watermark_ms, moment.now_ms)
-        running = self._parts.passes(self._lane, self._partition(store))
+        running = self._operator.passes(self._partition(store))
         rows: list[dict[str, Any]] = []
         for answer in running.run(packets, waking, moment):
             if answer.rows is not None:
@@ -359,16 +359,8 @@ class Harness:
         return [packet for batch in packed for packet in packets_in(batch, self._lane.layout.numbering)]
 
     def _packer(self, at: int) -> Packer:
-        stream = self._lane.streams[at]
-        return Packer(
-            stream.schema,
-            self._options.key_groups,
-            at,
-            keys=stream.keys,
-            placement=self._options.placement,
-            splitter=self._splitter,
-            instances=self._options.instances,
-        )
+        layout, instances = self._lane.layout, self._options.instances
+        return Packer(self._lane.streams[at], at, layout, self._splitter, instances)
 
     def _touching(self) -> list[Packet]:
         """What touches instances in each batch."""
@@ -385,7 +377,7 @@ class Harness:
 
     def _spread(self, broadcast: Broadcast, rows: Sequence[Mapping[str, Any]]) -> list[Packet]:
         table = self._in_columns(broadcast.name, broadcast.schema, rows)
-        spreader = Spreader(broadcast.schema, self._options.key_groups, len(self._lane.streams))
+        spreader = Spreader(broadcast.schema, len(self._lane.streams), self._lane.layout)
         batch = table.combine_chunks().to_batches()[0]
         return self._unpacked(spreader.packets(batch, 0, 0))
 
@@ -442,14 +434,7 @@ class Harness:
         return partition
 
     def _partition(self, store: MemoryStore) -> Partition:
-        parts: Parts = self._parts
-        return Partition(
-            self._lane.layout,
-            store,
-            token=lambda: next(self._tokens).to_bytes(8, "big"),
-            evolution=parts.evolution(),
-            clean=parts.clean,
-        )
+        return Partition(self._lane.layout, store, token=lambda: next(self._tokens).to_bytes(8, "big"))
 
     def _moment(self) -> Moment:
         return Moment(self._now_ms, self._watermark_ms, self._batch_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.worker.arrays import whole
 from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
 from holdfast.worker.runtime.event_rows import values_of
@@ -15,24 +16,24 @@ from holdfast.worker.state.expiry import expired
 from holdfast.worker.state.key_index import Keys
 
 
-def read_state(states: Sequence[State], keys: Keys, at: int, moment: Moment) -> dict[str, Any]:
-    """The value of each state of a key: a plain value, a list, or a dictionary."""
-    return {state.name: _read(state, keys, at, moment) for state in states}
+def read_state(states: Sequence[State], key: Keys, moment: Moment) -> dict[str, Any]:
+    """The value of each state of the one key: a plain value, a list, or a dictionary."""
+    return {state.name: _read(state, key, moment) for state in states}
 
 
-def read_timers(keys: Keys, at: int) -> tuple[Timer, ...]:
-    """The timers of a key, in the order of their times."""
-    stored = decode(keys.stored(TIMERS)[at].as_py())
+def read_timers(key: Keys) -> tuple[Timer, ...]:
+    """The timers of the one key, in the order of their times."""
+    stored = decode(key.stored(TIMERS)[0].as_py())
     timers = [timer_of(name, at_ms) for name, at_ms in stored.items()]
     return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))
 
 
-def _read(state: State, keys: Keys, at: int, moment: Moment) -> Any:
+def _read(state: State, key: Keys, moment: Moment) -> Any:
     if state.has_elements:
-        return _elements(state, keys, at, moment)
-    value = keys.stored(f"{VALUE_PREFIX}{state.name}").slice(at, 1)
+        return _elements(state, key, moment)
+    value = key.stored(f"{VALUE_PREFIX}{state.name}")
     if state.ttl is not None and state.ttl.visibility == "never_return_expired":
-        stamp = keys.stored(f"{STAMP_PREFIX}{state.name}").slice(at, 1)
+        stamp = key.stored(f"{STAMP_PREFIX}{state.name}")
         if expired(stamp, state.ttl, moment)[0]:
             value = value.slice(0, 0)
     (stored,) = values_of(value) or [None]
@@ -43,15 +44,11 @@ def _read(state: State, keys: Keys, at: int, moment: Moment) -> Any:
     return stored
 
 
-def _elements(state: State, keys: Keys, at: int, moment: Moment) -> Any:
-    elements = keys.elements(state.name)
-    rows = elements.rows.slice(int(elements.starts[at]), int(elements.starts[at + 1] - elements.starts[at]))
-    rows = rows.combine_chunks()
-    if state.ttl is not None and state.ttl.visibility == "never_return_expired" and rows.num_rows:
-        stamps = rows.column("t").combine_chunks()
-        rows = rows.filter(pa.array(~expired(stamps, state.ttl, moment)))
-    values = values_of(rows.column("v").combine_chunks()) if rows.num_rows else []
+def _elements(state: State, key: Keys, moment: Moment) -> Any:
+    rows = key.elements(state.name).rows
+    if state.ttl is not None and state.ttl.visibility == "never_return_expired":
+        rows = rows.filter(pa.array(~expired(whole(rows.column("t")), state.ttl, moment)))
+    values = values_of(whole(rows.column("v")))
     if state.kind is Kind.LIST:
         return values
-    names = values_of(rows.column("k").combine_chunks()) if rows.num_rows else []
-    return dict(zip(names, values, strict=True))
+    return dict(zip(values_of(whole(rows.column("k"))), values, strict=True))

@@ -79,7 +79,7 @@ def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
     """
     _, first, position = np.unique(h, return_index=True, return_inverse=True)
     taken = keys.take(pa.array(first[position]))
-    if all(_same(whole(a), whole(b)) for a, b in zip(keys.columns, taken.columns, strict=True)):
+    if all(same_cells(a, b).all() for a, b in zip(keys.columns, taken.columns, strict=True)):
         return first, position
     numbered: dict[tuple[object, ...], int] = {}
     rows = zip(h.tolist(), *(column.to_pylist() for column in keys.columns), strict=True)
@@ -88,7 +88,11 @@ def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
     return first, at
 
 
-def _same(one: pa.Array, other: pa.Array) -> bool:
-    nulls = pc.and_(one.is_null(), other.is_null())
-    equal = pc.or_(pc.fill_null(pc.equal(one, other), False), nulls)
-    return bool(numbers(equal.cast(pa.int8())).all())
+def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
+    left, right = whole(left), whole(right)
+    neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_nested(left.type):
+        return neither
+    same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
+    return neither | same

@@ -14,7 +14,7 @@ from holdfast.worker.declarations.code import names_any
 from holdfast.worker.declarations.processor import Definition
 from holdfast.worker.interface import Placing
 from holdfast.worker.lane import SIDE_COLUMNS, Lane, Stream
-from holdfast.worker.operator import Parts
+from holdfast.worker.operator import Operator
 from holdfast.worker.runtime.features.broadcast import Broadcast, Keeper
 from holdfast.worker.runtime.features.instances import Instances
 from holdfast.worker.runtime.features.partial_aggregates import (
@@ -29,10 +29,8 @@ from holdfast.worker.runtime.row_runner import RowRunner
 from holdfast.worker.runtime.runner_spec import RunnerSpec
 from holdfast.worker.runtime.table_runner import TableRunner, check_name
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.expiry import Cleaner
 from holdfast.worker.state.group_numbers import EVEN, Numbering
-from holdfast.worker.state.partition import Layout
-from holdfast.worker.state.upgrade import Upgrade
+from holdfast.worker.state.operator_layout import Layout
 
 EVENT, PROCESSING = "event", "processing"
 # What errors call the stream of parts of hot keys.
@@ -83,8 +81,8 @@ def assemble(
     options: Options,
     started_ms: int,
     broadcast: Broadcast | None = None,
-) -> tuple[Lane, Parts]:
-    """What the workers of an operator must know, and what they run.
+) -> Operator:
+    """What the workers of an operator run, with all that they must know.
 
     Args:
         processor: The user's.
@@ -109,9 +107,11 @@ def assemble(
     layout = Layout(
         options.name,
         options.key_groups,
+        states,
         form,
         names,
-        any(state.ttl for state in definition.states),
+        options.drop,
+        started_ms,
         options.memory_bytes,
         options.placement,
         options.numbering,
@@ -132,7 +132,6 @@ def assemble(
         pa.schema([field.with_nullable(True) for field in (*output, *sides)]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
-        memory_bytes=options.memory_bytes,
         broadcast=broadcast,
     )
     spec = RunnerSpec(
@@ -148,11 +147,10 @@ def assemble(
     )
     make = TableRunner if definition.kind == "table" else RowRunner
     runner = partial(make, definition, processor, spec)
-    upgrade = partial(Upgrade, states, form, options.name, options.drop, started_ms)
     keeper = None
     if broadcast is not None:
         keeper = partial(Keeper, broadcast, processor, options.name, options.on_error, options.memory_bytes)
-    return lane, Parts(runner, upgrade, Cleaner(states), keeper)
+    return Operator(lane, runner, keeper, options.event_time)
 
 
 def splitter_of(
@@ -169,7 +167,8 @@ def splitter_of(
     runner = partial(RowRunner, alone, processor, spec)
     handlers = [getattr(processor, name) for name in (*definition.handlers, "on_start")]
     timed = names_any(handlers, type(processor), TIME_WORDS)
-    return Splitter(options.split, runner, alone.states, stream.schema, stream.keys, timed=timed)
+    keys = pa.schema([stream.schema.field(key) for key in stream.keys])
+    return Splitter(options.split, runner, alone.states, keys, timed)
 
 
 def _more(definition: Definition, stream: Stream, keys: pa.Schema, options: Options) -> tuple[Stream, ...]:

@@ -12,14 +12,13 @@ import pyarrow as pa
 
 from holdfast.worker.interface import Moment
 from holdfast.worker.lane import answer_schema
+from holdfast.worker.operator import Operator, Task
 from holdfast.worker.passes import Answer, packets_in
 from holdfast.worker.table_exchange import expect
 from holdfast.worker.task_facts import batch_number
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
-
-    from holdfast.worker.operator import Operator
 
 
 class Dispatcher:
@@ -84,8 +83,9 @@ class Dispatcher:
         store = PipelinedStore(client, numbering)
         store.declare()
         client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
-        moment = self._moment(client)
-        task = self._operator.task(store, moment)
+        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
+        moment = Moment(client._get_batch_timestamp(), watermark, batch_number())
+        task = Task(self._operator, store, moment)
         for batch in self._arriving:
             yield from task.collect(packets_in(batch, numbering))
         client.set_handle_state(StatefulProcessorHandleState.DATA_PROCESSED)
@@ -94,10 +94,6 @@ class Dispatcher:
             timers = ExpiredTimerIterator(client, moment.watermark_ms)
             waking = [numbering.group_at(int(number)) for (number,), _ in timers]
         yield from task.finish(waking)
-
-    def _moment(self, client: StatefulProcessorApiClient) -> Moment:
-        watermark = client._get_watermark_timestamp() if self._operator.event_time else None
-        return Moment(client._get_batch_timestamp(), watermark, batch_number())
 
 
 def answer_batch(answer: Answer, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +14,9 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
-from holdfast.worker.state.group_numbers import EVEN, Numbering
+from holdfast.worker.state.group_numbers import Numbering
 from holdfast.worker.state.key_group import numbers_of
-from holdfast.worker.state.partition import Layout
+from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.task_facts import partition_id
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ class Lane:
         output: The columns of its result, with those of the side output where asked for.
         keep_late: Whether late events are handed to the processor all the same.
         side_outputs: Whether late and failed events are put out in columns of their own.
-        memory_bytes: What a worker may use for one pass, about.
         broadcast: The stream that reaches every key group; its packets bear the number after the streams'.
     """
 
@@ -72,7 +70,6 @@ class Lane:
     output: pa.Schema
     keep_late: bool = False
     side_outputs: bool = False
-    memory_bytes: int = 256 << 20
     broadcast: Broadcast | None = None
 
     @property
@@ -86,10 +83,10 @@ class Lane:
 class Spreader:
     """Packs a broadcast stream's rows for every key group, in the tasks before the shuffle."""
 
-    def __init__(self, schema: pa.Schema, key_groups: int, stream: int, numbering: Numbering = EVEN) -> None:
+    def __init__(self, schema: pa.Schema, stream: int, layout: Layout) -> None:
         self._schema = schema
-        self._numbers = partial(numbers_of, key_groups, numbering)
         self._stream = stream
+        self._layout = layout
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into packets, the same for each group."""
@@ -100,7 +97,7 @@ class Spreader:
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
         """The packets of one batch of rows, few enough at a time to be small."""
         payload = conform(batch, self._schema).serialize().to_pybytes()
-        every = self._numbers()
+        every = numbers_of(self._layout.key_groups, self._layout.numbering)
         step = max(1, PACK_BYTES // len(payload))
         for first in range(0, len(every), step):
             numbers = every[first : first + step]
@@ -117,16 +114,8 @@ class Combiner:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the batches of a task into fewer rows."""
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in batches:
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= PACK_BYTES:
-                yield from self._combined(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield from self._combined(waiting)
+        for gathered in gather(batches):
+            yield from self._combined(gathered)
 
     def _combined(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self._processor.combine(pa.Table.from_batches(batches))
@@ -146,18 +135,12 @@ class Waker:
     """Turns ticks into packets that wake every key group, however many ticks there were.
 
     Args:
-        key_groups: How many groups there are.
-        numbering: How they are stored.
+        layout: What fixes the operator's state.
         touching: Makes the packets that touch instances: a tick must not reach some of them alone.
     """
 
-    def __init__(
-        self,
-        key_groups: int,
-        numbering: Numbering = EVEN,
-        touching: Callable[[], pa.RecordBatch] | None = None,
-    ) -> None:
-        self._numbers = partial(numbers_of, key_groups, numbering)
+    def __init__(self, layout: Layout, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
+        self._layout = layout
         self._touching = touching
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,8 +149,23 @@ class Waker:
             return
         if self._touching is not None:
             yield self._touching()
-        numbers = self._numbers()
+        numbers = numbers_of(self._layout.key_groups, self._layout.numbering)
         yield packets_of(numbers, WAKE, WAKE, WAKE, pa.nulls(len(numbers), pa.binary()))
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches with rows, so many at a time that a group gets few packets."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= PACK_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def packets_of(

@@ -16,10 +16,9 @@ from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.lane import WAKE, Lane
 from holdfast.worker.passes import Answer, Packet, Pass, counted, totalled
 from holdfast.worker.process_memory import give_back, prepare
-from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.loading import Evolution
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import Store
 from holdfast.worker.task_facts import local_property, partition_id
 
@@ -37,60 +36,47 @@ _MOST_COUNTED = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What an operator is made of besides its lane; made anew in each task.
+class Operator:
+    """What a keyed operator runs in the tasks of Spark.
 
     Attributes:
-        runner: Makes what calls the processor.
-        evolution: Makes what reads older forms.
-        clean: Takes out what has expired.
+        lane: What the workers know.
+        runner: Makes what calls the processor, anew in each task.
         keeper: Makes what takes in the rows of the broadcast stream, where there is one.
+        event_time: Whether any stream has a watermark.
     """
 
+    lane: Lane
     runner: Callable[[], Runner]
-    evolution: Callable[[], Evolution]
-    clean: Cleaner
-    keeper: Callable[[], Keeper] | None = None
+    keeper: Callable[[], Keeper] | None
+    event_time: bool
 
-    def passes(self, lane: Lane, partition: Partition) -> Pass:
+    def passes(self, partition: Partition) -> Pass:
         """What works off the packets of a partition."""
-        return Pass(lane, partition, self.runner(), self.keeper() if self.keeper is not None else None)
-
-
-class Operator:
-    """What a keyed operator runs in the tasks of Spark."""
-
-    def __init__(self, lane: Lane, parts: Parts, *, event_time: bool) -> None:
-        self.lane = lane
-        self.event_time = event_time
-        self._parts = parts
-
-    def task(self, store: Store, moment: Moment) -> Task:
-        """The work of one task, over the store of its partition."""
-        return Task(self.lane, self._parts, store, moment)
+        return Pass(self.lane, partition, self.runner(), self.keeper() if self.keeper is not None else None)
 
     def one_group(
         self, store: Store, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[Answer]:
         """Work off a single group over a store that holds nothing else, without a working copy."""
-        partition = open_partition(self.lane, self._parts, store, None)
+        partition = Partition(self.lane.layout, store, token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
-        return self._parts.passes(self.lane, partition).run(arrived, [group], moment)
+        return self.passes(partition).run(arrived, [group], moment)
 
 
 class Task:
     """One task of Spark's: the packets so far, and the partition's state."""
 
-    def __init__(self, lane: Lane, parts: Parts, store: Store, moment: Moment) -> None:
+    def __init__(self, operator: Operator, store: Store, moment: Moment) -> None:
         prepare()
         self.moment = moment
-        self._lane = lane
-        self._limit = lane.memory_bytes // _PACKETS_SHARE
+        self._layout = layout = operator.lane.layout
+        self._limit = layout.memory_bytes // _PACKETS_SHARE
         self._packets: list[Packet] = []
         self._waking: set[int] = set()
         self._size = 0
-        self._partition = open_partition(lane, parts, store, _copies(lane))
-        self._pass = parts.passes(lane, self._partition)
+        self._partition = Partition(layout, store, token=fresh_token, copies=_copies(layout))
+        self._pass = operator.passes(self._partition)
 
     def collect(self, packets: Iterable[Packet]) -> Iterator[Answer]:
         """Keep packets, which come group by group; work those before off where they have become many."""
@@ -109,7 +95,7 @@ class Task:
         yield from self._answers(waking)
         yield from self._totals()
         self._partition.close()
-        give_back(self._lane.memory_bytes)
+        give_back(self._layout.memory_bytes)
 
     def _answers(self, waking: Sequence[int]) -> Iterator[Answer]:
         packets, self._packets, self._size = self._packets, [], 0
@@ -120,7 +106,7 @@ class Task:
 
     def _totals(self) -> Iterator[Answer]:
         """What the partition holds. In each batch one key group is counted that an older Holdfast wrote."""
-        groups = _groups(self._lane.layout, self._partition, self.moment)
+        groups = _groups(self._layout, self._partition, self.moment)
         if groups is None or len(groups) > _MOST_COUNTED:
             return
         counts, uncounted = totalled(self._partition, groups, self.moment)
@@ -151,27 +137,15 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
     return range(layout.key_groups)
 
 
-def open_partition(lane: Lane, parts: Parts, store: Store, copies: Copies | None) -> Partition:
-    """A partition's state over a store."""
-    return Partition(
-        lane.layout,
-        store,
-        token=fresh_token,
-        evolution=parts.evolution(),
-        clean=parts.clean,
-        copies=copies,
-    )
-
-
 def fresh_token() -> bytes:
     """Eight bytes that were never made before, not by another try at the same batch either."""
     return os.urandom(8)
 
 
-def _copies(lane: Lane) -> Copies | None:
+def _copies(layout: Layout) -> Copies | None:
     """A directory of this partition's own, below those that Spark removes with the executor."""
     local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property("sql.streaming.queryId")
     if not local or not query:
         return None
-    place = Path(local.split(",")[0]) / "holdfast" / query / lane.layout.operator / str(partition_id())
-    return Copies(place, lane.layout.form.fingerprint, fresh_token().hex())
+    place = Path(local.split(",")[0]) / "holdfast" / query / layout.operator / str(partition_id())
+    return Copies(place, layout.form.fingerprint, fresh_token().hex())

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.worker.arrays import numbers, whole
-from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
+from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, Failed, Moment, Runner
 from holdfast.worker.lane import HASH, PACKET, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.runtime.features.broadcast import SharedRows
 from holdfast.worker.state.tables.runs import Run
+from holdfast.worker.state.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,7 +86,8 @@ class Pass:
         in_time: list[pa.Table] = []
         late: list[pa.Table] = []
         for at, stream in enumerate(self._lane.streams):
-            events = self._events(stream, [packet for packet in packets if packet.stream == at])
+            schema = stream.schema.append(pa.field(HASH, pa.int64()))
+            events = self._table(schema, [packet for packet in packets if packet.stream == at])
             kept, missed = self._without_late(stream, events, moment)
             in_time.append(kept)
             late.append(missed)
@@ -168,7 +170,7 @@ class Pass:
             load += np.bincount(of, minlength=len(load)) * (size + _EVENT_BYTES)
         if partition.has_elements:
             load = np.maximum(load, partition.element_bytes(np.unique(np.concatenate([*hashes, due.h]))))
-        starts = _cut(load, self._lane.memory_bytes / _SHARE)
+        starts = _cut(load, self._lane.layout.memory_bytes / _SHARE)
         if len(starts) == 1:
             yield streams, due
             return
@@ -178,9 +180,6 @@ class Pass:
                 table.slice(first, last - first) for table, (first, last) in zip(streams, at, strict=False)
             ]
             yield some, due.slice(*at[-1])
-
-    def _events(self, stream: Stream, packets: Sequence[Packet]) -> pa.Table:
-        return self._table(stream.schema.append(pa.field(HASH, pa.int64())), packets)
 
     @staticmethod
     def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:
@@ -207,7 +206,8 @@ class Pass:
         rows = outcome.output
         for name in SIDE_COLUMNS[: self._side_columns]:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
-        limit = max(1, (self._lane.memory_bytes // 32) // max(1, rows.nbytes // max(1, rows.num_rows)))
+        row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
+        limit = max(1, (self._lane.layout.memory_bytes // 32) // row_bytes)
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
     def _failed(self, failed: Sequence[Failed]) -> Iterator[Answer]:
@@ -234,17 +234,9 @@ class Pass:
 
 def counted(partition: Partition) -> dict[str, int]:
     """What has been done to a partition since the last time, by the names that lanes have for it."""
-    done = partition.tally
-    partition.tally = type(done)()
+    done, partition.tally = partition.tally, Tally()
     return {
-        "keys": done.keys,
-        "loaded_groups": done.loaded_groups,
-        "folded_groups": done.folded_groups,
-        "change_bytes": done.change_bytes,
-        "base_bytes": done.base_bytes,
-        "keys_added": done.added,
-        "keys_removed": done.removed,
-        "keys_written": done.written,
+        **{name: getattr(done, name) for name in COUNTS if hasattr(done, name)},
         "read_us": done.read_ns // 1000,
         "write_us": done.write_ns // 1000,
         **{count_of(state, EXPIRED): number for state, number in done.expired.items()},

@@ -55,10 +55,9 @@ class Placement:
         groups = self._groups(keys.take(pa.array(first)))[position]
         if self.key_groups == 1:
             return h
-        bounds = [range_of(group, self.key_groups)[0] for group in range(self.key_groups)]
-        lows = np.array(bounds, np.uint64)
-        widths = np.array([b - a for a, b in zip(bounds, [*bounds[1:], 1 << 64], strict=True)], object)
-        moved: Hashes = lows[groups] + h % widths.astype(np.uint64)[groups]
+        lows = np.array([range_of(group, self.key_groups)[0] for group in range(self.key_groups)], np.uint64)
+        widths = np.diff(lows, append=np.uint64(0))  # the last group's goes on to where hashes begin anew
+        moved: Hashes = lows[groups] + h % widths[groups]
         return moved
 
     def check(self, keys: pa.Table, h: Hashes) -> None:

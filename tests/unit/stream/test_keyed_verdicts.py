@@ -15,7 +15,7 @@ from holdfast.stream.query.operator_check import Defined
 from holdfast.stream.query.plan_notes import check_places
 from holdfast.worker.declarations.state_descriptors import Kind, State, Ttl
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.partition import Layout
+from holdfast.worker.state.operator_layout import Layout
 
 KEYS = pa.schema([("who", pa.string())])
 INT, LONG = pa.int32(), pa.int64()
@@ -33,7 +33,7 @@ def operator(
     timers: bool = False,
 ) -> Defined:
     form = form_of(states, keys, timers=timers)
-    return Defined(Layout("visits", key_groups, form, tuple(keys.names)), states, drop)
+    return Defined(Layout("visits", key_groups, states, form, tuple(keys.names), drop))
 
 
 def note_of(defined: Defined) -> dict[str, Any]:

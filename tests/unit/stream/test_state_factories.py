@@ -106,7 +106,7 @@ def test_defaults_are_copies_of_what_was_given() -> None:
     given = [1]
     state = hf.value("array<int>", default=given)
     given.append(2)
-    assert state.unset() == [1]
+    assert state.default == [1]
 
 
 def test_former_names_are_kept_as_they_are_read_later() -> None:

@@ -15,13 +15,12 @@ import pytest
 from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Outcome
 from holdfast.worker.state.blob_schema import ROWS, form_of
-from holdfast.worker.state.expiry import Cleaner
 from holdfast.worker.state.key_index import Keys, same_keys
-from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
 from holdfast.worker.state.tables import levels
 from holdfast.worker.state.tables.runs import Run, empty_run
-from holdfast.worker.state.upgrade import Upgrade
 
 STATES = (State(Kind.VALUE, pa.int64(), "total"), State(Kind.LIST, pa.int64(), "seen"))
 KEYS = pa.schema([pa.field("who", pa.string()), pa.field("x", pa.float64())])
@@ -34,11 +33,9 @@ TOKENS = count(1)
 def opened(store: MemoryStore, moment: Moment) -> Partition:
     """A task over the one group that all keys are in."""
     partition = Partition(
-        Layout("op", 1, FORM, KEYS.names),
+        Layout("op", 1, STATES, FORM, tuple(KEYS.names)),
         store,
         token=lambda: next(TOKENS).to_bytes(8, "big"),
-        evolution=Upgrade(STATES, FORM, "op", (), 0),
-        clean=Cleaner(STATES),
     )
     partition.open([0], moment)
     return partition

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.lane import HASH, WAKE, Combiner, Waker
+from holdfast.worker.lane import HASH, WAKE, Combiner, Stream, Waker
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Packet, packets_in
+from holdfast.worker.state.blob_schema import form_of
 from holdfast.worker.state.group_numbers import EVEN
 from holdfast.worker.state.key_group import group_of
+from holdfast.worker.state.operator_layout import Layout
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -61,13 +63,21 @@ def hashed(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     )
 
 
+FORM = form_of((), pa.schema([("who", pa.string())]), timers=False)
+LAYOUT = Layout("op", GROUPS, (), FORM, ("who",))
+
+
+def packer(number: int) -> Packer:
+    return Packer(Stream("event", SCHEMA, ("who",)), number, LAYOUT)
+
+
 def packets(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> list[Packet]:
     return [packet for batch in batches for packet in packets_in(batch, EVEN)]
 
 
 def test_packets_hold_every_event_in_its_group_and_order() -> None:
     rows = [row(n) for n in range(100)]
-    packed = packets(Packer(SCHEMA, GROUPS, 3)([hashed(rows[:40]), hashed([]), hashed(rows[40:])]))
+    packed = packets(packer(3)([hashed(rows[:40]), hashed([]), hashed(rows[40:])]))
     assert {each.stream for each in packed} == {3}
     assert len({each.group for each in packed}) == len(packed) > 1
     carried = pa.schema([*SCHEMA, (HASH, pa.int64())])
@@ -86,26 +96,26 @@ def test_packets_hold_every_event_in_its_group_and_order() -> None:
 
 
 def test_no_events_make_no_packets_and_wide_types_are_brought_to_the_declared() -> None:
-    assert packets(Packer(SCHEMA, GROUPS, 0)([])) == []
-    assert packets(Packer(SCHEMA, GROUPS, 0)([hashed([])])) == []
+    assert packets(packer(0)([])) == []
+    assert packets(packer(0)([hashed([])])) == []
     batch = hashed([row(1)])
     large = batch.set_column(0, pa.field("who", pa.large_string()), batch.column(0).cast(pa.large_string()))
-    assert packets(Packer(SCHEMA, GROUPS, 0)([large])) == packets(Packer(SCHEMA, GROUPS, 0)([batch]))
+    assert packets(packer(0)([large])) == packets(packer(0)([batch]))
 
 
 def test_many_events_are_packed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.worker import packer
+    from holdfast.worker import lane
 
-    monkeypatch.setattr(packer, "PACK_BYTES", 1)
-    packed = packets(Packer(SCHEMA, GROUPS, 0)([hashed([row(n)]) for n in range(1, 4)]))
+    monkeypatch.setattr(lane, "PACK_BYTES", 1)
+    packed = packets(packer(0)([hashed([row(n)]) for n in range(1, 4)]))
     assert [each.seq for each in packed] == [0, 1, 2]
 
 
 def test_a_tick_wakes_every_group_once() -> None:
     ticks = pa.RecordBatch.from_pylist([{"value": 1}, {"value": 2}])
-    woken = packets(Waker(GROUPS)([ticks, ticks]))
+    woken = packets(Waker(LAYOUT)([ticks, ticks]))
     assert woken == [Packet(group, WAKE, WAKE, WAKE, None) for group in range(GROUPS)]
-    assert packets(Waker(GROUPS)([ticks.slice(0, 0)])) == []
+    assert packets(Waker(LAYOUT)([ticks.slice(0, 0)])) == []
 
 
 class Doubled:

@@ -15,13 +15,12 @@ from holdfast.worker.declarations.state_descriptors import Kind, State
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
 from holdfast.worker.state import compaction as folding
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.expiry import Cleaner
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.local_copies import Copies
-from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
 from holdfast.worker.state.tables.runs import empty_run
-from holdfast.worker.state.upgrade import Upgrade
 
 KEYS = pa.schema([pa.field("who", pa.string())])
 MOMENT = Moment(0, None, None)
@@ -43,11 +42,9 @@ def task(
     """A task over one group, opened."""
     form = form_of(states, KEYS, timers=timers)
     made = Partition(
-        Layout("op", 1, form, ("who",)),
+        Layout("op", 1, tuple(states), form, ("who",)),
         store,
         token=lambda: next(TOKENS).to_bytes(8, "big"),
-        evolution=Upgrade(states, form, "op", (), 0),
-        clean=Cleaner(states),
         copies=None if folder is None else Copies(folder, form.fingerprint, str(next(TOKENS))),
     )
     made.open([0], moment)

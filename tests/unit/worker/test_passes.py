@@ -18,10 +18,9 @@ from holdfast.worker.lane import HASH, SIDE_COLUMNS, Lane, Stream
 from holdfast.worker.packer import Packer
 from holdfast.worker.passes import Answer, Packet, Pass, late_events
 from holdfast.worker.state.blob_schema import form_of
-from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.partition import Layout, Partition
+from holdfast.worker.state.operator_layout import Layout
+from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
-from holdfast.worker.state.upgrade import Upgrade
 
 GROUPS = 5
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -89,7 +88,7 @@ def passing(
     keep_late: bool = False,
     memory: int = 256 << 20,
 ) -> Pass:
-    layout = Layout("op", GROUPS, FORM, ("who",))
+    layout = Layout("op", GROUPS, (STATE,), FORM, ("who",), memory_bytes=memory)
     own = [pa.field("n", pa.int64())]
     sides = [pa.field(name, pa.string()) for name in SIDE_COLUMNS] if side_outputs else []
     lane = Lane(
@@ -98,15 +97,8 @@ def passing(
         pa.schema([*own, *sides]),
         keep_late=keep_late,
         side_outputs=side_outputs,
-        memory_bytes=memory,
     )
-    partition = Partition(
-        layout,
-        MemoryStore(),
-        token=lambda: b"12345678",
-        evolution=Upgrade([STATE], FORM, "op", (), 0),
-        clean=Cleaner([STATE]),
-    )
+    partition = Partition(layout, MemoryStore(), token=lambda: b"12345678")
     return Pass(lane, partition, runner or Echo())
 
 
@@ -134,9 +126,8 @@ def of(stream: int, *numbers: int) -> list[Packet]:
         for each in numbers
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.append(pa.field(HASH, pa.int64())))
-    return [
-        Packet(*each.values()) for out in Packer(SCHEMA, GROUPS, stream)([batch]) for each in out.to_pylist()
-    ]
+    packer = Packer(Stream("event", SCHEMA, ("who",)), stream, Layout("op", GROUPS, (STATE,), FORM, ("who",)))
+    return [Packet(*each.values()) for out in packer([batch]) for each in out.to_pylist()]
 
 
 MOMENT = Moment(0, 10, 4)

@@ -61,12 +61,6 @@ def test_states_survive_pickling_and_compare_by_what_they_say() -> None:
     assert State(Kind.VALUE, pa.int64(), "a") != State(Kind.VALUE, pa.int32(), "a")
 
 
-def test_a_mutable_default_is_given_as_a_copy() -> None:
-    state = State(Kind.VALUE, parse_type("array<int>"), default=[1])
-    state.unset().append(2)
-    assert state.unset() == [1]
-
-
 def test_the_order_of_states_is_that_of_the_classes_from_the_base_on() -> None:
     class Base:
         first = State(Kind.VALUE, pa.int64())

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import Ttl
+from holdfast.worker.declarations.state_descriptors import MAX_MS, Ttl, cutoff_ms
 from holdfast.worker.interface import Moment
-from holdfast.worker.runtime.ttl import MAX_MS, Clocks, Rule, cutoff_ms, expired, read, read_list, times_ms
+from holdfast.worker.runtime.ttl import Clocks, Rule, expired, read, read_list, times_ms
 
 MIN_MS = -(2**63)
 SHOWS = "return_if_not_cleaned_up"

@@ -119,6 +119,14 @@ class OverTable(KeyedTable):
         first &= (counts > 0)[state.position]
         state.rows.append(chunks.take(pa.array(state.position, mask=~first)), where=first)
 
+    def _renewed(self, state: Any, rows: Rows, live: Mask) -> tuple[Mask, Numbers]:
+        """Empty the keys of whose rows half are retired; gives which, and how many rows of each are not."""
+        held = np.bincount(rows.position, minlength=state.size)
+        kept = np.bincount(rows.position[live], minlength=state.size)
+        anew = 2 * kept <= held
+        state.rows.clear(where=anew)
+        return anew, kept
+
     def _retired(self, rows: Rows, now_us: int) -> Mask:
         """Which rows no event that is in time can look back at."""
         gone: Mask = rows.at <= max(now_us, _FIRST + self._over.size_us) - self._over.size_us
@@ -168,10 +176,7 @@ class FinalOver(OverTable):
 
     def _retire(self, state: Any, rows: Rows, now_us: int) -> None:
         live = ~self._retired(rows, now_us)
-        held = np.bincount(rows.position, minlength=state.size)
-        kept = np.bincount(rows.position[live], minlength=state.size)
-        anew = 2 * kept <= held
-        state.rows.clear(where=anew)
+        anew, kept = self._renewed(state, rows, live)
         self._keep(state, rows.where(live), anew)
         waiting = lowest(rows.where(rows.at > now_us), state.size)
         idle = waiting == _LAST
@@ -201,11 +206,7 @@ class EarlyOver(OverTable):
         place[order] = np.arange(len(order))
         for name, column in self._answered(together.take(order), place[len(before.at) :]).items():
             events = events.append_column(name, column)
-        live = ~self._retired(before, now_us)
-        held = np.bincount(before.position, minlength=state.size)
-        kept = np.bincount(before.position[live], minlength=state.size)
-        anew = 2 * kept <= held
-        state.rows.clear(where=anew)
+        anew, _ = self._renewed(state, before, ~self._retired(before, now_us))
         fresh = np.arange(len(together.at)) >= len(before.at)
         needed = fresh | (anew[together.position] & ~self._retired(together, now_us))
         self._keep(state, together.where(needed), np.ones(state.size, np.bool_))

@@ -18,6 +18,7 @@ from holdfast.stream.event_time import (
     refuse_repeated,
     require_columns,
     require_time,
+    require_watermark,
     spark_interval,
     watermarks,
     with_watermark,
@@ -128,7 +129,8 @@ def windowed(
     require_time(df, time, where=_WHERE)
     require_columns(df, groups, where=_WHERE)
     frame = with_watermark(df, time, watermark, where=_WHERE)
-    _check_watermark(frame, time)
+    if watermarks(frame):
+        require_watermark(frame, time, where=_WHERE, why="by another no window would ever be complete")
     if gap is not None:
         if size is not None or slide is not None or offset is not None:
             raise Invalid(
@@ -167,16 +169,3 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
     if offset is not None:
         start = spark_interval(parse_duration(offset, f"{_WHERE}: offset", allow_zero=True) % step_ms)
     return spark_interval(size_ms), None if slide is None else spark_interval(step_ms), start
-
-
-def _check_watermark(frame: DataFrame, time: str) -> None:
-    present = watermarks(frame)
-    if present and time not in present:
-        other = next(iter(present))
-        raise Invalid(
-            f"the watermark is not on `{time}`, so windows over it would never be complete",
-            where=_WHERE,
-            found=f"a watermark on `{other}`",
-            expected=f"a watermark on `{time}`",
-            hint=f'use time="{other}", or move the watermark',
-        )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from holdfast.worker.runtime.features.broadcast import Broadcast
-    from holdfast.worker.state.partition import Layout
+    from holdfast.worker.state.operator_layout import Layout
 
 _WHERE = "holdfast.broadcast(…)"
 _NO_KEY = (*NOT_KEYS, "float", "double", "binary")
@@ -30,21 +30,15 @@ _NO_ORDER = (*_NO_KEY, "boolean")
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStream:
-    """A stream to be joined by `KeyedStream.with_broadcast`; made by `broadcast`."""
+    """A stream to be joined by `KeyedStream.with_broadcast`; made by `broadcast`.
+
+    Attributes:
+        frame: Its rows.
+        described: The stream as the workers know it.
+    """
 
     frame: DataFrame
-    keys: tuple[str, ...]
-    version: str | None
-    withdrawn: str | None
-    name: str
-
-    def described(self) -> Broadcast:
-        """The stream as the workers know it."""
-        from holdfast.worker.declarations.types import schema_of
-        from holdfast.worker.runtime.features.broadcast import Broadcast
-
-        schema = schema_of(self.frame.schema)
-        return Broadcast(self.name, schema, self.keys, self.version, self.withdrawn)
+    described: Broadcast
 
     def packed(self, layout: Layout, number: int) -> DataFrame:
         """Its rows as packets for every key group."""
@@ -52,9 +46,9 @@ class BroadcastStream:
 
         from holdfast.worker.lane import Spreader, packet_columns
 
-        schema = self.described().schema
+        schema = self.described.schema
         rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
-        spreader = Spreader(schema, layout.key_groups, number, layout.numbering)
+        spreader = Spreader(schema, number, layout)
         return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))
 
 
@@ -88,6 +82,9 @@ def broadcast(
     Raises:
         Invalid: The frame is not a stream or has a watermark, or a column is missing or cannot serve.
     """
+    from holdfast.worker.declarations.types import schema_of
+    from holdfast.worker.runtime.features.broadcast import Broadcast
+
     keys = key_columns(df, key, where=_WHERE, argument="key")
     if not name.isidentifier():
         raise not_an_identifier(name, _WHERE)
@@ -114,7 +111,8 @@ def broadcast(
             expected="boolean",
             hint=f'make it one: .withColumn("{withdrawn}", F.col("{withdrawn}").cast("boolean"))',
         )
-    return BroadcastStream(df, tuple(keys), version, withdrawn, name)
+    described = Broadcast(name, schema_of(df.schema), tuple(keys), version, withdrawn)
+    return BroadcastStream(df, described)
 
 
 def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, type_of
-from holdfast.worker.state.group_numbers import finish, mix
+from holdfast.worker.state.group_numbers import hash_int
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +28,6 @@ PART: Final = "_holdfast_part"
 MOST_HOT: Final = 100
 MOST_PARTS: Final = 1024
 
-_MASK: Final = 0xFFFFFFFF
 _UNHASHED: Final = ("map<", "variant")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "tinyint": (int,),
@@ -227,12 +226,6 @@ def labels_of(seed: int, parts: int) -> tuple[int, ...]:
         labels.setdefault(hash_int(number, seed) % parts, number)
         number += 1
     return tuple(labels[remainder] for remainder in range(parts))
-
-
-def hash_int(value: int, seed: int) -> int:
-    """Spark's hash of an `int` column behind others whose hash is `seed`: Murmur 3, 32 bits, signed."""
-    hashed = finish(mix(seed & _MASK, value), 4)
-    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def _hashable(frame: DataFrame, of: str) -> list[Column]:

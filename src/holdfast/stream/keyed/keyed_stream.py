@@ -32,12 +32,9 @@ if TYPE_CHECKING:
 
     from holdfast.worker.build import Options
     from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
-    from holdfast.worker.declarations.state_descriptors import State
-    from holdfast.worker.interface import Placing
-    from holdfast.worker.lane import Combiner, Lane
+    from holdfast.worker.lane import Combiner
     from holdfast.worker.operator import Operator
     from holdfast.worker.packer import Packer
-    from holdfast.worker.runtime.features.instances import Instances
     from holdfast.worker.runtime.features.partial_aggregates import Split
 
 _WHERE = "holdfast.keyed(…)"
@@ -117,10 +114,10 @@ class KeyedStream:
             raise Invalid(
                 "an operator has one broadcast stream",
                 where=f"{_WHERE}.with_broadcast",
-                found=f"{self.broadcast.name} and {rules.name}",
+                found=f"{self.broadcast.described.name} and {rules.described.name}",
                 hint="union the two, with a column that says which is which as a part of the key",
             )
-        self._refuse_taken(rules.name)
+        self._refuse_taken(rules.described.name)
         return replace(self, broadcast=rules)
 
     def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
@@ -199,9 +196,14 @@ class KeyedStream:
 
         from holdfast.engine.plans.keyed_operator import grafts, has_operator, mark, stateful
         from holdfast.worker.build import Options
+        from holdfast.worker.placement import Placement
+        from holdfast.worker.runtime.features.instances import Instances
 
         self._check_kind(processor)
-        instances = self._instances(name)
+        instances = None if self.instances is None else Instances(name, self.instances)
+        placement = None
+        if self.placement is not None:
+            placement = Placement(self.placement, self.key_groups, name)
         options = Options(
             checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
@@ -212,26 +214,27 @@ class KeyedStream:
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
             split=None if self.split is None else self.split.described(self.inputs[0]),
-            placement=self._placement(name),
+            placement=placement,
             instances=instances,
             numbering=self._numbering(),
         )
-        lane, operator, states, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
+        operator, packers, ticking = _prepared(self, processor, output, options, ticks=ticks)
+        lane = operator.lane
         metric = f"{KEYED_METRIC}{name}"
         for source in self.inputs:
             if has_operator(source.frame, metric):
                 raise same_name(name, _WHERE)
         inputs = [
-            packed(source, stream, packer, combiner)
-            for source, stream, (packer, combiner) in zip(self.inputs, lane.streams, packers, strict=False)
+            packed(source, packer, combiner)
+            for source, (packer, combiner) in zip(self.inputs, packers, strict=True)
         ]
         if self.broadcast is not None:
             inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
         if ticking:
-            inputs.append(ticks_of(self.inputs[0].frame, lane.layout, packers[0][0]))
+            inputs.append(ticks_of(self.inputs[0].frame, packers[0][0]))
         together = reduce(DataFrame.union, inputs)
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts())
-        number = define(Defined(lane.layout, states, options.drop, instances))
+        number = define(Defined(lane.layout, instances))
         return unpacked(answers, metric, lane, mark(number))
 
     def _check_kind(self, processor: object) -> None:
@@ -262,21 +265,11 @@ class KeyedStream:
                 hint='give one of them another: name="…"; its handler is called on_<name>',
             )
 
-    def _instances(self, name: str) -> Instances | None:
-        from holdfast.worker.runtime.features.instances import Instances
-
-        return None if self.instances is None else Instances(name, self.instances)
-
     def _numbering(self) -> Numbering:
         """How the session wants key groups to be stored."""
         conf = self.inputs[0].frame.sparkSession.conf
         word = (conf.get(SPREAD_KEY, None) or "true").lower()
         return Numbering(even=one_of(word, SPREAD_KEY, ("true", "false")) == "true")
-
-    def _placement(self, name: str) -> Placing | None:
-        from holdfast.worker.placement import Placement
-
-        return None if self.placement is None else Placement(self.placement, self.key_groups, name)
 
 
 def keyed(
@@ -334,44 +327,32 @@ def _prepared(
     options: Options,
     *,
     ticks: bool | None,
-) -> tuple[Lane, Operator, tuple[State, ...], list[tuple[Packer, Combiner | None]], bool]:
-    """What the workers must know, checked; the states; what packs; and whether ticks are wanted."""
+) -> tuple[Operator, list[tuple[Packer, Combiner | None]], bool]:
+    """What the workers run, checked; what packs; and whether ticks are wanted."""
     from holdfast.worker.build import assemble, splitter_of
     from holdfast.worker.declarations.processor import definition_of
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.lane import Combiner
-    from holdfast.worker.operator import Operator
     from holdfast.worker.packer import Packer
 
-    broadcast = keyed.broadcast.described() if keyed.broadcast is not None else None
+    broadcast = keyed.broadcast.described if keyed.broadcast is not None else None
     names = [source.name for source in keyed.inputs]
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
         raise Invalid("ticks wake timers, and the processor has none", where=_WHERE, hint="write an on_timer")
     streams = [stream_of(source, processor, combines=definition.combines) for source in keyed.inputs]
-    started_ms = now_ms()
-    lane, parts = assemble(processor, definition, streams, schema_of(output), options, started_ms, broadcast)
-    operator = Operator(lane, parts, event_time=options.event_time)
+    columns = schema_of(output)
+    operator = assemble(processor, definition, streams, columns, options, now_ms(), broadcast)
     ticking = definition.has_timers and not options.event_time if ticks is None else ticks
-    states = definition.states if broadcast is None else (*definition.states, broadcast.state)
     splitter = splitter_of(processor, definition, streams, options)
     packers = [
         (
-            Packer(
-                stream.schema,
-                options.key_groups,
-                at,
-                keys=stream.keys,
-                placement=options.placement,
-                splitter=splitter,
-                instances=options.instances,
-                numbering=options.numbering,
-            ),
+            Packer(stream, at, operator.lane.layout, splitter, options.instances),
             Combiner(processor, stream.schema) if definition.combines else None,
         )
         for at, stream in enumerate(streams)
     ]
-    return lane, operator, states, packers, ticking
+    return operator, packers, ticking
 
 
 def check_share(share: float, where: str) -> None:

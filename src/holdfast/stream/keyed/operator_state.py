@@ -115,8 +115,8 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
     from holdfast.engine.state.spark_state_reader import stored_groups
     from holdfast.worker.runtime.features.instances import (
         redistributed,
+        settled_counts,
         settled_in,
-        settled_of,
     )
 
     if operator.instances is None:
@@ -125,7 +125,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
         if settled_in(store) != operator.layout.operator:
             continue
         opened = _opened(store, operator)
-        counts = {settled[1] for settled in settled_of(opened) if settled is not None}
+        counts = settled_counts(opened)
         if counts == {operator.instances.count}:
             settle(frame, checkpoint, operator)
             return None
@@ -137,24 +137,15 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
                 expected=" or ".join(map(str, before)),
                 hint="restore a savepoint from before their number was changed: `holdfast restore`",
             )
-        return redistributed(opened, operator.states, counts.pop(), operator.instances.count)
+        return redistributed(opened, operator.layout.states, counts.pop(), operator.instances.count)
     return None
 
 
 def _opened(store: MemoryStore, operator: Defined) -> Keys:
     """All instances with their state, in today's form."""
     from holdfast.worker.interface import Moment
-    from holdfast.worker.state.expiry import Cleaner
     from holdfast.worker.state.partition import Partition
-    from holdfast.worker.state.upgrade import Upgrade
 
-    layout, states = operator.layout, operator.states
-    partition = Partition(
-        layout,
-        store,
-        token=lambda: b"unused!!",
-        evolution=Upgrade(states, layout.form, layout.operator, operator.drop, 0),
-        clean=Cleaner(states),
-    )
+    partition = Partition(operator.layout, store, token=lambda: b"unused!!")
     partition.open(store.groups, Moment(0, None, None))
     return partition.touch([], partition.rows())

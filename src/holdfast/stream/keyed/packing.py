@@ -10,13 +10,11 @@ from holdfast.errors import Invalid
 from holdfast.stream.event_time import quoted, type_of, watermarks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from holdfast.worker.declarations.base_classes import Keyed, KeyedTable
     from holdfast.worker.lane import Combiner, Lane, Stream
     from holdfast.worker.packer import Packer
-    from holdfast.worker.state.partition import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
     time_column = next(iter(watermarks(source.frame)), None)
     schema = schema_of(source.frame.schema)
     if combines:
-        schema = _combined(processor, schema)
+        schema = schema_of(getattr(processor, "combined", None) or schema)
         missing = [key for key in source.by if key not in schema.names]
         if missing:
             raise Invalid(
@@ -46,15 +44,7 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
     return Stream(source.name, schema, source.by, time_column if time_column in schema.names else None)
 
 
-def _combined(processor: Keyed | KeyedTable, schema: pa.Schema) -> pa.Schema:
-    """The columns of events that were combined before the shuffle."""
-    from holdfast.worker.declarations.types import schema_of
-
-    combined = getattr(processor, "combined", None)
-    return schema_of(combined) if combined else schema
-
-
-def packed(source: Input, stream: Stream, packer: Packer, combiner: Combiner | None) -> DataFrame:
+def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFrame:
     """A stream's events as packets."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -62,15 +52,15 @@ def packed(source: Input, stream: Stream, packer: Packer, combiner: Combiner | N
     from holdfast.worker.declarations.types import type_text
     from holdfast.worker.lane import HASH, NOW
 
-    frame = source.frame
+    frame, schema = source.frame, packer.stream.schema
     if combiner is not None:
-        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in stream.schema)
+        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in schema)
         frame = frame.mapInArrow(combiner.__call__, columns)
     # An instance is where its group is: it needs no hash.
     added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, source.by)).alias(HASH)]
     if packer.timed:
         added.append(batch_time_ms().alias(NOW))
-    hashed = frame.select(*(F.col(quoted(name)) for name in stream.schema.names), *added)
+    hashed = frame.select(*(F.col(quoted(name)) for name in schema.names), *added)
     return hashed.mapInArrow(packer.__call__, packer.columns)
 
 
@@ -91,13 +81,13 @@ def _one_zero(frame: DataFrame, key: str) -> Column:
     return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))
 
 
-def ticks_of(frame: DataFrame, layout: Layout, packer: Packer) -> DataFrame:
+def ticks_of(frame: DataFrame, packer: Packer) -> DataFrame:
     """A packet for each key group, once a second, that wakes it."""
     from holdfast.worker.lane import Waker
 
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
     touching = packer.touching if packer.of_instances else None
-    waker = Waker(layout.key_groups, layout.numbering, touching)
+    waker = Waker(packer.layout, touching)
     return ticks.option("numPartitions", 1).load().mapInArrow(waker.__call__, packer.columns)
 
 

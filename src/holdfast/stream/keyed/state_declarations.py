@@ -17,9 +17,9 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.config.checks import one_of, refused
+from holdfast.config.checks import refused
 from holdfast.config.units import Duration, parse_duration
-from holdfast.worker.declarations.declaration import CLOCKS, ON_DISABLE, UPDATES, VISIBILITIES, check_state
+from holdfast.worker.declarations.declaration import check_state, check_ttl
 from holdfast.worker.declarations.state_descriptors import Aggregate, Kind, State, Ttl, add, greatest, least
 from holdfast.worker.declarations.types import parse_type
 
@@ -69,8 +69,8 @@ def value(
     Raises:
         Invalid: An argument is not what it should be, or does not fit the type.
     """
-    shared = _shared(ttl, was, fields_were, field_defaults)
-    return _checked(State(Kind.VALUE, parse_type(type), default=copy.deepcopy(default), **shared))
+    default = copy.deepcopy(default)
+    return _declared(Kind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
 
 
 def list_state(
@@ -90,8 +90,7 @@ def list_state(
     Raises:
         Invalid: As `hf.value`.
     """
-    shared = _shared(ttl, was, fields_were, field_defaults)
-    return _checked(State(Kind.LIST, parse_type(type), **shared))
+    return _declared(Kind.LIST, type, ttl, was, fields_were, field_defaults)
 
 
 def union_list(
@@ -110,8 +109,7 @@ def union_list(
     Raises:
         Invalid: As `hf.list`.
     """
-    shared = _shared(None, was, fields_were, field_defaults)
-    return _checked(State(Kind.LIST, parse_type(type), union=True, **shared))
+    return _declared(Kind.LIST, type, None, was, fields_were, field_defaults, union=True)
 
 
 def map_state(
@@ -131,9 +129,8 @@ def map_state(
     Raises:
         Invalid: As `hf.value`, and where `key_type` has parts.
     """
-    shared = _shared(ttl, was, fields_were, field_defaults)
     keys = parse_type(key_type)
-    return _checked(State(Kind.MAP, parse_type(type), key_type=keys, **shared))
+    return _declared(Kind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
 
 
 def reducing(
@@ -154,10 +151,9 @@ def reducing(
     Raises:
         Invalid: As `hf.value`, and where `function` does not take two values.
     """
-    shared = _shared(ttl, was, fields_were, field_defaults)
     # min and max would depend on the order where there is a NaN; these two do not.
     meant = next((ours for theirs, ours in _MEANT if theirs is function), function)
-    return _checked(State(Kind.REDUCING, parse_type(type), function=meant, **shared))
+    return _declared(Kind.REDUCING, type, ttl, was, fields_were, field_defaults, function=meant)
 
 
 def aggregating(
@@ -179,9 +175,8 @@ def aggregating(
     Raises:
         Invalid: As `hf.value`, and where the aggregate is none or does not fit the type.
     """
-    shared = _shared(ttl, was, fields_were, field_defaults)
-    kind = parse_type(accumulator_type)
-    return _checked(State(Kind.AGGREGATING, kind, aggregate=aggregate, **shared))
+    kind = Kind.AGGREGATING
+    return _declared(kind, accumulator_type, ttl, was, fields_were, field_defaults, aggregate=aggregate)
 
 
 def ttl(
@@ -213,29 +208,43 @@ def ttl(
     Raises:
         Invalid: The duration cannot be read, or a word is none of the allowed ones.
     """
-    return Ttl(
-        parse_duration(duration, "ttl"),
-        one_of(update, "update", UPDATES),
-        one_of(visibility, "visibility", VISIBILITIES),
-        one_of(clock, "clock", CLOCKS),
-        _age_from(age_from),
-        one_of(on_disable, "on_disable", ON_DISABLE),
-    )
+    if isinstance(age_from, dt.datetime):
+        if age_from.tzinfo is None:
+            expected = '"restore", epoch milliseconds or a datetime with a time zone'
+            raise refused("age_from", age_from, expected, hint="add tzinfo=timezone.utc")
+        age_from = (age_from - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(
+            milliseconds=1
+        )
+    made = Ttl(parse_duration(duration, "ttl"), update, visibility, clock, age_from, on_disable)
+    check_ttl(made, "hf.ttl(…)")
+    return made
 
 
-def _shared(
+def _declared(
+    kind: Kind,
+    type_: Any,
     lifetime: Lifetime | None,
     was: str | None,
     fields_were: FieldsWere | None,
     field_defaults: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    if was is not None and not was:
-        raise refused("was", was, "the former name of the state")
+    **more: Any,
+) -> State:
+    """Make a declaration of what its factory was given, and check it."""
     if lifetime is not None and not isinstance(lifetime, Ttl):
         lifetime = Ttl(parse_duration(lifetime, "ttl"))
     former = {path: _former(path, names) for path, names in (fields_were or {}).items()}
     defaults = copy.deepcopy(dict(field_defaults or {}))
-    return {"ttl": lifetime, "was": was, "fields_were": former, "field_defaults": defaults}
+    state = State(
+        kind,
+        parse_type(type_),
+        ttl=lifetime,
+        was=was,
+        fields_were=former,
+        field_defaults=defaults,
+        **more,
+    )
+    check_state(state, f"hf.{kind.value}(…)")
+    return state
 
 
 def _former(path: str, names: Any) -> str | tuple[str, ...]:
@@ -244,19 +253,3 @@ def _former(path: str, names: Any) -> str | tuple[str, ...]:
     if isinstance(names, Sequence) and names and all(isinstance(name, str) and name for name in names):
         return tuple(names)
     raise refused("fields_were", {path: names}, "a field's new path and its former name, or several names")
-
-
-def _age_from(given: Any) -> str | int:
-    expected = '"restore", epoch milliseconds or a datetime with a time zone'
-    if isinstance(given, dt.datetime):
-        if given.tzinfo is None:
-            raise refused("age_from", given, expected, hint="add tzinfo=timezone.utc")
-        given = (given - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(milliseconds=1)
-    if given == "restore" or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
-        return given if isinstance(given, int) else "restore"
-    raise refused("age_from", given, expected)
-
-
-def _checked(state: State) -> State:
-    check_state(state, f"hf.{state.kind.value}(…)")
-    return state

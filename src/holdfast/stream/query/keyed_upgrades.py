@@ -81,7 +81,7 @@ def _own(operator: Defined) -> list[State]:
     """The states that a person declared."""
     from holdfast.worker.declarations.state_descriptors import SETTLED
 
-    return [state for state in operator.states if state.name != SETTLED]
+    return [state for state in operator.layout.states if state.name != SETTLED]
 
 
 def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
@@ -90,17 +90,14 @@ def _states(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     name = operator.layout.operator
     taken = set()
     for state in _own(operator):
-        known = next(
-            (stored for stored in (state.name, state.was) if stored is not None and stored in form.states),
-            None,
-        )
+        known = state.stored_as(form.states)
         if known is None:
             yield StateVerdict(name, state.name, Verdict.NEW, "it starts empty")
             continue
         taken.add(known)
         yield from _state(name, state, known, form)
     for left in [state for state in form.states if state not in taken and state != SETTLED]:
-        if left in operator.drop:
+        if left in operator.layout.drop:
             yield StateVerdict(name, left, Verdict.DROP, f'the code says drop=["{left}"]')
         else:
             why = (
@@ -146,7 +143,7 @@ def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     had, has = (TIMERS in schema.tables[ROWS].names for schema in (form, operator.layout.form))
     if had and has:
         yield StateVerdict(name, _TIMERS, Verdict.MAP)
-    elif had and _TIMERS in operator.drop:
+    elif had and _TIMERS in operator.layout.drop:
         yield StateVerdict(name, _TIMERS, Verdict.DROP, f'the code says drop=["{_TIMERS}"]')
     elif had:
         why = f'the processor has no on_timer: throw them away with process(…, drop=["{_TIMERS}"])'

@@ -21,9 +21,8 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.worker.declarations.state_descriptors import State
     from holdfast.worker.runtime.features.instances import Instances
-    from holdfast.worker.state.partition import Layout
+    from holdfast.worker.state.operator_layout import Layout
 
 
 class Definition(Protocol):
@@ -46,8 +45,6 @@ class Defined:
     """A keyed operator as it was defined in this process."""
 
     layout: Layout
-    states: tuple[State, ...]
-    drop: tuple[str, ...]
     instances: Instances | None = None
 
     @property
@@ -81,7 +78,7 @@ class Defined:
             )
         mark = form.fingerprint.hex()
         if not before or before["current"] != mark:
-            upgrade = Upgrade(self.states, form, layout.operator, self.drop, 0)
+            upgrade = Upgrade(layout)
             for fields in forms.values():
                 upgrade.check(form_from_json(fields))
             forms[mark] = form.as_json()

@@ -280,11 +280,13 @@ class Ledger:
 
         For a checkpoint that was put back on purpose. The rows of those batches are yours to remove.
         """
-        return self._delete(
-            sink,
-            "DELETE FROM holdfast_batches WHERE sink = ? AND query_id = ? AND batch_id > ?",
-            (sink, query_id, batch_id),
-        )
+        with self._connected(sink) as connection, translated(self.database), self._begun(connection):
+            forgotten = self.database.run(
+                connection,
+                "DELETE FROM holdfast_batches WHERE sink = ? AND query_id = ? AND batch_id > ?",
+                (sink, query_id, batch_id),
+            )
+            return int(forgotten.rowcount)
 
     @contextmanager
     def _connected(self, sink: str, token: int | None = None) -> Iterator[Connection]:
@@ -301,10 +303,6 @@ class Ledger:
         self.database.begin(connection)
         yield
         self.database.run(connection, "COMMIT")
-
-    def _delete(self, sink: str, statement: str, values: Sequence[object]) -> int:
-        with self._connected(sink) as connection, translated(self.database), self._begun(connection):
-            return int(self.database.run(connection, statement, values).rowcount)
 
     def _fence(self, connection: Connection, sink: str, *, lock: bool = False) -> Fence | None:
         suffix = self.database.row_lock if lock else ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from holdfast.errors import HoldfastError
 
@@ -19,35 +20,49 @@ TABLES = (
 )
 
 
-class Database(Protocol):
-    """What a ledger needs to know of its database. Statements mark their values with `?`."""
+class Database(ABC):
+    """What a ledger needs to know of its database. Statements mark their values with `?`.
+
+    Attributes:
+        mark: How the driver marks values.
+        begins: Begins a transaction that will write.
+        row_lock: What is added to a SELECT so that its row is locked until the transaction ends.
+    """
+
+    mark: ClassVar[str]
+    begins: ClassVar[str]
+    row_lock: ClassVar[str]
 
     @property
+    @abstractmethod
     def address(self) -> str:
         """Where the database is, fit to be shown: without a password."""
 
-    @property
-    def row_lock(self) -> str:
-        """What is added to a SELECT so that its row is locked until the transaction ends."""
-
+    @abstractmethod
     def connect(self, sink: str, token: int | None = None) -> Connection:
         """Open a connection outside a transaction, with the ledger's tables made."""
 
     def run(self, connection: Connection, statement: str, values: Sequence[object] = ()) -> Any:
         """Run one of Holdfast's own statements and return the driver's cursor."""
+        return connection.execute(statement.replace("?", self.mark), tuple(values))
 
     def begin(self, connection: Connection) -> None:
         """Begin a transaction that will write."""
+        connection.execute(self.begins)
 
+    @abstractmethod
     def evict(self, sink: str) -> bool:
         """End the sessions of a sink's owners, where a database can; says whether it is worth another try."""
 
+    @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:
         """The error to raise for one of the driver's, or None if it is the statement's own fault."""
 
+    @abstractmethod
     def column_type(self, kind: str) -> str | None:
         """The SQL type for Spark's type `kind`, or None."""
 
+    @abstractmethod
     def load(
         self, connection: Connection, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]
     ) -> int:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.stream.sinks.ledger_database import TABLES
+from holdfast.stream.sinks.ledger_database import TABLES, Database
 
 COLUMN_TYPES = {
     "tinyint": "smallint",
@@ -48,8 +48,12 @@ def driver() -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class PostgreSQL:
+class PostgreSQL(Database):
     """One database. A batch locks the row of its sink, nothing else of the ledger."""
+
+    mark = "%s"
+    begins = "BEGIN"
+    row_lock = " FOR UPDATE"
 
     dsn: str = field(repr=False)  # may hold a password
     patience_s: float
@@ -73,11 +77,6 @@ class PostgreSQL:
         host, port = parts.get("host") or "localhost", parts.get("port") or 5432
         return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}"
 
-    @property
-    def row_lock(self) -> str:
-        """Lock the row that was found."""
-        return " FOR UPDATE"
-
     def connect(self, sink: str, token: int | None = None) -> Any:
         """Connect under a name by which a later owner can find this session and end it."""
         parts = driver().conninfo.conninfo_to_dict(self.dsn)
@@ -92,14 +91,6 @@ class PostgreSQL:
             connection.close()
             raise
         return connection
-
-    def run(self, connection: Any, statement: str, values: Sequence[object] = ()) -> Any:
-        """Run a statement in the driver's own marks."""
-        return connection.execute(statement.replace("?", "%s"), tuple(values))
-
-    def begin(self, connection: Any) -> None:
-        """Begin; what is locked is the row that is read next."""
-        connection.execute("BEGIN")
 
     def evict(self, sink: str) -> bool:
         """End the sessions that hold a sink's transaction open. Needs the same role, or pg_signal_backend."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unavailable
-from holdfast.stream.sinks.ledger_database import TABLES
+from holdfast.stream.sinks.ledger_database import TABLES, Database
 
 # SQLite has no types for decimals and times. Text keeps every digit, and ISO 8601 in UTC sorts by time.
 COLUMN_TYPES = {
@@ -48,8 +48,12 @@ ADAPTERS: Mapping[str, Callable[[Any], object]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SQLite:
+class SQLite(Database):
     """One file. A writer locks all of it, from its first statement to its commit."""
+
+    mark = "?"
+    begins = "BEGIN IMMEDIATE"
+    row_lock = ""  # beginning has locked the file
 
     path: Path
     patience_s: float
@@ -58,11 +62,6 @@ class SQLite:
     def address(self) -> str:
         """The file."""
         return str(self.path)
-
-    @property
-    def row_lock(self) -> str:
-        """Nothing: `begin` has locked the file."""
-        return ""
 
     def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
         """Open the file, and make it if it is not there."""
@@ -81,14 +80,6 @@ class SQLite:
             connection.close()
             raise
         return connection
-
-    def run(self, connection: sqlite3.Connection, statement: str, values: Sequence[object] = ()) -> Any:
-        """Run a statement."""
-        return connection.execute(statement, tuple(values))
-
-    def begin(self, connection: sqlite3.Connection) -> None:
-        """Take the file's one write lock."""
-        connection.execute("BEGIN IMMEDIATE")
 
     def evict(self, sink: str) -> bool:  # noqa: ARG002
         """Cannot be done: a lock belongs to a process of the operating system."""

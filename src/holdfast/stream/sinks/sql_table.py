@@ -152,8 +152,8 @@ class SqlTable:
 
         # Collected as it is, a timestamp would come in this machine's time zone, and twice in autumn.
         selected = [
-            F.unix_micros(_ref(column.name)) if column.kind == "timestamp" else _ref(column.name)
-            for column in self.columns
+            F.unix_micros(cell) if column.kind == "timestamp" else cell
+            for column, cell in ((column, F.col(quoted(column.name))) for column in self.columns)
         ]
         instants = {at for at, column in enumerate(self.columns) if column.kind == "timestamp"}
         for row in batch.select(*selected).toLocalIterator():
@@ -224,12 +224,6 @@ def _column(name: str, kind: str, ledger: Ledger, table: str) -> Column:
             hint="take its fields apart with `select`, or write it as text with `to_json`",
         )
     return Column(name, kind, sql_type)
-
-
-def _ref(name: str) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.col(quoted(name))
 
 
 def _instant(micros: int) -> dt.datetime:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Of a stream one row in so many is looked at: the sketch costs more than many a batch can spare.
 EVERY: Final = 128
 HEAVY: Final = 10
+# What the report of a batch frame is called.
+_FRAME: Final = "frame"
 _PARTITION: Final = "_holdfast_partition"
 
 
@@ -79,16 +81,10 @@ def watch(
 
 
 def report_frame(
-    df: DataFrame,
-    *,
-    by: str | Iterable[str],
-    partitions: int | None = None,
-    every: int = 1,
-    heavy: int = HEAVY,
-    name: str = "frame",
+    df: DataFrame, *, by: str | Iterable[str], partitions: int | None, every: int, heavy: int
 ) -> SkewReport:
     """Count the most frequent keys of a batch frame, and the rows of each partition, in one Spark job."""
-    report, _ = _counted(df, by, partitions=partitions, every=every, heavy=heavy, name=name)
+    report, _ = _counted(df, by, partitions=partitions, every=every, heavy=heavy)
     return report
 
 
@@ -126,20 +122,14 @@ def find(
     """
     where = "holdfast.skew.find(…)"
     check_share(share, where)
-    report, values = _counted(df, by, every=every, heavy=most, name="frame")
+    report, values = _counted(df, by, partitions=None, every=every, heavy=most)
     items = items_of(values)[: sum(key.share >= share for key in report.heavy)]
     heavy = typed_keys(df.sparkSession, items, [df.schema[key] for key in report.by])
     return [key[0] for key in heavy] if len(report.by) == 1 else heavy
 
 
 def _counted(
-    df: DataFrame,
-    by: str | Iterable[str],
-    *,
-    partitions: int | None = None,
-    every: int,
-    heavy: int,
-    name: str,
+    df: DataFrame, by: str | Iterable[str], *, partitions: int | None, every: int, heavy: int
 ) -> tuple[SkewReport, Mapping[str, Any]]:
     """The report of a batch frame, and the metric that it was made of."""
     from pyspark.sql import Observation
@@ -156,9 +146,9 @@ def _counted(
     every, heavy = _sizes(every, heavy, where)
     if partitions is not None:
         whole(partitions, f"{where}: partitions", least=1)
-    observation = Observation(f"{SKEW_METRIC}{name}")
+    observation = Observation(f"{SKEW_METRIC}{_FRAME}")
     counted = with_item(df.select(*_columns(keys)), _columns(keys), every)
-    counted = counted.observe(observation, *metric(name, keys, every, heavy))
+    counted = counted.observe(observation, *metric(_FRAME, keys, every, heavy))
     place = F.pmod(F.hash(*_columns(keys)), F.lit(partitions or 1))
     rows = {row[0]: row[1] for row in counted.groupBy(place.alias(_PARTITION)).count().collect()}
     values = observation.get

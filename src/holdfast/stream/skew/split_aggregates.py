@@ -229,18 +229,9 @@ def _native(aggregate: Aggregate) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
-    made = {
-        "count": F.count,
-        "sum": F.sum,
-        "min": F.min,
-        "max": F.max,
-        "avg": F.avg,
-        "variance": F.var_samp,
-        "var_pop": F.var_pop,
-        "stddev": F.stddev_samp,
-        "stddev_pop": F.stddev_pop,
-    }
-    return made[aggregate.kind](value)
+    sparks = {"variance": "var_samp", "stddev": "stddev_samp"}
+    computed: Column = getattr(F, sparks.get(aggregate.kind, aggregate.kind))(value)
+    return computed
 
 
 def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:

@@ -67,6 +67,12 @@ def check_state(state: State, where: str) -> None:
             found=state.kind.value,
             hint="write hf.map(key_type, type) for a map, and one type for all others",
         )
+    if state.was == "":
+        raise Invalid(
+            "a former name is empty",
+            where=where,
+            hint='write the name that the state had: was="visits", or leave `was` out',
+        )
     if state.key_type is not None:
         _check_key_type(state.key_type, where)
     if state.default is not None:
@@ -101,17 +107,21 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     ):
         word = getattr(ttl, setting)
         if word not in allowed:
-            raise _not_allowed(setting, word, allowed, where)
+            raise Invalid(
+                f"{setting} has no such choice",
+                where=where,
+                found=repr(word),
+                expected="one of " + ", ".join(f'"{choice}"' for choice in allowed),
+                hint=f"write {setting}={allowed[0]!r}, or leave it out",
+            )
     age = ttl.age_from
-    if isinstance(age, str):
-        if age != "restore":
-            raise _not_allowed("age_from", age, ("restore",), where, more=" or epoch milliseconds")
-    elif isinstance(age, bool) or not 0 <= age <= _MAX_LONG:
+    in_range = isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= _MAX_LONG
+    if age != "restore" and not in_range:
         raise Invalid(
             "age_from is a point in time",
             where=where,
             found=repr(age),
-            expected='"restore" or epoch milliseconds',
+            expected='"restore", epoch milliseconds or a datetime with a time zone',
             hint='write age_from="restore", or a datetime with a time zone',
         )
 
@@ -144,15 +154,11 @@ def _check_name(name: str, processor: type, where: str) -> None:
     for base in processor.__mro__:
         other = vars(base).get(name)
         if other is not None and not isinstance(other, State):
-            raise _hidden(name, where)
-
-
-def _hidden(name: str, where: str) -> Invalid:
-    return Invalid(
-        "a state and something else of the class have one name",
-        where=f"{where}.{name}",
-        hint="rename the state or the method; to take an inherited state away set it to None",
-    )
+            raise Invalid(
+                "a state and something else of the class have one name",
+                where=f"{where}.{name}",
+                hint="rename the state or the method; to take an inherited state away set it to None",
+            )
 
 
 def _check_former_names(states: Sequence[State], where: str) -> None:
@@ -161,12 +167,6 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
     for state in states:
         if state.was is None:
             continue
-        if not state.was:
-            raise Invalid(
-                "a former name is empty",
-                where=f"{where}.{state.name}",
-                hint='write the name that the state had: was="visits", or leave `was` out',
-            )
         if state.was in names:
             raise Invalid(
                 "a former name of a state is in use",
@@ -259,14 +259,3 @@ def _check_aggregate(state: State, where: str) -> None:
             hint="return what a key begins with, and read nothing that is not there yet",
         ) from error
     check_value(created, state.type, f"{where}, what create() returns")
-
-
-def _not_allowed(setting: str, word: object, allowed: Sequence[str], where: str, more: str = "") -> Invalid:
-    expected = ", ".join(f'"{choice}"' for choice in allowed) + more
-    return Invalid(
-        f"{setting} has no such choice",
-        where=where,
-        found=repr(word),
-        expected=expected,
-        hint=f"write {setting}={allowed[0]!r}, or leave it out",
-    )

@@ -25,7 +25,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.declarations.field_paths import Former, check_paths, join_path, names_of
-from holdfast.worker.declarations.reshape import Cast, Fill, InList, InMap, InStruct, Reshape, Same
+from holdfast.worker.declarations.reshape import Reshape, cast, fill, in_list, in_map, in_struct
 from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.declarations.types import type_text
 from holdfast.worker.declarations.value_checks import check_value
@@ -46,79 +46,45 @@ class Change:
         steps: What changes, one sentence each and none if nothing does, such as "widen spend: float to
             double".
         lost: The paths of stored fields that are no longer declared.
-        reshape: What it does to arrays.
+        type: The declared type.
+        reshape: What it does to arrays; None: nothing.
     """
 
     steps: tuple[str, ...]
     lost: tuple[str, ...]
-    reshape: Reshape
+    type: pa.DataType
+    reshape: Reshape | None
 
     @property
     def is_same(self) -> bool:
         """Whether an array is returned as it came."""
-        return isinstance(self.reshape, Same)
+        return self.reshape is None
 
     def apply(self, array: Any) -> Any:
         """Give an array (or chunked array) of the stored type in the declared one.
 
         Costs nothing where nothing changes, and copies only the parts that do change.
         """
+        if self.reshape is None:
+            return array
         if isinstance(array, pa.ChunkedArray):
-            chunks = [self.reshape.of(chunk) for chunk in array.chunks]
-            return pa.chunked_array(chunks, type=self.reshape.type)
-        return self.reshape.of(array)
+            return pa.chunked_array(map(self.reshape, array.chunks), type=self.type)
+        return self.reshape(array)
 
 
-def change(
-    old: pa.Field,
-    new: pa.Field,
-    fields_were: Former | None = None,
-    field_defaults: Mapping[str, Any] | None = None,
-    *,
-    newest: bool = False,
-) -> Change:
-    """Compare a stored column with its declaration.
+def change_of(state: State, kind: str, stored: pa.DataType, key_type: pa.DataType | None = None) -> Change:
+    """Compare a declared state with what is stored for it: its kind, a map's key type and its type.
 
     Args:
-        old: The column as it is stored.
-        new: The column as it is declared; errors call it "state" and its name.
-        fields_were: Path of a declared field to its former name, or names, newest first.
-        field_defaults: Path of a declared field to what it reads as in values stored without it; a field
-            that is not named here reads as null.
-        newest: Whether `old` is how values were stored last. A renamed field must then be there under
-            one of its names: a misspelt former name would read as null without a word. In older values
-            the field may be missing, because it was added later.
+        state: The declaration. A field that `field_defaults` does not name reads as null in values that were
+            stored without it.
+        kind: The kind that it was stored as, one of the values of `Kind`.
+        stored: The type of the stored values, elements or accumulators.
+        key_type: The stored type of a map's keys.
 
     Raises:
         Invalid: A value could be lost or misread; the message has the path, what is stored and what is
             declared.
-    """
-    name = f"state {new.name}"
-    check_paths(name, new.type, fields_were or {}, field_defaults or {})
-    walk = _Walk(name, fields_were or {}, field_defaults or {}, newest=newest)
-    reshape = walk.compare(old.type, new.type, "")
-    return Change(tuple(walk.steps), tuple(walk.lost), reshape)
-
-
-def change_of(
-    state: State,
-    kind: str,
-    stored: pa.DataType,
-    key_type: pa.DataType | None = None,
-    *,
-    newest: bool = False,
-) -> Change:
-    """Compare a declared state with what is stored for it: its kind, a map's key type and its type.
-
-    Args:
-        state: The declaration; its `fields_were` and `field_defaults` count.
-        kind: The kind that it was stored as, one of the values of `Kind`.
-        stored: The type of the stored values, elements or accumulators.
-        key_type: The stored type of a map's keys.
-        newest: As in `change`.
-
-    Raises:
-        Invalid: As `change`, and where the kind or the type of a map's keys differs.
     """
     if kind != state.kind.value:
         raise Invalid(
@@ -136,50 +102,50 @@ def change_of(
             expected=str(state.key_type and type_text(state.key_type)),
             hint=_BESIDE,
         )
-    declared = pa.field(state.name, state.type)
-    return change(
-        pa.field(state.name, stored), declared, state.fields_were, state.field_defaults, newest=newest
-    )
+    name = f"state {state.name}"
+    check_paths(name, state.type, state.fields_were, state.field_defaults)
+    walk = _Walk(name, state.fields_were, state.field_defaults)
+    reshape = walk.compare(stored, state.type, "")
+    return Change(tuple(walk.steps), tuple(walk.lost), state.type, reshape)
 
 
 class _Walk:
     """One comparison, from the outermost type inwards."""
 
-    def __init__(self, name: str, were: Former, defaults: Mapping[str, Any], *, newest: bool) -> None:
+    def __init__(self, name: str, were: Former, defaults: Mapping[str, Any]) -> None:
         self.steps: list[str] = []
         self.lost: list[str] = []
         self._name = name
         self._were = {path: names_of(former) for path, former in were.items()}
         self._defaults = defaults
-        self._newest = newest
 
-    def compare(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape:
+    def compare(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape | None:
         if old == new:
-            return Same(new)
+            return None
         if kinds.is_struct(old) and kinds.is_struct(new):
             return self._struct(old, new, path)
         if kinds.is_list(old) and kinds.is_list(new):
             inner = self.compare(old.value_type, new.value_type, join_path(path, "element"))
-            return Same(new) if isinstance(inner, Same) else InList(new, inner)
+            return None if inner is None else in_list(new, inner)
         if kinds.is_map(old) and kinds.is_map(new):
             if old.key_type != new.key_type:
                 raise self._refused(
                     old.key_type, new.key_type, join_path(path, "key"), "a map's keys keep their type"
                 )
             inner = self.compare(old.item_type, new.item_type, join_path(path, "value"))
-            return Same(new) if isinstance(inner, Same) else InMap(new, inner)
+            return None if inner is None else in_map(new, inner)
         if _widens(old, new):
             self.steps.append(f"widen {self._at(path)}: {type_text(old)} to {type_text(new)}")
-            return Cast(new)
+            return cast(new)
         raise self._refused(old, new, path, _why(old, new))
 
-    def _struct(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape:
+    def _struct(self, old: pa.DataType, new: pa.DataType, path: str) -> Reshape | None:
         sources = [self._source(old, field, path) for field in new]
-        parts: list[Reshape] = []
+        parts: list[Reshape | None] = []
         for source, field in zip(sources, new, strict=True):
             here = join_path(path, field.name)
             if source is None:
-                parts.append(self._added(old, field, here))
+                parts.append(self._added(field, here))
                 continue
             stored = old.field(source)
             if stored.name != field.name:
@@ -201,9 +167,9 @@ class _Walk:
         alike = [(field.name, field.nullable) for field in old] == [
             (field.name, field.nullable) for field in new
         ]
-        if unmoved and alike and all(isinstance(part, Same) for part in parts):
-            return Same(new)
-        return InStruct(new, tuple(sources), tuple(parts))
+        if unmoved and alike and not any(parts):
+            return None
+        return in_struct(new, sources, parts)
 
     def _source(self, old: pa.DataType, field: pa.Field, path: str) -> int | None:
         here = join_path(path, field.name)
@@ -212,15 +178,7 @@ class _Walk:
         stored_name = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
         return None if stored_name is None else names.index(stored_name)
 
-    def _added(self, old: pa.DataType, field: pa.Field, here: str) -> Reshape:
-        if self._newest and here in self._were:
-            raise Invalid(
-                "a renamed field is stored under none of its names",
-                where=f"{self._name}, {here}",
-                found="stored fields " + ", ".join(field.name for field in old),
-                expected=" or ".join((*self._were[here], field.name)),
-                hint="name it in fields_were as it was stored last; leave it out where it is new",
-            )
+    def _added(self, field: pa.Field, here: str) -> Reshape:
         value = self._defaults.get(here)
         if value is None and not field.nullable:
             raise Invalid(
@@ -229,7 +187,7 @@ class _Walk:
                 hint=f'add field_defaults={{"{here}": …}}, or leave NOT NULL out',
             )
         self.steps.append(f"add {self._at(here)}: {type_text(field.type)}, {value!r} where it was not stored")
-        return Fill(field.type, check_value(value, field.type, f"{self._name}, default of {here}"))
+        return fill(field.type, check_value(value, field.type, f"{self._name}, default of {here}"))
 
     def _at(self, path: str) -> str:
         return path or self._name

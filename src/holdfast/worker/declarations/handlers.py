@@ -91,12 +91,17 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
             hint="define on_event in place of the others, or leave merge out",
         )
     if inspect.isgeneratorfunction(present["on_event"]):
-        raise Invalid(
-            "on_event of a processor with merge gives no rows, whether keys are split or not",
-            where=f"{where}.on_event",
-            found="a generator",
-            hint="give them in on_end, once a batch for each key that has events",
-        )
+        raise no_rows("on_event", "a generator", f"{where}.on_event")
+
+
+def no_rows(handler: str, found: str, where: str | None = None) -> Invalid:
+    """Rows of a handler that would depend on how the events of a hot key were divided."""
+    return Invalid(
+        f"{handler} of a processor with merge gives no rows, whether keys are split or not",
+        where=where,
+        found=found,
+        hint="give them in on_end, once a batch for each key that has events",
+    )
 
 
 def _is_stream(name: str) -> bool:

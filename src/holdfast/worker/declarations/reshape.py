@@ -2,111 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-
-class Reshape(Protocol):
-    """One way to make an array of `type` out of an array of another type."""
-
-    @property
-    def type(self) -> pa.DataType:
-        """The type of what comes out."""
-        ...
-
-    def of(self, array: pa.Array) -> pa.Array:
-        """Give as many values as `array` has, null where it is null."""
-        ...
+# Gives as many values as an array has in another type, null where it is null.
+Reshape = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Same:
-    """Leaves the array as it is."""
-
-    type: pa.DataType
-
-    def of(self, array: pa.Array) -> pa.Array:
-        """Give the array back."""
-        return array
+def cast(to: pa.DataType) -> Reshape:
+    """Convert to a type that holds all values; one that does not fit is an error and never cut off."""
+    return lambda array: array.cast(to)
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Gives each value in another type that holds them all."""
+def fill(to: pa.DataType, value: pa.Scalar) -> Reshape:
+    """Give one value again and again, as often as the struct around it is long: it was not stored."""
 
-    type: pa.DataType
+    def filled(array: pa.Array) -> pa.Array:
+        if not value.is_valid or not len(array):
+            return pa.nulls(len(array), to)
+        return pa.repeat(value, len(array))
 
-    def of(self, array: pa.Array) -> pa.Array:
-        """Convert; a value that does not fit is an error and never cut off."""
-        return array.cast(self.type)
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Gives one value again and again, for a field that was not stored."""
-
-    type: pa.DataType
-    value: pa.Scalar
-
-    def of(self, array: pa.Array) -> pa.Array:
-        """Give the value as often as `array`, the struct around it, is long."""
-        if not self.value.is_valid or not len(array):
-            return pa.nulls(len(array), self.type)
-        return pa.repeat(self.value, len(array))
+    return filled
 
 
-@dataclass(frozen=True, slots=True)
-class InStruct:
-    """Builds a struct out of the fields of another.
+def in_struct(to: pa.DataType, sources: Sequence[int | None], parts: Sequence[Reshape | None]) -> Reshape:
+    """Build a struct out of the fields of another; a null struct stays null.
 
-    Attributes:
-        type: The new struct.
+    Args:
+        to: The new struct.
         sources: For each new field the place of its source among the old ones, None for none.
         parts: For each new field what to do to its source, or to the whole struct if it has none.
     """
 
-    type: pa.DataType
-    sources: tuple[int | None, ...]
-    parts: tuple[Reshape, ...]
+    def rebuilt(array: pa.StructArray) -> pa.StructArray:
+        fields = [array if source is None else array.field(source) for source in sources]
+        children = [field if part is None else part(field) for part, field in zip(parts, fields, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(to), mask=_mask(array))
 
-    def of(self, array: pa.StructArray) -> pa.StructArray:
-        """Rebuild the struct around its fields; a null struct stays null."""
-        children = [
-            part.of(array if source is None else array.field(source))
-            for source, part in zip(self.sources, self.parts, strict=True)
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(self.type), mask=_mask(array))
+    return rebuilt
 
 
-@dataclass(frozen=True, slots=True)
-class InList:
-    """Changes the elements of lists."""
+def in_list(to: pa.DataType, inner: Reshape) -> Reshape:
+    """Change the elements that lists cover, and no others of a longer array that they were cut from."""
 
-    type: pa.DataType
-    inner: Reshape
-
-    def of(self, array: pa.ListArray) -> pa.ListArray:
-        """Change the elements that the array covers, and no others of a longer one it was cut from."""
+    def changed(array: pa.ListArray) -> pa.ListArray:
         offsets, start, length = _offsets(array)
-        values = self.inner.of(array.values.slice(start, length))
-        return pa.ListArray.from_arrays(offsets, values, type=self.type, mask=_mask(array))
+        values = inner(array.values.slice(start, length))
+        return pa.ListArray.from_arrays(offsets, values, type=to, mask=_mask(array))
+
+    return changed
 
 
-@dataclass(frozen=True, slots=True)
-class InMap:
-    """Changes the values of maps; keys stay as they are."""
+def in_map(to: pa.DataType, inner: Reshape) -> Reshape:
+    """Change the values of the entries that maps cover; keys stay as they are."""
 
-    type: pa.DataType
-    inner: Reshape
-
-    def of(self, array: pa.MapArray) -> pa.MapArray:
-        """Change the values of the entries that the array covers."""
+    def changed(array: pa.MapArray) -> pa.MapArray:
         offsets, start, length = _offsets(array)
         keys = array.keys.slice(start, length)
-        items = self.inner.of(array.items.slice(start, length))
-        return pa.MapArray.from_arrays(offsets, keys, items, type=self.type, mask=_mask(array))
+        items = inner(array.items.slice(start, length))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=to, mask=_mask(array))
+
+    return changed
 
 
 def _offsets(array: Any) -> tuple[pa.Array, int, int]:

@@ -6,11 +6,10 @@ These are plain values. They hold Arrow types and numbers that are checked alrea
 
 from __future__ import annotations
 
-import copy
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-# What a default can be made of that a handler could change in place; a tuple may hold such parts.
-_MUTABLE = (list, dict, set, bytearray, tuple)
+MAX_MS = 2**63 - 1
+# No stamp is as early as this, which is why it is one below the least number of eight bytes.
+NEVER_EXPIRED = -(2**63) - 1
 
 
 class Kind(str, Enum):
@@ -55,6 +55,16 @@ class Ttl:
     clock: str = "processing"
     age_from: str | int = "restore"
     on_disable: str = "keep"
+
+
+def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
+    """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
+
+    It is the rule of `ttl.expired`, worked out once for a whole pass. Without a time nothing expires.
+    """
+    if now_ms is None:
+        return NEVER_EXPIRED
+    return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
 
 
 class Aggregate(ABC):
@@ -118,6 +128,10 @@ class State:
         if not self.name:
             object.__setattr__(self, "name", name)
 
+    def stored_as(self, names: Container[str]) -> str | None:
+        """Under which of these names it is stored: its own, or its former one."""
+        return next((name for name in (self.name, self.was) if name is not None and name in names), None)
+
     @property
     def has_elements(self) -> bool:
         """Whether a key has any number of values of this state, each in a row of its own."""
@@ -127,10 +141,6 @@ class State:
     def of_keys(self) -> bool:
         """Whether each key has its own."""
         return self.kind is not Kind.BROADCAST
-
-    def unset(self) -> Any:
-        """Give the default, as a copy where it could be changed: keys do not share a list."""
-        return copy.deepcopy(self.default) if isinstance(self.default, _MUTABLE) else self.default
 
 
 def add(a: Any, b: Any) -> Any:

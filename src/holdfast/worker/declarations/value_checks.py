@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from decimal import Decimal
-from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
@@ -35,7 +35,9 @@ def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
 def _check(value: Any, read: pa.DataType, where: str) -> None:
     if value is None:
         return
-    if not _is_of(value, read):
+    # A time with a zone names an instant, and timestamp_ntz has none.
+    is_instant = kinds.is_timestamp(read) and read.tz is None and getattr(value, "tzinfo", None) is not None
+    if is_instant or not fits(type(value), read):
         raise _unfit(value, read, where)
     if kinds.is_list(read):
         for at, element in enumerate(value):
@@ -62,31 +64,31 @@ def _check_struct(value: Any, read: pa.DataType, where: str) -> None:
         _check(part, field.type, f"{where}.{field.name}")
 
 
-def _is_of(value: Any, read: pa.DataType) -> bool:  # noqa: PLR0911 - one line a type
-    if kinds.is_boolean(read):
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
-    if kinds.is_integer(read):
-        return isinstance(value, Integral)
-    if kinds.is_floating(read):
-        return isinstance(value, Real)
-    if kinds.is_decimal(read):
-        return isinstance(value, (Decimal, int))
-    if kinds.is_string(read):
-        return isinstance(value, str)
-    if kinds.is_binary(read):
-        return isinstance(value, (bytes, bytearray, memoryview))
-    if kinds.is_timestamp(read):
-        # A time with a zone names an instant, and timestamp_ntz has none.
-        return isinstance(value, dt.datetime) and (read.tz is not None or value.tzinfo is None)
-    if kinds.is_date(read):
-        return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
-    if kinds.is_list(read):
-        return isinstance(value, (list, tuple))
-    if kinds.is_map(read):
-        return isinstance(value, Mapping)
-    return isinstance(value, (Mapping, tuple))
+def fits(python: type, read: pa.DataType) -> bool:
+    """Whether values of a type of Python can be of a type of Arrow, going by the types alone."""
+    if issubclass(python, bool) and not kinds.is_boolean(read):
+        return False  # Python calls True an int
+    if issubclass(python, dt.datetime) and kinds.is_date(read):
+        return False  # and a datetime a date
+    return issubclass(python, next((taken for is_of, taken in _TAKEN if is_of(read)), object))
+
+
+_BYTES: Final = (bytes, bytearray, memoryview)
+_TAKEN: Final[tuple[tuple[Any, tuple[type, ...]], ...]] = (
+    (kinds.is_boolean, (bool, np.bool_)),
+    (kinds.is_integer, (int, np.integer)),
+    (kinds.is_floating, (float, int, np.floating, np.integer)),
+    (kinds.is_decimal, (Decimal, int)),
+    (kinds.is_string, (str,)),
+    (kinds.is_large_string, (str,)),
+    (kinds.is_binary, _BYTES),
+    (kinds.is_large_binary, _BYTES),
+    (kinds.is_timestamp, (dt.datetime,)),
+    (kinds.is_date, (dt.date,)),
+    (kinds.is_list, (list, tuple)),
+    (kinds.is_map, (Mapping,)),
+    (kinds.is_struct, (Mapping, tuple)),
+)
 
 
 def _unfit(value: Any, read: pa.DataType, where: str, why: str | None = None) -> Invalid:

@@ -6,20 +6,17 @@ of values that occur in a column are looked at first, and the first value that d
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import whole
 from holdfast.worker.declarations.types import type_text
-from holdfast.worker.declarations.value_checks import check_value
+from holdfast.worker.declarations.value_checks import check_value, fits
 from holdfast.worker.runtime.event_rows import EventRecord
 
 _NONE: Final = type(None)
@@ -159,21 +156,17 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 def _family(kind: pa.DataType) -> str:
     """The kinds of types among which a cast that loses nothing is no surprise."""
-    for name, of in (
-        ("number", kinds.is_integer),
-        ("number", kinds.is_floating),
-        ("number", kinds.is_decimal),
-        ("text", kinds.is_string),
-        ("text", kinds.is_large_string),
-        ("bytes", kinds.is_binary),
-        ("bytes", kinds.is_large_binary),
-        ("struct", kinds.is_struct),
-        ("map", kinds.is_map),
-        ("list", kinds.is_list),
-        ("list", kinds.is_large_list),
-        ("date", kinds.is_date),
-    ):
-        if of(kind):
+    families = {
+        "number": (kinds.is_integer, kinds.is_floating, kinds.is_decimal),
+        "text": (kinds.is_string, kinds.is_large_string),
+        "bytes": (kinds.is_binary, kinds.is_large_binary),
+        "struct": (kinds.is_struct,),
+        "map": (kinds.is_map,),
+        "list": (kinds.is_list, kinds.is_large_list),
+        "date": (kinds.is_date,),
+    }
+    for name, members in families.items():
+        if any(is_of(kind) for is_of in members):
             return name
     if kinds.is_timestamp(kind):
         return "local time" if kind.tz is None else "time"
@@ -235,10 +228,8 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return _maps(values, kind)
     if kinds.is_list(kind) or kinds.is_large_list(kind):
         return _lists(values, kind)
-    allowed = _allowed(kind)
-    for type_ in set(map(type, values)):
-        if type_ is not _NONE and (not issubclass(type_, allowed) or _is_excluded(type_, kind)):
-            raise _Misfit
+    if not all(type_ is _NONE or fits(type_, kind) for type_ in set(map(type, values))):
+        raise _Misfit
     if (
         kinds.is_timestamp(kind)
         and kind.tz is None
@@ -248,51 +239,18 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return whole(pa.array(values, kind))
 
 
-def _allowed(kind: pa.DataType) -> tuple[type, ...]:
-    for of, allowed in _ALLOWED:
-        if of(kind):
-            return allowed
-    return (object,)
-
-
-_ALLOWED: Final[tuple[tuple[Any, tuple[type, ...]], ...]] = (
-    (kinds.is_boolean, (bool, np.bool_)),
-    (kinds.is_integer, (int, np.integer)),
-    (kinds.is_floating, (float, int, np.floating, np.integer)),
-    (kinds.is_decimal, (Decimal, int)),
-    (kinds.is_string, (str,)),
-    (kinds.is_large_string, (str,)),
-    (kinds.is_binary, (bytes, bytearray, memoryview)),
-    (kinds.is_large_binary, (bytes, bytearray, memoryview)),
-    (kinds.is_timestamp, (dt.datetime,)),
-    (kinds.is_date, (dt.date,)),
-)
-
-
-def _is_excluded(type_: type, kind: pa.DataType) -> bool:
-    """Whether Python calls one kind of value another: True is an int there, and a datetime is a date."""
-    if kinds.is_date(kind):
-        return issubclass(type_, dt.datetime)
-    return issubclass(type_, bool) and not kinds.is_boolean(kind)
-
-
 def _missing(values: Sequence[Any]) -> pa.Array | None:
-    return pa.array([value is None for value in values]) if None in set(map(_none, values)) else None
-
-
-def _none(value: Any) -> Any:
-    return value if value is None else 0
+    missing = [value is None for value in values]
+    return pa.array(missing) if any(missing) else None
 
 
 def _lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not all(value is None or isinstance(value, (list, tuple)) for value in values):
         raise _Misfit
     parts = _column(list(chain.from_iterable(value or () for value in values)), kind.value_type)
-    offsets = _offsets(values)
-    make = pa.LargeListArray if kinds.is_large_list(kind) else pa.ListArray
-    return make.from_arrays(
-        _offset_array(offsets, kinds.is_large_list(kind)), parts, kind, mask=_missing(values)
-    )
+    large = kinds.is_large_list(kind)
+    make, offsets = (pa.LargeListArray, pa.int64()) if large else (pa.ListArray, pa.int32())
+    return make.from_arrays(_offsets(values, offsets), parts, kind, mask=_missing(values))
 
 
 def _maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -304,22 +262,13 @@ def _maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     items = _column(
         list(chain.from_iterable(value.values() for value in values if value is not None)), kind.item_type
     )
-    return pa.MapArray.from_arrays(
-        _offset_array(_offsets(values), False), keys, items, kind, mask=_missing(values)
-    )
+    offsets = _offsets(values, pa.int32())
+    return pa.MapArray.from_arrays(offsets, keys, items, kind, mask=_missing(values))
 
 
-def _offsets(values: Sequence[Any]) -> list[int]:
-    offsets = [0]
-    total = 0
-    for value in values:
-        total += len(value) if value is not None else 0
-        offsets.append(total)
-    return offsets
-
-
-def _offset_array(offsets: list[int], large: bool) -> pa.Array:
-    return pa.array(offsets, pa.int64() if large else pa.int32())
+def _offsets(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    sizes = (0 if value is None else len(value) for value in values)
+    return pa.array(list(accumulate(sizes, initial=0)), kind)
 
 
 def _structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -353,9 +302,9 @@ def _struct_row(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> Unfit:
     for at, value in enumerate(values):
-        unfit = _unfit(at, value, kind)
-        if unfit is not None:
-            return unfit
+        why = _why_unfit(value, kind)
+        if why is not None:
+            return Unfit(at, why)
     # Each fits alone, so the error is about all of them, such as more text than one array holds.
     return Unfit(
         0,
@@ -367,22 +316,18 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
     )
 
 
-def _unfit(at: int, value: Any, kind: pa.DataType) -> Unfit | None:
+def _why_unfit(value: Any, kind: pa.DataType) -> Invalid | None:
     try:
         check_value(value, kind, "")
     except Invalid as why:
-        return Unfit(at, Unfit(at, why).moved(None))
+        return Invalid(why.fact, **(why.facts() | {"where": None}))
     try:
         _column([value], kind)
     except (_Misfit, *_TABLE_ERRORS):
-        found = f"{value!r}, which is {type(value).__name__}"
-        return Unfit(
-            at,
-            Invalid(
-                "this value is not of the declared type",
-                found=found,
-                expected=type_text(kind),
-                hint="convert it, or declare the type that the handler gives",
-            ),
+        return Invalid(
+            "this value is not of the declared type",
+            found=f"{value!r}, which is {type(value).__name__}",
+            expected=type_text(kind),
+            hint="convert it, or declare the type that the handler gives",
         )
     return None

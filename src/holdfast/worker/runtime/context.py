@@ -143,17 +143,13 @@ class Context:
 
     def _key_of(self, clock: str | None, name: str) -> str:
         """Give a timer's key in a dict of timers, and remember it."""
-        key = (self._default if clock is None else self._letter(clock)) + name
+        key = (self._default if clock is None else letter_of(clock)) + name
+        if clock == EVENT and self._default != key[0]:
+            raise no_watermark()
         if len(self._known) == _MOST_KNOWN:
             self._known.clear()
         self._known[clock, name] = key
         return key
-
-    def _letter(self, clock: str) -> str:
-        letter = letter_of(clock)
-        if clock == EVENT and self._default != "e":
-            raise no_watermark()
-        return letter
 
     def _begin(
         self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: TimerCells | None

@@ -45,13 +45,10 @@ class Place:
     line: str | None = None
 
     def __str__(self) -> str:
-        parts = [f"operator {self.operator}"]
-        parts += [f"state {self.state}"] if self.state is not None else []
-        parts += [f"key {key_text(self.key)}"] if self.key is not None else []
-        parts += [f"stream {self.stream}"] if self.stream is not None else []
-        parts += [f"batch {self.batch_id}"] if self.batch_id is not None else []
-        parts += [f"at {self.line}"] if self.line is not None else []
-        return ", ".join(parts)
+        key = None if self.key is None else key_text(self.key)
+        names = {"state": self.state, "key": key, "stream": self.stream, "batch": self.batch_id}
+        known = {"operator": self.operator, **names, "at": self.line}
+        return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
 
 
 def key_text(key: EventRecord) -> str:

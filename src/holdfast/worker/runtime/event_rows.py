@@ -146,15 +146,15 @@ def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: P
     if kinds.is_dictionary(kind):
         return values_of(column.dictionary_decode(), frozen=frozen)
     if kinds.is_integer(kind) or kinds.is_floating(kind):
-        return _filled(column, 0, lambda dense: dense.to_numpy().tolist())
+        return _filled(column, lambda dense: dense.to_numpy().tolist())
     if kinds.is_timestamp(kind):
-        return _filled(column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()), 0, _times(kind))
+        return _filled(column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()), _times(kind))
     if kinds.is_date(kind):
-        return _filled(column.cast(pa.date32()).cast(pa.int32()), 0, _dates)
+        return _filled(column.cast(pa.date32()).cast(pa.int32()), _dates)
     if kinds.is_null(kind):
         return [None] * len(column)
     if kinds.is_duration(kind):
-        return _filled(column.cast(pa.duration("us"), safe=False).cast(pa.int64()), 0, _deltas)
+        return _filled(column.cast(pa.duration("us"), safe=False).cast(pa.int64()), _deltas)
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
@@ -226,14 +226,9 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _filled(column: pa.Array, filler: Any, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
+def _filled(column: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
     """Convert a column that may have nulls by a function that takes none."""
-    if not column.null_count:
-        return convert(column)
-    values = convert(column.fill_null(filler))
-    for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-        values[at] = None
-    return values
+    return _with_nulls(column, convert(column.fill_null(0) if column.null_count else column))
 
 
 def _times(kind: pa.DataType) -> Callable[[pa.Array], list[Any]]:

@@ -44,6 +44,23 @@ _EVENTS_AT_ONCE = 16384
 _MEND = 'mend the handler, or have such events set aside with on_error="dead-letter"'
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep the collector of cyclic garbage from going through rows and states again and again.
+
+    These are many, live until the end and hold no cycles; looking for some took a third of the time. What
+    the handlers leave in cycles waits until the end too, which is bounded, as a stretch of keys is.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class RowRunner:
     """Runs an `hf.Keyed` over one pass after another of a task.
 
@@ -96,7 +113,7 @@ class RowRunner:
         self._told = list(self._feeds)
         self._settler: Settler | None = None
         if spec.instances is not None:
-            self._feeds.append(NoFeed("instances", _nothing, self._rows, None, None))
+            self._feeds.append(NoFeed("instances", Settler.enter, self._rows, None, None))
             on_restore = getattr(processor, "on_restore", None)
             self._settler = Settler(spec.instances, definition.states, on_restore)
         self._on_end: Callable[..., Any] | None = processor.on_end if definition.ends else None
@@ -156,12 +173,9 @@ class RowRunner:
             first = stop
         return stretches
 
+    @uninterrupted()
     def _stretch(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
         """Run some keys, and take out what they left."""
-        with uninterrupted():
-            return self._stretch_of(first, stop, due)
-
-    def _stretch_of(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
         for feed in self._feeds:
             feed.open(first, stop, self._refuse)
         states = self._states(first, stop)
@@ -317,24 +331,3 @@ class RowRunner:
             keys = records(table)
             self._keys = (start, keys)
         return keys[position - start]
-
-
-def _nothing(_: Any) -> None:
-    return None
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Keep the collector of cyclic garbage from going through rows and states again and again.
-
-    These are many, live until the end and hold no cycles; looking for some took a third of the time. What
-    the handlers leave in cycles waits until the end too, which is bounded, as a stretch of keys is.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import State, Ttl
+from holdfast.worker.declarations.state_descriptors import MAX_MS, NEVER_EXPIRED, State, Ttl, cutoff_ms
 from holdfast.worker.interface import Moment
 
 if TYPE_CHECKING:
@@ -25,25 +25,11 @@ if TYPE_CHECKING:
     Stamps = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-MAX_MS = 2**63 - 1
-# No stamp is as early as this, which is why it is one below the least number of eight bytes.
-NEVER_EXPIRED = -(2**63) - 1
-
 
 def expired(stamp_ms: int, duration_ms: int, now_ms: int) -> bool:
     """Whether a value with this stamp has expired; a sum past the last millisecond counts as the last."""
     life = min(MAX_MS - stamp_ms, duration_ms) if stamp_ms > 0 else duration_ms
     return stamp_ms + life <= now_ms
-
-
-def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
-    """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
-
-    It is the same rule as `expired`, worked out once for a whole pass. Without a time nothing expires.
-    """
-    if now_ms is None:
-        return NEVER_EXPIRED
-    return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
 
 
 class Clock:

@@ -141,24 +141,21 @@ class Census:
                 self._changes[groups, place + 1] += size * rows // batch.num_rows
 
     def appended(self, group: int, before: Counts) -> Counts:
-        """The counts of a group whose changes go into its log."""
+        """The counts of a group with its changes, which are counted now."""
         counts: Counts = before + self._changes[group]
         self._changes[group] = 0
         return counts
 
-    def counted(self, group: int, tables: Mapping[str, Run]) -> Counts:
-        """The counts of a group by its live rows, each of its tables whole."""
-        self._changes[group] = 0
-        return self.count(tables)
-
     def count(self, tables: Mapping[str, Run]) -> Counts:
         """The counts of live rows."""
-        counts = self._bytes({name: run.batch for name, run in tables.items()})
+        counts = self.none()
+        rows = tables.get(ROWS)
         for state, place in self._places.items():
             if state in tables:
-                counts[place] = len(tables[state])
-        if ROWS in tables:
-            rows = tables[ROWS]
+                counts[place], counts[place + 1] = len(tables[state]), tables[state].batch.nbytes
+            if rows is not None:
+                counts[place + 1] += sum(rows.batch.column(at).nbytes for at in self._columns[state])
+        if rows is not None:
             counts[KEYS] = len(rows)
             for state in self._values:
                 counts[self._places[state]] = valid(rows.column(f"{VALUE_PREFIX}{state}"))
@@ -176,16 +173,6 @@ class Census:
     def none(self) -> Counts:
         """The counts of nothing."""
         return np.zeros(self._width, np.int64)
-
-    def _bytes(self, batches: Mapping[str, pa.RecordBatch]) -> Counts:
-        sizes = self.none()
-        rows = batches.get(ROWS)
-        for state, place in self._places.items():
-            size = batches[state].nbytes if state in batches else 0
-            if rows is not None:
-                size += sum(rows.column(at).nbytes for at in self._columns[state])
-            sizes[place + 1] = size
-        return sizes
 
     def _add(self, groups: Groups, place: int, change: Any) -> None:
         if change.any():

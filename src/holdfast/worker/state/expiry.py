@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.worker.arrays import numbers
-from holdfast.worker.declarations.state_descriptors import State, Ttl
+from holdfast.worker.declarations.state_descriptors import MAX_MS, State, Ttl, cutoff_ms
 from holdfast.worker.interface import SLOT_PREFIX, STAMP_PREFIX, TIMERS, VALUE_PREFIX, Moment
 from holdfast.worker.state.tables.runs import Run
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CONTENT = (VALUE_PREFIX, SLOT_PREFIX)
-_LAST = np.iinfo(np.int64).max
 
 
 class Cleaner:
@@ -84,11 +83,8 @@ class Cleaner:
 def expired(stamps: pa.Array, ttl: Ttl, moment: Moment) -> NDArray[np.bool_]:
     """Which stamps have run out: stamp + ttl <= now, without overflow; null never has."""
     now = moment.now_ms if ttl.clock == "processing" else moment.watermark_ms
-    if now is None:
-        return np.zeros(len(stamps), np.bool_)
-    times = numbers(stamps.fill_null(_LAST))
-    end: NDArray[np.bool_] = times + np.minimum(_LAST - np.maximum(times, 0), ttl.duration_ms) <= now
-    return end
+    gone: NDArray[np.bool_] = numbers(stamps.fill_null(MAX_MS)) <= cutoff_ms(ttl.duration_ms, now)
+    return gone
 
 
 def _blank(columns: dict[str, pa.Array], where: NDArray[np.bool_], *names: str) -> bool:

@@ -48,6 +48,12 @@ def finish(seed: int, length: int) -> int:
     return seed ^ seed >> 16
 
 
+def hash_int(value: int, seed: int) -> int:
+    """Spark's hash of an `int` behind others whose hash is `seed`, signed."""
+    hashed = finish(mix(seed & _MASK, value), _INT)
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
 @dataclass(frozen=True, slots=True)
 class Numbering:
     """How the key groups of an operator are stored; fixed at its first start.
@@ -77,8 +83,7 @@ class Numbering:
         """The partition that Spark gives a group to."""
         if self.even:
             return group % partitions
-        hashed = finish(mix(SEED, group), _INT)
-        return (hashed - (1 << 32) if hashed >> 31 else hashed) % partitions
+        return hash_int(group, SEED) % partitions
 
     def groups_in(self, partition: int, partitions: int, key_groups: int) -> range | tuple[int, ...]:
         """The groups that Spark gives to a partition."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Unsupported
-from holdfast.worker.arrays import numbers, starts_of, whole
+from holdfast.worker.arrays import numbers, same_cells, starts_of, whole
 from holdfast.worker.interface import Elements
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema
+from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS
+from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.tables.levels import Levels
 from holdfast.worker.state.tables.runs import Run
 
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
 # Elements take about so many times their size while they are Python's.
 _OBJECTS = 3
 _IDENTITY_COLUMNS = ("h", "ord", "slot", "dead")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where keys are touched: the operator's name, and how many bytes a worker may use."""
-
-    operator: str
-    memory_bytes: int
 
 
 class Keys:
@@ -56,19 +48,17 @@ class Keys:
 
     def __init__(
         self,
-        form: BlobSchema,
+        layout: Layout,
         levels: Mapping[str, Levels],
         keys: pa.Table,
         identity: tuple[Hashes, NDArray[np.int32]],
         positions: Sequence[Places],
-        place: Place,
     ) -> None:
         self.keys = keys
         self.read_ns = 0
-        self._place = place
+        self._layout = layout
         self.h, self.ord = identity
         self.positions = positions
-        self._form = form
         self._levels = levels
         self._found = levels[ROWS].find(self.h, self.ord)
         self._columns: dict[str, pa.Array] = {}
@@ -121,7 +111,7 @@ class Keys:
     def _check_room(self, state: str, levels: Levels) -> None:
         """Refuse to read more elements than a worker has room for."""
         sizes = levels.bytes_of(np.unique(self.h))
-        if sizes.sum() * _OBJECTS <= self._place.memory_bytes:
+        if sizes.sum() * _OBJECTS <= self._layout.memory_bytes:
             return
         largest = int(np.searchsorted(self.h, np.unique(self.h)[sizes.argmax()]))
         key = ", ".join(
@@ -129,32 +119,25 @@ class Keys:
         )
         raise Unsupported(
             "a list or map is too large to be read within a worker's memory",
-            where=f"operator {self._place.operator}, state {state}, {key}",
+            where=f"operator {self._layout.operator}, state {state}, {key}",
             found=f"about {sizes.sum() / (1 << 20):.0f} MiB of elements, most of them of this key",
-            expected=f"at most {self._place.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",
+            expected=f"at most {self._layout.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",
             hint="give process(…, memory=…) more, let elements expire with a ttl, or append without reading",
         )
 
 
 def resolve(
-    form: BlobSchema,
-    levels: Mapping[str, Levels],
-    streams: Sequence[tuple[Hashes, pa.Table]],
-    due: Run,
-    names: Sequence[str],
-    place: Place,
+    layout: Layout, levels: Mapping[str, Levels], streams: Sequence[tuple[Hashes, pa.Table]], due: Run
 ) -> Keys:
     """Make the keys of a pass: those of all events, and those with a timer that is due.
 
     Args:
-        form: The form of the state.
+        layout: What fixes the operator's state.
         levels: The tables.
         streams: Per stream the hash of each event and its key columns, under the user's names.
         due: Rows of the table of keys.
-        names: The user's names of the key columns.
-        place: Where this is, for errors and limits.
     """
-    rows = levels[ROWS]
+    rows, names = levels[ROWS], layout.key_names
     due_keys = pa.Table.from_arrays(
         [due.column(f"{KEY_PREFIX}{at}") for at in range(len(names))], names=list(names)
     )
@@ -179,7 +162,7 @@ def resolve(
     keys = table.take(pa.array(first))
     bounds = np.cumsum([len(hashes) for hashes, _ in streams])
     positions = np.split(position, bounds)[: len(streams)]
-    return Keys(form, levels, keys, (unique, ordinals), positions, place)
+    return Keys(layout, levels, keys, (unique, ordinals), positions)
 
 
 def _shared(
@@ -252,12 +235,10 @@ def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Arra
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
         return np.array([_exact([one]) == _exact([other]) for one, other in pairs], np.bool_)
-    same = pc.fill_null(pc.equal(left, right), False)
-    same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    same = same_cells(left, right)
     if pa.types.is_floating(left.type):
-        both = pc.and_(pc.is_nan(left), pc.is_nan(right))
-        same = pc.or_(same, pc.fill_null(both, False))
-    return numbers(same)
+        same |= numbers(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+    return same
 
 
 def _exact(values: Any) -> tuple[Any, ...]:

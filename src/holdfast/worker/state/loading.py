@@ -5,32 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.errors import Corrupt
 from holdfast.worker.interface import Moment
 from holdfast.worker.state.blob_schema import BlobSchema, decode, fingerprint_of, form_from_json
+from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import Store
-
-
-class Evolution(Protocol):
-    """Brings rows of an older form into today's."""
-
-    def bring(
-        self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
-    ) -> tuple[str, pa.RecordBatch] | None:
-        """The name of today's table and the rows in its columns; None where the state is dropped.
-
-        Raises:
-            Invalid: The rows cannot be read as today's; the error says what differs.
-        """
-        ...
-
-    def timed(self, form: BlobSchema) -> bool:
-        """Whether the outcome depends on when it is done, so that it must be done once and be written."""
-        ...
+from holdfast.worker.state.upgrade import Upgrade
 
 
 @dataclass(slots=True)
@@ -52,17 +36,15 @@ class Loader:
     """Reads groups of one operator.
 
     Args:
-        operator: Its name, for errors.
-        form: Today's form.
+        layout: What fixes its state.
         store: Where the groups are.
-        evolution: Brings rows of an older form into today's.
     """
 
-    def __init__(self, operator: str, form: BlobSchema, store: Store, evolution: Evolution) -> None:
-        self._operator = operator
-        self._form = form
+    def __init__(self, layout: Layout, store: Store) -> None:
+        self._operator = layout.operator
+        self._form = layout.form
         self._store = store
-        self._evolution = evolution
+        self._upgrade = Upgrade(layout)
 
     def load(self, group: int, moment: Moment) -> Loaded:
         """All rows of a group in today's form.
@@ -80,11 +62,11 @@ class Loader:
             if mark not in forms:
                 loaded.older = json.loads(stored.forms or b"{}")
                 forms |= self._older_forms(loaded.older, mark)
-                loaded.timed |= self._evolution.timed(forms[mark])
+                loaded.timed |= self._upgrade.timed(forms[mark])
             for name, batch in decode(forms[mark], blob).items():
                 brought: tuple[str, pa.RecordBatch] | None = (name, batch)
                 if mark != today:
-                    brought = self._evolution.bring(forms[mark], name, batch, moment)
+                    brought = self._upgrade.bring(forms[mark], name, batch, moment)
                 if brought is not None:
                     loaded.batches.setdefault(brought[0], []).append(brought[1])
         return loaded

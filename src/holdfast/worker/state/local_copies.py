@@ -86,22 +86,20 @@ class Copies:
             self._folder.mkdir(parents=True, exist_ok=True)
             before = {file.name for file in self._folder.iterdir()}
             described = {name: self._describe(levels) for name, levels in tables.items()}
-            tokens = {str(group): token.hex() for group, token in groups.items()}
-            left = {
-                str(group): None if record is None else record.encode().hex()
-                for group, record in (records or {}).items()
-            }
             fields = {
                 "form": self._form,
                 "tables": described,
-                "groups": tokens,
+                "groups": {str(group): token.hex() for group, token in groups.items()},
                 "batch": batch_id,
-                "records": left,
+                "records": {
+                    str(group): None if record is None else record.encode().hex()
+                    for group, record in (records or {}).items()
+                },
             }
             beside = self._folder / f"{_MANIFEST}.{self._mark}"
             beside.write_text(json.dumps(fields), encoding="utf-8")
             beside.replace(self._folder / _MANIFEST)
-            used = {name for table in described.values() for name in _names(table)}
+            used = {name for table in described.values() for level in table.values() for _, name in level}
             for name in before - used - {_MANIFEST}:
                 (self._folder / name).unlink(missing_ok=True)
         except OSError:
@@ -144,7 +142,3 @@ class Copies:
 
 def _record(text: str | None) -> Meta | None:
     return None if text is None else Meta.decode(bytes.fromhex(text))
-
-
-def _names(table: Mapping[str, Any]) -> list[str]:
-    return [name for level in table.values() for _, name in level]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
-from holdfast.worker.arrays import numbers, whole
+from holdfast.worker.arrays import numbers, same_cells, whole
 from holdfast.worker.interface import (
     DUE_EVENT,
     DUE_PROCESSING,
@@ -27,17 +27,17 @@ from holdfast.worker.interface import (
     Moment,
     Outcome,
 )
-from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, encode
+from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, encode
 from holdfast.worker.state.census import Census, totals_of, valid
 from holdfast.worker.state.compaction import Candidate, chosen
 from holdfast.worker.state.expiry import Cleaner
-from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.key_group import group_of, range_of
-from holdfast.worker.state.key_index import Keys, Place, resolve
-from holdfast.worker.state.loading import Evolution, Loader
+from holdfast.worker.state.key_index import Keys, resolve
+from holdfast.worker.state.loading import Loader
+from holdfast.worker.state.operator_layout import Layout
 from holdfast.worker.state.store import NEVER, Meta, Store, Write
 from holdfast.worker.state.tables.levels import Levels
-from holdfast.worker.state.tables.runs import Run, empty_run, same_cells, sorted_run
+from holdfast.worker.state.tables.runs import Run, empty_run, sorted_run, united
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS
 from holdfast.worker.state.tally import Tally
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdfast.worker.arrays import Hashes
-    from holdfast.worker.interface import Placing
     from holdfast.worker.state.census import Counts, Totals
     from holdfast.worker.state.local_copies import Copies
 
@@ -55,31 +54,6 @@ PAGE_ROWS = SEGMENT_ROWS
 SHARED_ORD = -1
 # Groups are read from the store so many bytes at a time.
 LOAD_BYTES = 24 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What fixes an operator's state.
-
-    Attributes:
-        operator: The user's name of it.
-        key_groups: How many groups there are.
-        form: Today's tables.
-        key_names: The user's names of the key columns.
-        has_ttl: Whether anything expires.
-        memory_bytes: What a worker may use for one pass, about.
-        placement: What decides a key's group, where its hash does not.
-        numbering: How the groups are stored.
-    """
-
-    operator: str
-    key_groups: int
-    form: BlobSchema
-    key_names: tuple[str, ...]
-    has_ttl: bool = False
-    memory_bytes: int = 256 << 20
-    placement: Placing | None = None
-    numbering: Numbering = EVEN
 
 
 @dataclass(slots=True)
@@ -99,27 +73,18 @@ class Partition:
         store: Where the truth is.
         token: Makes eight bytes that were never made before.
         copies: The working copy, or None to read every group from the store.
-        evolution: Brings rows of an older form into today's.
-        clean: Takes out what has expired.
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        store: Store,
-        *,
-        token: Callable[[], bytes],
-        evolution: Evolution,
-        clean: Cleaner,
-        copies: Copies | None = None,
+        self, layout: Layout, store: Store, *, token: Callable[[], bytes], copies: Copies | None = None
     ) -> None:
         self.tally = Tally()
         self._layout = layout
         self._form = layout.form
         self._store = store
         self._token = token
-        self._loader = Loader(layout.operator, layout.form, store, evolution)
-        self._clean = clean
+        self._loader = Loader(layout, store)
+        self._clean = Cleaner(layout.states)
         self._copies = copies
         self._census = Census(layout.form, layout.key_groups)
         self.opened: set[int] = set()  # the groups that were opened in this task
@@ -174,11 +139,7 @@ class Partition:
         if DUE_EVENT not in rows.schema.names:
             return empty_run(rows.schema)
         runs = []
-        watermark = moment.watermark_ms
-        for column, at, name in (
-            (DUE_EVENT, watermark, "wake_event"),
-            (DUE_PROCESSING, moment.now_ms, "wake_processing"),
-        ):
+        for column, name, at in _clocks(moment):
             if at is None:
                 continue
             waking = [
@@ -187,15 +148,12 @@ class Partition:
             if waking:
                 run = rows.until(column, at)
                 runs.append(run.take(np.isin(self.groups_of(run.h), waking)))
-        if len(runs) < 2:
-            return runs[0] if runs else empty_run(rows.schema)
-        return sorted_run(pa.concat_batches([run.batch for run in runs]))
+        return united(runs, rows.schema)
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
         """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
         began = time.perf_counter_ns()
-        place = Place(self._layout.operator, self._layout.memory_bytes)
-        keys = resolve(self._form, self._levels, streams, due, self._layout.key_names, place)
+        keys = resolve(self._layout, self._levels, streams, due)
         self.tally.keys += keys.size
         self.tally.read_ns += time.perf_counter_ns() - began
         return keys
@@ -408,9 +366,9 @@ class Partition:
             return keys.stored(name) if chosen is None else keys.stored(name).take(chosen)
 
         added, removed = self._census.rows_changed(self.groups_of(keys.h[at]), batch, before)
-        self.tally.written += len(at)
-        self.tally.added += added
-        self.tally.removed += removed
+        self.tally.keys_written += len(at)
+        self.tally.keys_added += added
+        self.tally.keys_removed += removed
         for name in columns:
             if name.startswith(STAMP_PREFIX):
                 self._count_expired(name.removeprefix(STAMP_PREFIX), before, made)
@@ -519,7 +477,8 @@ class Partition:
                 levels.drop(low, high)
                 levels.put(cleaned)
             parts[name] = run
-        counts = self._census.counted(group, parts)
+        self._census.appended(group, opened.counts)  # counted anew, its changes included
+        counts = self._census.count(parts)
         blobs = list(self._pages(parts))
         size = sum(map(len, blobs))
         self.tally.folded_groups += 1
@@ -542,7 +501,7 @@ class Partition:
         if name != ROWS:
             self.tally.expired[name] += len(run) - cleaned.num_rows
             return
-        self.tally.removed += len(run) - cleaned.num_rows
+        self.tally.keys_removed += len(run) - cleaned.num_rows
         after = Run(cleaned)
         for column in run.batch.schema.names:
             if column.startswith(VALUE_PREFIX):
@@ -566,18 +525,15 @@ class Partition:
             if opened.meta is not None
         ]
         # One group a batch in turn, so that what nobody asks for is cleaned too.
-        turn = (moment.batch_id or 0) % self._layout.key_groups if self._layout.has_ttl else None
+        expires = any(state.ttl for state in self._layout.states)
+        turn = (moment.batch_id or 0) % self._layout.key_groups if expires else None
         return chosen(candidates, self._form.fingerprint, turn)
 
     def _wakes(self, group: int, opened: _Group, moment: Moment) -> tuple[int, int]:
         """The earliest timers of a group: as known, or by reading the group where the known has fired."""
         rows = opened.changes.get(ROWS)
         wakes = []
-        clocks = (
-            (DUE_EVENT, "wake_event", moment.watermark_ms),
-            (DUE_PROCESSING, "wake_processing", moment.now_ms),
-        )
-        for column, name, clock in clocks:
+        for column, name, clock in _clocks(moment):
             if column not in self._form.tables[ROWS].names:
                 wakes.append(NEVER)
                 continue
@@ -592,6 +548,12 @@ class Partition:
 
     def _range(self, group: int) -> tuple[int, int | None]:
         return range_of(group, self._layout.key_groups)
+
+
+def _clocks(moment: Moment) -> Iterator[tuple[str, str, int | None]]:
+    """Of each clock the column of timers, the field of records, and how late it is."""
+    yield DUE_EVENT, "wake_event", moment.watermark_ms
+    yield DUE_PROCESSING, "wake_processing", moment.now_ms
 
 
 def _least(column: pa.Array) -> int:

@@ -157,12 +157,7 @@ class PipelinedStore:
 
     def _receive(self) -> tuple[int, bytes]:
         status, error, value = self._client._receive_proto_message()
-        if status not in (_OK, _NOTHING):
-            raise Internal(
-                "Spark's state store refused a request",
-                found=f"status {status}: {error}",
-                hint="report it with the log of the executor; a task that is tried again may succeed",
-            )
+        _check(status, error)
         return status, value
 
     def _receive_all(self, count: int) -> None:
@@ -182,14 +177,9 @@ class PipelinedStore:
         while more:
             self._send([request])
             status, error, values, more = self._client._receive_proto_message_with_list_get()
+            _check(status, error)
             if status == _NOTHING:
                 break
-            if status != _OK:
-                raise Internal(
-                    "Spark's state store refused a list",
-                    found=f"status {status}: {error}",
-                    hint="report it with the log of the executor; a task that is tried again may succeed",
-                )
             items += [bytes(pickle.loads(value)[0]) for value in values]  # noqa: S301 - Spark's server
         return items
 
@@ -237,6 +227,15 @@ class PlainStore:
                 self._handle.deleteTimer(gone)
             if fresh is not None:
                 self._handle.registerTimer(fresh)
+
+
+def _check(status: int, error: object) -> None:
+    if status not in (_OK, _NOTHING):
+        raise Internal(
+            "Spark's state store refused a request",
+            found=f"status {status}: {error}",
+            hint="report it with the log of the executor; a task that is tried again may succeed",
+        )
 
 
 def _row(data: bytes) -> bytes:

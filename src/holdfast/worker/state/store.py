@@ -75,6 +75,8 @@ class Meta:
             magic, *fields = _META.unpack_from(data)
             rest = data[_META.size :]
             counts = struct.unpack(f"<{len(rest) // _COUNT_BYTES}q", rest)
+            if magic == _PLAIN and counts:
+                raise struct.error(f"{len(data)} bytes")
         except struct.error as error:
             raise Corrupt(
                 "a key group's record cannot be read",
@@ -86,12 +88,6 @@ class Meta:
                 "a key group's record is of a kind that is not known",
                 found=repr(magic),
                 hint="a newer Holdfast may have written it: use that version, or restore a savepoint",
-            )
-        if magic == _PLAIN and counts:
-            raise Corrupt(
-                "a key group's record cannot be read",
-                found=f"{len(data)} bytes",
-                hint="restore a savepoint, or roll the checkpoint back: see `holdfast verify`",
             )
         plain = cls(*fields)
         return plain if magic == _PLAIN else replace(plain, counts=counts)

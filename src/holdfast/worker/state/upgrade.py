@@ -6,7 +6,6 @@ change that would lose or misread anything is refused before a row is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from holdfast.worker.interface import (
 )
 from holdfast.worker.state.blob_schema import KEY_PREFIX, ROWS, BlobSchema, stored_types
 from holdfast.worker.state.expiry import expired
+from holdfast.worker.state.operator_layout import Layout
 
 _DROP_TIMERS = "timers"
 
@@ -48,21 +48,11 @@ class Upgrade:
     """Brings rows of older forms into today's.
 
     Args:
-        states: Today's states.
-        form: Today's form.
-        operator: The operator's name, for errors.
-        drop: Former states that may be thrown away; "timers" for the timers of a processor that has none.
-        started_ms: When this run of the query began, from which values without a stamp are counted.
+        layout: What fixes the operator's state today.
     """
 
-    def __init__(
-        self, states: Sequence[State], form: BlobSchema, operator: str, drop: Sequence[str], started_ms: int
-    ) -> None:
-        self._states = tuple(states)
-        self._form = form
-        self._operator = operator
-        self._drop = frozenset(drop)
-        self._started_ms = started_ms
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._sources: dict[bytes, dict[str, _Source]] = {}
 
     def check(self, form: BlobSchema) -> None:
@@ -74,7 +64,7 @@ class Upgrade:
         self._of(form)
 
     def timed(self, form: BlobSchema) -> bool:
-        """Whether stamps are made up or values dropped by the time of reading."""
+        """Whether stamps are made up or values dropped by the time of reading, so that it is written once."""
         for source in self._of(form).values():
             had, has = source.ttl is not None, source.state.ttl is not None
             if has and (not had or _clock(source.ttl) != _clock(source.state.ttl)):
@@ -86,7 +76,11 @@ class Upgrade:
     def bring(
         self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
     ) -> tuple[str, pa.RecordBatch] | None:
-        """The name of today's table and the rows in its columns; None where the state is dropped."""
+        """The name of today's table and the rows in its columns; None where the state is dropped.
+
+        Raises:
+            Invalid: The rows cannot be read as today's; the error says what differs.
+        """
         sources = self._of(form)
         if table == ROWS:
             return ROWS, self._rows(sources, batch, moment)
@@ -104,12 +98,12 @@ class Upgrade:
     def _check_keys(self, form: BlobSchema) -> None:
         old, new = (
             [field.type for field in tables[ROWS] if field.name.startswith(KEY_PREFIX)]
-            for tables in (form.tables, self._form.tables)
+            for tables in (form.tables, self._layout.form.tables)
         )
         if old != new:
             raise Invalid(
                 "the key has changed, so no state would be found again",
-                where=f"operator {self._operator}",
+                where=f"operator {self._layout.operator}",
                 found=", ".join(map(type_text, new)),
                 expected=", ".join(map(type_text, old)),
                 hint="key the stream by columns of these types again, or start with a new checkpoint",
@@ -117,16 +111,18 @@ class Upgrade:
 
     def _match(self, form: BlobSchema) -> dict[str, _Source]:
         sources: dict[str, _Source] = {}
-        for state in self._states:
-            known = next((n for n in (state.name, state.was) if n is not None and n in form.states), None)
+        for state in self._layout.states:
+            known = state.stored_as(form.states)
             if known is not None:
                 sources[state.name] = self._source(form, state, known)
-        left = sorted(set(form.states) - {source.name for source in sources.values()} - self._drop)
+        left = sorted(
+            set(form.states) - {source.name for source in sources.values()} - set(self._layout.drop)
+        )
         if left:
-            fresh = [state.name for state in self._states if state.name not in sources]
+            fresh = [state.name for state in self._layout.states if state.name not in sources]
             raise Invalid(
                 "the checkpoint has state that the processor does not declare, and it would be lost",
-                where=f"operator {self._operator}",
+                where=f"operator {self._layout.operator}",
                 found=", ".join(left),
                 expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
                 hint=f'say was="{left[0]}" on what it has become, or process(…, drop=["{left[0]}"])',
@@ -140,10 +136,10 @@ class Upgrade:
 
     def _rows(self, sources: dict[str, _Source], batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-        if TIMERS in old and TIMERS not in self._form.tables[ROWS].names:
+        if TIMERS in old and TIMERS not in self._layout.form.tables[ROWS].names:
             self._check_timers(old[TIMERS])
         made: dict[str, pa.Array] = {}
-        for state in self._states:
+        for state in self._layout.states:
             source = sources.get(state.name)
             if source is None or not state.of_keys:
                 continue
@@ -182,7 +178,9 @@ class Upgrade:
             and before.on_disable == "drop_expired"
         ):
             # What counts is when the TTL was taken away, not when a group is first read after it.
-            gone = expired(stamps, before, replace(moment, now_ms=min(moment.now_ms, self._started_ms)))
+            gone = expired(
+                stamps, before, replace(moment, now_ms=min(moment.now_ms, self._layout.started_ms))
+            )
             values = pc.if_else(pa.array(gone), pa.scalar(None, values.type), values)
         values = source.change.apply(values)
         if today is None:
@@ -196,20 +194,20 @@ class Upgrade:
     def _age(self, ttl: Ttl, moment: Moment) -> int:
         if not isinstance(ttl.age_from, str):
             return ttl.age_from
-        return self._started_ms if ttl.clock == "processing" else moment.watermark_ms or 0
+        return self._layout.started_ms if ttl.clock == "processing" else moment.watermark_ms or 0
 
     def _check_timers(self, timers: pa.Array) -> None:
-        if timers.null_count < len(timers) and _DROP_TIMERS not in self._drop:
+        if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
             raise Invalid(
                 "the checkpoint has timers that the processor would never fire",
-                where=f"operator {self._operator}",
+                where=f"operator {self._layout.operator}",
                 hint=f'write an on_timer, or throw them away with process(…, drop=["{_DROP_TIMERS}"])',
             )
 
     def _conformed(
         self, table: str, columns: dict[str, Any], made: dict[str, Any], count: int
     ) -> pa.RecordBatch:
-        schema = self._form.tables[table]
+        schema = self._layout.form.tables[table]
         prefixes = (VALUE_PREFIX, STAMP_PREFIX, SLOT_PREFIX)
         arrays = []
         for field in schema:

@@ -8,7 +8,7 @@ comparing them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -315,12 +315,8 @@ class Keeper:
 
     def _failure(self, error: Exception, moment: Moment) -> Exception:
         handler = self._handler
-        place = Place(
-            self._place.operator,
-            stream=self._place.stream,
-            batch_id=moment.batch_id,
-            line=line_of(error, handler) if handler is not None else None,
-        )
+        line = line_of(error, handler) if handler is not None else None
+        place = replace(self._place, batch_id=moment.batch_id, line=line)
         if handler is None or (isinstance(error, Invalid) and place.line is None):
             why = error if isinstance(error, Invalid) else Invalid(summary(error))
             return misfit("a row that on_broadcast wrote does not fit", why, place)

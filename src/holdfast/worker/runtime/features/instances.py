@@ -169,10 +169,10 @@ def settled_in(store: MemoryStore) -> str | None:
     return None
 
 
-def settled_of(touched: Touched) -> list[tuple[str, int] | None]:
-    """The operator and number that each instance's state was written for."""
+def settled_counts(touched: Touched) -> set[int]:
+    """For how many instances the state of those that have any was written."""
     cells = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
-    return [None if settled is None else (settled[0], settled[1]) for settled in cells]
+    return {settled[1] for settled in cells if settled is not None}
 
 
 def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:

@@ -11,7 +11,7 @@ other, within one batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -20,6 +20,7 @@ from pyarrow.types import is_floating
 
 from holdfast.errors import Invalid, Unsupported
 from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
+from holdfast.worker.declarations.handlers import no_rows
 from holdfast.worker.declarations.state_descriptors import State, add
 from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
 from holdfast.worker.runtime.context import Context
@@ -193,41 +194,31 @@ class PartContext(Context):
         self._refuse("timers are")
 
 
+@dataclass(slots=True)
 class Splitter:
     """Takes the events of hot keys together, in the tasks before the shuffle.
 
     Args:
-        split: Which keys are hot.
+        choice: Which keys are hot.
         make: Makes what runs the processor.
         states: Its states.
-        schema: The events' columns.
-        keys: The key columns among them.
+        keys: The key columns among the events'.
         timed: Whether the batch's time travels with the events. That costs more than to look for hot keys,
             and few processors want it before the shuffle.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        make: Callable[[], Runner],
-        states: tuple[State, ...],
-        schema: pa.Schema,
-        keys: tuple[str, ...],
-        *,
-        timed: bool,
-    ) -> None:
-        self.timed = timed
-        self._split = split
-        self._make = make
-        self._states = states
-        self._keys = keys
-        self.schema = parts_schema(states, pa.schema([schema.field(name) for name in keys]))
-        self._runner: Runner | None = None
-        self._in_vain = False
+    choice: Split
+    make: Callable[[], Runner]
+    states: tuple[State, ...]
+    keys: pa.Schema
+    timed: bool
+    _runner: Runner | None = field(default=None, init=False)
+    _in_vain: bool = field(default=False, init=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Only what is to be sent; each task makes a runner of its own."""
-        return {**self.__dict__, "_runner": None}
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of parts."""
+        return parts_schema(self.states, self.keys)
 
     def split(
         self, events: pa.Table, h: Hashes, moment: Moment
@@ -242,23 +233,28 @@ class Splitter:
             return None
         mine = events.filter(pa.array(mask)).combine_chunks()
         hashes = h[mask]
-        keys = mine.select(list(self._keys))
+        keys = mine.select(self.keys.names)
         first, position = distinct(hashes, keys)
         keys = keys.take(pa.array(first))
         if self._runner is None:
-            self._runner = self._make()
+            self._runner = self.make()
         try:
-            outcome = self._runner.run([Arrivals(mine, position)], NoPart(keys, self._states), moment)
+            outcome = self._runner.run([Arrivals(mine, position)], self._untouched(keys), moment)
         except TimeWanted:
             self._runner, self._in_vain = None, True
             return None
         return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
 
+    def _untouched(self, keys: pa.Table) -> PartRows:
+        """Keys without any state."""
+        nothing = [pa.nulls(keys.num_rows, field.type) for field in list(self.schema)[keys.num_columns :]]
+        return PartRows(pa.table([*keys.columns, *nothing], schema=self.schema), self.keys.names)
+
     def _is_hot(self, h: Hashes) -> NDArray[np.bool_] | None:
-        if self._split.hot is not None:
-            mask = np.isin(h.view(np.int64), np.array(sorted(self._split.hot), np.int64))
+        if self.choice.hot is not None:
+            mask = np.isin(h.view(np.int64), np.array(sorted(self.choice.hot), np.int64))
             return mask if mask.any() else None
-        least = max(self._split.least, int(np.ceil(self._split.share * len(h))))
+        least = max(self.choice.least, int(np.ceil(self.choice.share * len(h))))
         buckets = (h >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
         full = np.bincount(buckets, minlength=1 << _BUCKET_BITS) >= least
         if not full.any():
@@ -270,7 +266,7 @@ class Splitter:
     def _table(self, keys: pa.Table, events: NDArray[np.int64], outcome: Outcome) -> pa.Table:
         count = keys.num_rows
         columns = [*(whole(column) for column in keys.columns), pa.array(events, pa.int64())]
-        for state in self._states:
+        for state in self.states:
             if state.has_elements:
                 written = outcome.elements.get(state.name)
                 empty = self.schema.field(f"{_ELEMENTS}{state.name}").type
@@ -295,42 +291,12 @@ def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), element)
 
 
-class NoPart:
-    """Keys without any state, as a pass sees them."""
-
-    def __init__(self, keys: pa.Table, states: Sequence[State]) -> None:
-        self._keys = keys
-        self._types = {f"{VALUE_PREFIX}{state.name}": state.type for state in states}
-        self._states = {state.name: state for state in states}
-
-    @property
-    def size(self) -> int:
-        """How many keys there are."""
-        return self._keys.num_rows  # type: ignore[no-any-return]
-
-    @property
-    def keys(self) -> pa.Table:
-        """The key columns."""
-        return self._keys
-
-    def stored(self, column: str) -> pa.Array:
-        """Nulls."""
-        return pa.nulls(self.size, self._types.get(column, pa.int64()))
-
-    def elements(self, state: str) -> Elements:
-        """No elements."""
-        declared = self._states[state]
-        columns = {"slot": pa.array([], pa.int64()), "v": pa.array([], declared.type)}
-        if declared.key_type is not None:
-            columns["k"] = pa.array([], declared.key_type)
-        return Elements(np.zeros(self.size + 1, np.int64), pa.table(columns))
-
-
 class PartRows:
     """Parts as a pass sees keys: each is one, with the states that came with it."""
 
-    def __init__(self, parts: pa.Table) -> None:
+    def __init__(self, parts: pa.Table, keys: Sequence[str] = ()) -> None:
         self._parts = parts
+        self._keys = list(keys)
 
     @property
     def size(self) -> int:
@@ -339,8 +305,8 @@ class PartRows:
 
     @property
     def keys(self) -> pa.Table:
-        """Nothing: the key is that of the state which the part is merged into."""
-        return self._parts.select([])
+        """The key columns, where the key is not that of the state which the part is merged into."""
+        return self._parts.select(self._keys)
 
     def stored(self, column: str) -> pa.Array:
         """A state's values, or the number of a list's elements."""
@@ -429,10 +395,6 @@ def nothing_from(handler: str) -> Callable[[Any], None]:
 
     def collect(result: Any) -> None:
         if result is not None:
-            raise Invalid(
-                f"{handler} of a processor with merge gives no rows, whether keys are split or not",
-                found=type(result).__name__,
-                hint="give them in on_end, once a batch for each key that has events",
-            )
+            raise no_rows(handler, type(result).__name__)
 
     return collect

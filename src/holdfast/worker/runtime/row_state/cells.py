@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import placed, whole
-from holdfast.worker.declarations.state_descriptors import State
+from holdfast.worker.declarations.state_descriptors import NEVER_EXPIRED, State
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.runtime.event_rows import values_of
-from holdfast.worker.runtime.ttl import NEVER_EXPIRED, Rule
+from holdfast.worker.runtime.ttl import Rule
 
 
 class WrongValue(Exception):

@@ -6,7 +6,6 @@ when the pass ends. Each state has a subclass of its own, made once, that knows 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import (
     Callable,
     ItemsView,
@@ -31,12 +30,8 @@ class Stored(NamedTuple):
     stamps: list[int]
 
 
-class Source(ABC):
-    """Where the handles of one list or map get the stored elements of their key."""
-
-    @abstractmethod
-    def stored(self, position: int) -> Stored:
-        """Give the stored elements of a key; the first call reads those of all touched keys."""
+# Gives the stored elements of a key; the first call reads those of all touched keys.
+Source = Callable[[int], Stored]
 
 
 class ListHandle:
@@ -44,9 +39,10 @@ class ListHandle:
 
     Everything else reads the key's whole list. With a TTL an element expires on its own, but what has
     expired leaves the list only when a refreshing read writes it anew or when nothing in it is alive.
+    What was added in this pass, and its stamps, is in `fresh` and `fresh_stamps`.
     """
 
-    __slots__ = ("_fresh", "_fresh_stamps", "_values", "dead", "position", "rewritten", "slots", "stamps")
+    __slots__ = ("_values", "dead", "fresh", "fresh_stamps", "position", "rewritten", "slots", "stamps")
     source: Source
     rule: Rule | None = None
     freeze: Callable[[Any], Any] | None = None
@@ -55,8 +51,8 @@ class ListHandle:
     def __init__(self, position: int) -> None:
         self.position = position
         self._values: list[Any] | None = None  # those that were stored, once they are read
-        self._fresh: list[Any] = []
-        self._fresh_stamps: list[int] = []
+        self.fresh: list[Any] = []
+        self.fresh_stamps: list[int] = []
         self.slots: list[int] = []
         self.stamps: list[int] = []
         self.dead: list[int] = []
@@ -64,9 +60,9 @@ class ListHandle:
 
     def append(self, value: Any) -> None:
         """Add an element at the end."""
-        self._fresh.append(value if self.freeze is None else self.freeze(value))
+        self.fresh.append(value if self.freeze is None else self.freeze(value))
         if self.rule is not None:
-            self._fresh_stamps.append(self.rule.stamp(None))
+            self.fresh_stamps.append(self.rule.stamp(None))
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add elements at the end."""
@@ -84,7 +80,7 @@ class ListHandle:
         self._stored()
         self.dead += self.slots
         self._values, self.slots, self.stamps = [], [], []
-        self._fresh, self._fresh_stamps = [], []
+        self.fresh, self.fresh_stamps = [], []
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._read())
@@ -105,7 +101,7 @@ class ListHandle:
         return self._read() == list(other) if isinstance(other, (list, ListHandle)) else NotImplemented
 
     def __repr__(self) -> str:
-        return repr(list(self._stored()) + self._fresh)
+        return repr(list(self._stored()) + self.fresh)
 
     def index(self, value: Any) -> int:
         """Give the place of the first element that equals a value."""
@@ -114,11 +110,7 @@ class ListHandle:
     @property
     def untouched(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self._fresh or self.dead or self.rewritten)
-
-    def fresh(self) -> tuple[list[Any], list[int]]:
-        """The elements that were added in this pass, and their stamps."""
-        return self._fresh, self._fresh_stamps
+        return not (self.fresh or self.dead or self.rewritten)
 
     def kept(self) -> list[Any]:
         """The stored elements that are still there; only where they were read."""
@@ -127,20 +119,20 @@ class ListHandle:
     @property
     def is_empty(self) -> bool:
         """Whether the list is known to be empty now."""
-        return self._values is not None and not self._values and not self._fresh
+        return self._values is not None and not self._values and not self.fresh
 
     def _stored(self) -> list[Any]:
         if self._values is None:
-            stored = self.source.stored(self.position)
+            stored = self.source(self.position)
             self._values, self.slots, self.stamps = stored.values, stored.slots, stored.stamps
         return self._values
 
     def _read(self) -> list[Any]:
-        values = self._stored() + self._fresh
+        values = self._stored() + self.fresh
         return values if self.rule is None or not values else self._read_timed(self.rule, values)
 
     def _read_timed(self, rule: Rule, values: list[Any]) -> list[Any]:
-        stamps = self.stamps + self._fresh_stamps
+        stamps = self.stamps + self.fresh_stamps
         reading = read_list(rule, stamps)
         old = len(self.slots)
         shown = values if len(reading.shown) == len(values) else [values[at] for at in reading.shown]
@@ -153,8 +145,8 @@ class ListHandle:
         self._values = [values[at] for at in kept if at < old]
         self.slots = [self.slots[at] for at in kept if at < old]
         self.stamps = [stamps[at] for at in kept if at < old]
-        self._fresh = [values[at] for at in kept if at >= old]
-        self._fresh_stamps = [stamps[at] for at in kept if at >= old]
+        self.fresh = [values[at] for at in kept if at >= old]
+        self.fresh_stamps = [stamps[at] for at in kept if at >= old]
         return shown
 
 
@@ -288,7 +280,7 @@ class MapHandle(MutableMapping[Any, Any]):
 
     def _entries(self) -> dict[Any, Any]:
         if self._now is None:
-            stored = self.source.stored(self.position)
+            stored = self.source(self.position)
             keys = stored.keys if self.read_key is None else [self.read_key(key) for key in stored.keys]
             self._now = dict(zip(keys, stored.values, strict=True))
             self._slots = dict(zip(keys, stored.slots, strict=True))

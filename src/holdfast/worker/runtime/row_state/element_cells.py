@@ -19,7 +19,7 @@ from holdfast.worker.interface import SLOT_PREFIX, Elements, Moment, Touched
 from holdfast.worker.runtime.arrow_columns import Unfit, column_of
 from holdfast.worker.runtime.event_rows import freezer, values_of
 from holdfast.worker.runtime.row_state.cells import Cells, WrongValue, refusal
-from holdfast.worker.runtime.row_state.containers import ListHandle, MapHandle, Source, Stored
+from holdfast.worker.runtime.row_state.containers import ListHandle, MapHandle, Stored
 from holdfast.worker.runtime.ttl import Rule
 
 Handle = TypeVar("Handle", ListHandle, MapHandle)
@@ -79,7 +79,7 @@ class Written:
         return pa.table(columns)
 
 
-class ElementCells(Cells, Source, Generic[Handle]):
+class ElementCells(Cells, Generic[Handle]):
     """What lists and maps have in common: a handle for each key that asks for one.
 
     The slot of a state object is empty until then, so that a key which does not use the state costs
@@ -87,14 +87,16 @@ class ElementCells(Cells, Source, Generic[Handle]):
     """
 
     base: type[Handle]
+    instead = "state.{}.set([…])"  # what to write where somebody assigns to the state
 
     def __init__(self, state: State, rule: Rule | None) -> None:
         super().__init__(state, rule)
         self.slot = f"_v_{self.name}"
         self.slots = (self.slot,)
-        freeze = freezer(state.type)
-        fields: dict[str, Any] = {"__slots__": (), "source": self, "rule": rule}
-        fields |= {"freeze": staticmethod(freeze) if freeze is not None else None, **self.more()}
+        freeze, read_key = freezer(state.type), key_reader(state.key_type)
+        fields: dict[str, Any] = {"__slots__": (), "source": staticmethod(self.stored), "rule": rule}
+        fields |= {"freeze": staticmethod(freeze) if freeze is not None else None}
+        fields |= {"read_key": staticmethod(read_key)} if read_key is not None else {}
         self._handle: type[Handle] = type(self.base.__name__, (self.base,), fields)
         self._made: dict[int, Handle] = {}
         self._tables: list[pa.Table] = []
@@ -105,18 +107,11 @@ class ElementCells(Cells, Source, Generic[Handle]):
         self._block: tuple[int, np.ndarray[Any, Any], Stored] | None = None
         self.fill = self._make
 
-    def more(self) -> dict[str, Any]:
-        """What the class of handles has besides."""
-        return {}
-
     def attributes(self) -> dict[str, Any]:
         """A property that gives the handle and makes it when it is first read."""
-        return {self.name: property(attrgetter(self.slot), refusal(self.name, self.instead))}
-
-    @property
-    def instead(self) -> str:
-        """What to write where somebody assigns to the state."""
-        return f"state.{self.name}.set([…])"
+        return {
+            self.name: property(attrgetter(self.slot), refusal(self.name, self.instead.format(self.name)))
+        }
 
     def begin(self, touched: Touched, moment: Moment) -> None:
         """Start a pass."""
@@ -229,17 +224,16 @@ class ListCells(ElementCells[ListHandle]):
         if handle.rewritten:
             for slot, value, stamp in zip(handle.slots, handle.kept(), handle.stamps, strict=True):
                 written.add(position, slot, None, value, stamp)
-        values, stamps = handle.fresh()
-        if not values:
+        count = len(handle.fresh)
+        if not count:
             return {position: None} if handle.is_empty else {}
         slot = self.next_slot(position)
-        count = len(values)
         written.position += [position] * count
         written.slot += range(slot, slot + count)
         written.dead += [False] * count
         written.k += [None] * count
-        written.v += values
-        written.t += stamps if self.rule is not None else [None] * count
+        written.v += handle.fresh
+        written.t += handle.fresh_stamps if self.rule is not None else [None] * count
         return {position: slot + count}
 
 
@@ -247,16 +241,7 @@ class MapCells(ElementCells[MapHandle]):
     """A map state."""
 
     base = MapHandle
-
-    @property
-    def instead(self) -> str:
-        """What to write where somebody assigns to the state."""
-        return f"state.{self.name}[key] = value, or clear() and update({{…}})"
-
-    def more(self) -> dict[str, Any]:
-        """How keys are read, where Python would call equal keys different."""
-        read = key_reader(self.state.key_type)
-        return {"read_key": staticmethod(read) if read is not None else None}
+    instead = "state.{}[key] = value, or clear() and update({{…}})"
 
     def write(self, handle: MapHandle, position: int, written: Written) -> dict[int, int | None]:
         """Note what a handle wrote."""
@@ -276,6 +261,8 @@ class MapCells(ElementCells[MapHandle]):
 
 def key_reader(kind: Any) -> Callable[[Any], Any] | None:
     """Give what makes equal keys of a map equal in Python: NaN is itself, a time without zone is in UTC."""
+    if kind is None:
+        return None
     if kinds.is_floating(kind):
         nan = float("nan")
         return lambda key: nan if key != key else key  # noqa: PLR0124 - only NaN differs from itself

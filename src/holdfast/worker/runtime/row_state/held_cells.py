@@ -121,15 +121,12 @@ class Accumulators(HeldValues):
         base: type
         if state.kind is Kind.REDUCING:
             base = Reducing if rule is None else TimedReducing
-            freeze = freezer(state.type)
-            function: Any = state.function
-            fields |= {"function": staticmethod(function)}
-            fields |= {"freeze": staticmethod(freeze) if freeze is not None else None}
+            functions = {"function": state.function, "freeze": freezer(state.type)}
         else:
             base = Aggregating if rule is None else TimedAggregating
-            thaw = thawer(state.type)
-            fields |= {"aggregate": state.aggregate}
-            fields |= {"thaw": staticmethod(thaw) if thaw is not None else None}
+            functions = {"thaw": thawer(state.type)}
+            fields["aggregate"] = state.aggregate
+        fields |= {name: staticmethod(made) for name, made in functions.items() if made is not None}
         self._handle = type(base.__name__, (base,), fields)
         self._slot: Any = None
 

@@ -11,6 +11,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import first_rows, last_rows, whole
+from holdfast.worker.declarations.state_descriptors import Kind
 from holdfast.worker.interface import Moment, Shared
 from holdfast.worker.runtime.context import NO_BROADCAST
 from holdfast.worker.runtime.table_state.table_columns import (
@@ -20,7 +21,7 @@ from holdfast.worker.runtime.table_state.table_columns import (
     ValueColumn,
     View,
 )
-from holdfast.worker.runtime.table_state.table_elements import ListColumn, MapColumn, Pool, elements_column
+from holdfast.worker.runtime.table_state.table_elements import ListColumn, MapColumn, Pool
 from holdfast.worker.runtime.table_state.table_timers import TimerColumns
 from holdfast.worker.runtime.table_state.vectors import (
     another_length,
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
     from holdfast.worker.runtime.table_state.vectors import Positions
 
-    Column = ValueColumn | ReducingColumn | AggregatingColumn | ListColumn | MapColumn
-
-_KINDS: dict[str, type[ValueColumn | ReducingColumn | AggregatingColumn]] = {
-    "value": ValueColumn,
-    "reducing": ReducingColumn,
-    "aggregating": AggregatingColumn,
+_KINDS: dict[Kind, Any] = {
+    Kind.VALUE: ValueColumn,
+    Kind.REDUCING: ReducingColumn,
+    Kind.AGGREGATING: AggregatingColumn,
+    Kind.LIST: ListColumn,
+    Kind.MAP: MapColumn,
 }
-_COLUMNS = (ValueColumn, ReducingColumn, AggregatingColumn, ListColumn, MapColumn)
+_COLUMNS = tuple(_KINDS.values())
 
 
 class StateTable:
@@ -99,7 +100,8 @@ class StateTable:
         put(self, "position", view.position)
         put(self, "now_ms", moment.now_ms)
         put(self, "watermark_ms", moment.watermark_ms)
-        put(self, "_columns", {name: _column(cells, view) for name, cells in states.items()})
+        columns = {name: _KINDS[cells.state.kind](cells, view) for name, cells in states.items()}
+        put(self, "_columns", columns)
 
     @property
     def keys(self) -> pa.Table:
@@ -283,12 +285,6 @@ class StateTable:
         if setting and clock == EVENT and self._default_clock != EVENT:
             raise no_watermark()
         return self._timers, letter_of(self._default_clock if clock is None else clock) + name
-
-
-def _column(cells: TableCells | Pool, view: View) -> Any:
-    if isinstance(cells, Pool):
-        return elements_column(cells, view)
-    return _KINDS[cells.state.kind.value](cells, view)
 
 
 def _check_numbers(values: pa.Array, name: str) -> None:

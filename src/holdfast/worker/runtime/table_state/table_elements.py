@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import first_rows, last_rows, latest, offsets_of, placed, starts_of, whole
-from holdfast.worker.declarations.state_descriptors import Kind, State
+from holdfast.worker.declarations.state_descriptors import State
 from holdfast.worker.interface import SLOT_PREFIX, Moment, Touched
 from holdfast.worker.runtime.table_state.vectors import arrow_of, mask_of, numbers_of
 from holdfast.worker.runtime.ttl import Clocks, Rule, rule_of
@@ -102,19 +102,6 @@ class Pool:
         """Remove elements."""
         self.live &= ~rows
 
-    def expired(self) -> Mask:
-        """Say which elements have expired."""
-        if self.rule is None:
-            return np.zeros(len(self.t), np.bool_)
-        gone: Mask = self.t <= self.rule.cutoff
-        return gone
-
-    def restamp(self, rows: Mask, now: NDArray[np.int64]) -> None:
-        """Stamp elements that are read, `now` giving a time for each row."""
-        if self.rule is not None and rows.any():
-            self.t = np.where(rows, np.maximum(self.t, now) if self.rule.event else now, self.t)
-            self.dirty |= rows
-
     def columns(self) -> dict[str, pa.Array]:
         """The next slots, if they changed; null where nothing is left."""
         gone = self.stored & ~self.live
@@ -177,13 +164,27 @@ class ElementsColumn:
         mine: Mask = self._pool.live & (self._local() < self._view.size)
         return mine
 
-    def _key_now(self) -> NDArray[np.int64]:
-        """The stamp that reading gives each element."""
-        rule = self._pool.rule
-        if rule is None or not rule.event:
-            return np.full(len(self._pool.t), rule.clock.stamp if rule is not None else 0)
-        times = np.append(np.broadcast_to(np.asarray(self._view.key_times), self._view.size), 0)
-        return np.asarray(times[self._local()], np.int64)
+    def _read(self) -> Mask:
+        """Say which of the view's elements are shown, with all that reading does to them."""
+        pool = self._pool
+        pool.load()
+        mine, rule = self._mine(), pool.rule
+        if rule is None:
+            return mine
+        alive = mine & ~(pool.t <= rule.cutoff)
+        pool.remove(mine & ~alive & self._leaves(alive, rule))
+        if rule.refreshes and alive.any():
+            now: NDArray[np.int64] | int = rule.clock.stamp
+            if rule.event:
+                times = np.append(np.broadcast_to(np.asarray(self._view.key_times), self._view.size), 0)
+                now = np.maximum(pool.t, times[self._local()])
+            pool.t = np.where(alive, now, pool.t)
+            pool.dirty |= alive
+        return mine if rule.shows_expired else alive
+
+    def _leaves(self, alive: Mask, rule: Rule) -> Mask:  # noqa: ARG002 - lists ask for the rule
+        """Which elements reading takes out once they have expired."""
+        return np.ones(len(alive), np.bool_)
 
     def _row_now(self, mask: Mask | None) -> NDArray[np.int64] | int:
         """The stamps of what is written for each row."""
@@ -218,24 +219,16 @@ class ListColumn(ElementsColumn):
     def get(self) -> pa.Array:
         """Give the lists of all keys as an Arrow array of lists."""
         pool = self._pool
-        pool.load()
-        shown = self._mine()
-        if pool.rule is not None:
-            shown = self._read(pool.rule, shown)
-        offsets, at = self._ordered(shown)
+        offsets, at = self._ordered(self._read())
         return pa.ListArray.from_arrays(offsets, pool.v.take(at), pa.list_(pool.state.type))
 
-    def _read(self, rule: Rule, mine: Mask) -> Mask:
-        """Read whole lists, as `ttl.read_list` does for one."""
-        pool, local = self._pool, self._local()
-        alive = mine & ~pool.expired()
+    def _leaves(self, alive: Mask, rule: Rule) -> Mask:
+        """Those of lists of which none is alive or that are written anew, as in `ttl.read_list` for one."""
+        local = self._local()
         any_alive = np.zeros(self._view.size + 1, np.bool_)
         any_alive[local[alive]] = True
-        some = any_alive[local]
-        pool.remove(mine & ~alive & (~some | rule.refreshes))
-        if rule.refreshes:
-            pool.restamp(alive, self._key_now())
-        return mine if rule.shows_expired else alive
+        leaves: Mask = ~any_alive[local] | rule.refreshes
+        return leaves
 
 
 class MapColumn(ElementsColumn):
@@ -284,15 +277,7 @@ class MapColumn(ElementsColumn):
     def get(self) -> pa.Array:
         """Give the maps of all keys as an Arrow array of maps."""
         pool = self._pool
-        pool.load()
-        shown = self._mine()
-        if pool.rule is not None:
-            alive = shown & ~pool.expired()
-            pool.remove(shown & ~alive)
-            if pool.rule.refreshes:
-                pool.restamp(alive, self._key_now())
-            shown = shown if pool.rule.shows_expired else alive
-        offsets, at = self._ordered(shown)
+        offsets, at = self._ordered(self._read())
         kind = pa.map_(pool.state.key_type, pool.state.type)
         keys = pool.k.take(at) if pool.k is not None else None
         return pa.MapArray.from_arrays(offsets, keys, pool.v.take(at), kind)
@@ -311,8 +296,3 @@ class MapColumn(ElementsColumn):
         mine = numbered[len(at) :]
         _, group = np.unique(mine, return_inverse=True)
         return owner[mine], group
-
-
-def elements_column(pool: Pool, view: View) -> ListColumn | MapColumn:
-    """Give what a list or map state is in a handler of tables."""
-    return MapColumn(pool, view) if pool.state.kind is Kind.MAP else ListColumn(pool, view)

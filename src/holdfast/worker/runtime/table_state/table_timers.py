@@ -98,7 +98,7 @@ class TimerColumns:
                 fired.append((key, at, name))
                 del timers[name]
             left.append(timers)
-        self._place_dicts(keys, left)
+        self._place(keys, *encode_keys(left))
         return Fired(fired)
 
     def columns(self) -> dict[str, pa.Array]:
@@ -118,10 +118,7 @@ class TimerColumns:
             if at is not None:
                 timers[key] = at
             changed.append(timers)
-        self._place_dicts(keys, changed)
-
-    def _place_dicts(self, keys: Positions, timers: list[dict[str, int]]) -> None:
-        self._place(keys, *encode_keys(timers))
+        self._place(keys, *encode_keys(changed))
 
     def _place(self, keys: Positions, texts: pa.Array, event: pa.Array, processing: pa.Array) -> None:
         if len(keys):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.worker.arrays import numbers
-from holdfast.worker.state.tables.runs import Run, empty_run, merged, sorted_run
+from holdfast.worker.state.tables.runs import Run, merged, sorted_run, united
 from holdfast.worker.state.tables.segments import SEGMENT_ROWS, Segment, Segments, divided
 
 if TYPE_CHECKING:
@@ -154,9 +154,7 @@ class Levels:
                     hit[places[newer]] = False
                 if hit.any():
                     runs.append(run.take(hit))
-        if len(runs) > 1:
-            return sorted_run(pa.concat_batches([run.batch for run in runs])).alive()
-        return runs[0].alive() if runs else empty_run(self.schema)
+        return united(runs, self.schema).alive()
 
 
 _NEVER = np.iinfo(np.int64).max

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from holdfast.worker.arrays import numbers, whole
+from holdfast.worker.arrays import numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -174,6 +173,13 @@ def merged(old: Run, new: Run) -> Run:
     return Run(both.take(pa.array(order)))
 
 
+def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
+    """Runs that may hold the same rows, as one; of an identity the last row stays."""
+    if len(runs) > 1:
+        return sorted_run(pa.concat_batches([run.batch for run in runs]))
+    return joined(runs, schema)
+
+
 def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
     """Runs whose ranges follow one another, as one."""
     filled = [run for run in runs if len(run)]
@@ -182,13 +188,3 @@ def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
     if len(filled) == 1:
         return filled[0]
     return Run(pa.concat_batches([run.batch for run in filled]))
-
-
-def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Which cells certainly hold the same; nested ones are taken to differ unless both are null."""
-    left, right = whole(left), whole(right)
-    neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
-    if pa.types.is_nested(left.type):
-        return neither
-    same: NDArray[np.bool_] = numbers(pc.fill_null(pc.equal(left, right), False))
-    return neither | same

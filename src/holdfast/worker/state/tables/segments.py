@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,14 +22,12 @@ SEGMENT_ROWS = 1 << 16
 _SMALL_ROWS = SEGMENT_ROWS // 4
 
 
+@dataclass(slots=True)
 class Segment:
     """The rows of one range of hashes, from `low` to the next segment's."""
 
-    __slots__ = ("low", "run")
-
-    def __init__(self, low: int, run: Run) -> None:
-        self.low = low
-        self.run = run
+    low: int
+    run: Run
 
 
 class Segments:
