@@ -133,7 +133,7 @@ class SupervisedJob:
         """
         if self.begun:
             self._state = next_state(self._state, state)
-            self.notes.set_state(self.name, state, self.clock(), reason)
+            self.notes.later(Registry.set_state, self.name, state, self.clock(), reason)
 
     def is_running(self) -> None:
         """Note that all queries have started; the registry hears it with the queries."""
@@ -219,7 +219,7 @@ class SupervisedJob:
             return
         for notice, savepoint in self.sidecar.heard():
             if savepoint is not None:
-                self.notes.add_savepoint(self.name, savepoint)
+                self.notes.later(Registry.add_savepoint, self.name, savepoint)
             self.say(notice.kind, notice.text, **notice.facts)
 
     def close_sidecar(self) -> None:

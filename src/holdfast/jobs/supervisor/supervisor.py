@@ -24,7 +24,7 @@ from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.events import EventHandler, Outcome
 from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.recovery.restart_policy import GiveUp, RestartPolicy
-from holdfast.jobs.registry.registry import JobRecord
+from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.attempt import DriverAttempt
 from holdfast.jobs.supervisor.driver_session import DriverSession
@@ -136,7 +136,8 @@ class Supervisor:
         if self._spec.fallback is not None:
             settings = replace(settings, fallback=self._spec.fallback, verify=settings.verify or "1m")
         candidacy = self._leadership.candidacy
-        known = {query.name: query.checkpoint for query in job.notes.queries(definition.name)}
+        started = job.notes.now(Registry.queries, definition.name)
+        known = {query.name: query.checkpoint for query in started}
         queries = checkpoints_of(None if candidacy is None else candidacy.record, known)
         refuse_newer([definition.checkpoint, *queries.values()], job.home.path)
         catalogs = () if definition.savepoints is None else (definition.savepoints.catalog,)
