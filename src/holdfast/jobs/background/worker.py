@@ -7,23 +7,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, Internal
+from holdfast.jobs.processes.events import Event
 
 _NICE: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that was done, or did not work."""
-
-    kind: str
-    text: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BackgroundWorker:
@@ -43,7 +34,7 @@ class BackgroundWorker:
         self._abandoned = False
         self._wake = threading.Event()
         self._closing = False
-        self._heard: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -57,9 +48,9 @@ class BackgroundWorker:
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
         """Leave word for the supervisor's own thread."""
-        self._heard.put(Notice(kind, text, facts))
+        self._heard.put(Event(kind, text, facts))
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What was said since the last call."""
         notices = []
         with suppress(queue.Empty):
@@ -67,9 +58,14 @@ class BackgroundWorker:
                 notices.append(self._heard.get_nowait())
         return notices
 
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.is_alive()
+
     def close(self, timeout_s: float) -> None:
         """Let it do what is due now, and end; what takes longer ends with the process."""
-        if self._thread.is_alive():
+        if self.alive:
             self._closing = True
             self._wake.set()
             self._thread.join(timeout_s)

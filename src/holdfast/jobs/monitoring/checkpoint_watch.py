@@ -11,7 +11,8 @@ from holdfast.config.job.alert_settings import Alerts
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.background.alert_delivery import AlertDelivery
 from holdfast.jobs.background.metrics_loop import EVERY_S
-from holdfast.jobs.background.worker import Notice, Pace
+from holdfast.jobs.background.worker import Pace
+from holdfast.jobs.processes.events import Event
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.observe.alert_store import AlertStore
 from holdfast.observe.alerting import AlertEvent
@@ -85,7 +86,7 @@ class CheckpointWatch:
         """The newest numbers, with ages of this moment."""
         return self._watcher.measure(JobFacts(self._name), self._clock())
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Event]:
         """What could not be told elsewhere."""
         return self._delivery.heard()
 
