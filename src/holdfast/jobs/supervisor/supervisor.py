@@ -16,6 +16,7 @@ from holdfast.checkpoints.written_by import refuse_newer
 from holdfast.config.job.restart import exponential
 from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
+from holdfast.jobs.failures.summary import comes_again
 from holdfast.jobs.ha.elections import Elections
 from holdfast.jobs.operations.rescaler import Rescaler
 from holdfast.jobs.processes.checkpoint_claim import ORPHAN_GRACE_S
@@ -165,7 +166,8 @@ class Supervisor:
         if not job.take_checkpoint(definition):
             return False
         if self._leadership.alone:  # one that may lose the lead does not exchange checkpoints
-            self._rescaler = Rescaler.begun(job.home, definition.name, self._spec, job.clock)
+            self._rescaler = Rescaler(job.home, definition.name, self._spec, job.clock)
+            self._rescaler.recover()
         job.begin(definition, record)
         return True
 
@@ -193,7 +195,9 @@ class Supervisor:
         ended_ms = job.clock()
         failed_ms = ended_ms if attempt.failed_ms is None else attempt.failed_ms
         job.recovery.failed(f"{failure.cause}: {failure}", failed_ms, ended_ms)
-        decision = job.policy.after(failure, attempt.batches > 0, ended_ms)
+        decision = job.policy.on_failure(
+            failure.fingerprint, attempt.batches > 0, ended_ms, comes_again=comes_again(failure)
+        )
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         job.set_state(JobState.RESTARTING, str(failure))
