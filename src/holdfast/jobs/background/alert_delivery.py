@@ -125,15 +125,12 @@ class AlertDelivery:
                 pause = self._failure(address, error)
                 if pause is not None:
                     return pause
-                self._give_up(noted, error)
+                self._settle(noted, GIVEN_UP)
+                self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
                 continue
             self._failed.pop(address, None)
             self._settle(noted, TOLD)
         return None
-
-    def _give_up(self, noted: NotedEvent, error: HoldfastError) -> None:
-        self._settle(noted, GIVEN_UP)
-        self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
 
     def _waiting(self) -> list[NotedEvent]:
         if self._diary is not None:

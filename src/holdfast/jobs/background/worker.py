@@ -107,11 +107,13 @@ class Pace:
     Args:
         share: The part, such as 0.05.
         longest_s: However long it took, no pause is longer.
+        shortest_s: However quick it was, no pause is shorter.
     """
 
-    def __init__(self, share: float, longest_s: float) -> None:
+    def __init__(self, share: float, longest_s: float, shortest_s: float = 0.0) -> None:
         self._share = share
         self._longest_s = longest_s
+        self._shortest_s = shortest_s
         self._next = 0.0
 
     def wait_s(self) -> float:
@@ -121,7 +123,7 @@ class Pace:
     def took(self, seconds: float) -> None:
         """Say how long it took."""
         pause = min(seconds * (1 / self._share - 1), self._longest_s)
-        self._next = time.monotonic() + pause
+        self._next = time.monotonic() + max(pause, self._shortest_s)
 
 
 def give_way() -> None:
